@@ -1,0 +1,213 @@
+"""The command line. Heavy imports stay inside the commands, so that `cudt --help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from cudt import __version__
+from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+
+if TYPE_CHECKING:
+    from cudt.runs import Run
+
+app = typer.Typer(
+    help="Train transformers whose every layer lowers the loss, and measure how they degrade under noise.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class ObjectiveChoice(str, Enum):
+    """The objectives by name (schema.ObjectiveName, without importing it)."""
+
+    erm = "erm"
+    constrained = "constrained"
+    supervised = "supervised"
+
+
+class DeviceChoice(str, Enum):
+    """The devices by name."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class PerturbationChoice(str, Enum):
+    """The kinds of noise by name."""
+
+    gaussian = "gaussian"
+    uniform = "uniform"
+
+
+DEVICE = typer.Option(DeviceChoice.auto, help="Where to compute; auto takes CUDA where there is one.")
+DATA_ROOT = typer.Option(None, envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", show_default=False)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    recipe: str = typer.Option(..., help="A recipe's name (see `cudt recipes`) or a YAML file."),
+    objective: ObjectiveChoice | None = typer.Option(None, help="Instead of the recipe's own.", show_default=False),
+    set_: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="Change a setting, like training.epochs=3. Repeatable."
+    ),
+    seed: int | None = typer.Option(None, help="Instead of the recipe's own.", show_default=False),
+    device: DeviceChoice = DEVICE,
+    data_root: Path | None = DATA_ROOT,
+    out: Path = typer.Option(Path("outputs"), help="Folder for the run folders."),
+) -> None:
+    """Train a recipe. The same recipe is the same run: an interrupted one goes on, a finished one is kept."""
+    from cudt import recipe as recipes
+
+    loaded = recipes.load(recipe, set_, objective=objective and objective.value, seed=seed)
+    from cudt import launch, runs
+    from cudt.display import display_for
+
+    console = Console()
+    run = runs.run_for(loaded, out)
+    status = run.info().get("status")
+    if status == "finished":
+        console.print(f"finished before: {run.path}", soft_wrap=True)
+    elif status is not None:
+        console.print(f"going on with {run.path} ({status})", soft_wrap=True)
+    else:
+        console.print(f"training {loaded.name} ({loaded.settings.objective}) in {run.path}", soft_wrap=True)
+    _show_verdict(console, launch.train(loaded, out, device.value, data_root, display_for(console)))
+
+
+def _show_verdict(console: Console, run: Run) -> None:
+    from cudt.display import verdict_table
+
+    info = run.info()
+    console.print(verdict_table(info["verdicts"]))
+    feasible = "feasible" if info["feasible"] else "not feasible"
+    monotone = "every layer lowers the loss" if info["monotone"] else "not every layer lowers the loss"
+    console.print(
+        f"{feasible}; {monotone} (validation data, best epoch {info['best']['epoch']})\nnext: cudt eval-ood {run.path}",
+        soft_wrap=True,
+    )
+
+
+@app.command("eval-ood")
+def eval_ood(
+    run: list[Path] = typer.Argument(help="Run folders.", show_default=False),
+    gammas: str | None = typer.Option(
+        None,
+        help="Levels of noise: start:stop:step or a list, like 0:2.1:0.15 or 0,0.5,1.",
+        show_default="the recipe's",
+    ),
+    perturbation: list[PerturbationChoice] = typer.Option(
+        [], help="Kind of noise. Repeatable.", show_default="the recipe's"
+    ),
+    device: DeviceChoice = DEVICE,
+    data_root: Path | None = DATA_ROOT,
+) -> None:
+    """Evaluate trained runs on test inputs perturbed at each γ of a grid."""
+    from cudt.gammas import parse_gammas
+
+    grid_gammas = parse_gammas(gammas) if gammas is not None else None
+    for path in run:
+        _require_folder(path)
+    from cudt import evaluate, launch, runs
+
+    launch.check_data_root(data_root)
+    opened = [runs.open_run(path) for path in run]
+    for one in opened:
+        evaluate.check_trained(one)
+    grid = evaluate.Grid(grid_gammas, [kind.value for kind in perturbation] or None)
+    console = Console()
+    for one in opened:
+        with one.locked():
+            evaluate.evaluate_ood(one, grid, device.value, data_root, _progress(console))
+        _show_curve(console, one)
+
+
+def _require_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise UserError(f"run folder '{path}' does not exist")
+
+
+def _progress(console: Console) -> Any:
+    from rich.progress import track
+
+    def wrap(batches: Iterable[Any], total: int, what: str) -> Iterable[Any]:
+        return track(batches, what, total, console=console, transient=True, disable=not console.is_terminal)
+
+    return wrap
+
+
+def _show_curve(console: Console, run: Run) -> None:
+    from cudt.report.terminal import curve_table
+
+    console.print(curve_table(run))
+    console.print(f"in {run.path / 'ood.csv'}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: list[Path] = typer.Argument(None, help="Folders to look for runs in.", show_default="outputs"),
+    out: Path = typer.Option(Path("outputs/report"), help="Where to write the report."),
+) -> None:
+    """Write the table (CSV), the figures (PNG, PDF) and one HTML page about all runs below some folders."""
+    folders = folder or [Path("outputs")]
+    for path in folders:
+        if not path.is_dir():
+            raise UserError(f"folder '{path}' does not exist")
+    from cudt import report as reports
+    from cudt.report.terminal import summary_table
+
+    console = Console()
+    made = reports.write(folders, out)
+    for warning in made.warnings:
+        console.print(f"left out: {warning}", style="yellow", soft_wrap=True)
+    console.print(summary_table(made.table))
+    console.print(f"look at {made.page}\n     or {made.table_path}", soft_wrap=True)
+
+
+@app.command("recipes")
+def list_recipes() -> None:
+    """List the recipes that come with cudt: what each reproduces and what it needs."""
+    from rich.table import Table
+
+    from cudt import recipe as recipes
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("recipe", "reproduces", "needs"):
+        table.add_column(column, overflow="fold", no_wrap=column == "recipe")
+    for name in recipes.names():
+        values = recipes.read(recipes.locate(name))
+        table.add_row(name, str(values.get("reproduces", "")), str(values.get("needs", "")))
+    console = Console()
+    console.print(table)
+    console.print("\nstart one with: cudt train --recipe NAME")
+
+
+def main() -> None:
+    """Run a command; a mistake is told in a line, without a traceback."""
+    errors = Console(stderr=True, highlight=False, markup=False)
+    try:
+        app()
+    except UserError as error:
+        errors.print(f"error: {error}", soft_wrap=True)
+        sys.exit(2)
+    except TrainingStoppedError as error:
+        errors.print(f"stopped: {error}", soft_wrap=True)
+        sys.exit(1)
+    except TrainingInterruptedError as error:
+        errors.print(str(error), soft_wrap=True)
+        sys.exit(130)

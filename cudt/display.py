@@ -1,0 +1,173 @@
+"""Seeing the descent while it is trained: a live picture on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+_BAR_WIDTH = 28
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True)
+class TrainingView:
+    """What there is to see at one moment of a training."""
+
+    title: str
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    reference: float
+    rates: list[float]
+    warming_up: bool
+    train_losses: dict[int, float]
+    """By layer; ERM computes the last one only."""
+    validation_losses: list[float] | None
+    multipliers: list[float] | None
+
+    def allowed(self, layer: int) -> float | None:
+        """(1 − α_l)·f_{l−1} on the losses that are shown for this layer."""
+        if layer == 1:
+            return (1 - self.rates[0]) * self.reference
+        before = self.shown(layer - 1)
+        return None if before is None else (1 - self.rates[layer - 1]) * before
+
+    def shown(self, layer: int) -> float | None:
+        """The newest loss of a layer: of this batch, or else of the last validation."""
+        if self.validation_losses is not None and len(self.train_losses) < len(self.rates):
+            return self.validation_losses[layer - 1]
+        return self.train_losses.get(layer)
+
+
+class Display(Protocol):
+    """Where a training shows itself."""
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def update(self, view: TrainingView) -> None:
+        """Called every few updates."""
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        """Called after validation."""
+
+
+class PlainDisplay:
+    """A line for each epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def update(self, view: TrainingView) -> None:
+        pass
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        self._console.print(epoch_line(view, metric), highlight=False, soft_wrap=True, markup=False)
+
+
+class LiveDisplay:
+    """A table of layers that is redrawn in place: losses as bars, what is allowed, λ."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._metric = ""
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def update(self, view: TrainingView) -> None:
+        self._live.update(picture(view, self._metric))
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        self._metric = metric
+        self._live.update(picture(view, metric))
+
+
+def display_for(console: Console) -> Display:
+    """A live picture where there is a terminal, lines where there is none."""
+    return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(console)
+
+
+def epoch_line(view: TrainingView, metric: str) -> str:
+    losses = " → ".join(f"{loss:.4g}" for loss in view.validation_losses or [])
+    width = len(str(view.epochs))
+    line = f"epoch {view.epoch:>{width}}/{view.epochs}  validation loss by layer {losses}  {metric}"
+    if view.multipliers is not None:
+        line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
+    return line
+
+
+def picture(view: TrainingView, metric: str) -> Group:
+    """The live picture: a heading with a progress bar above a row for each layer."""
+    heading = Table.grid(padding=(0, 2))
+    phase = "  warming up" if view.warming_up else ""
+    heading.add_row(
+        Text(view.title, style="bold"),
+        f"epoch {view.epoch}/{view.epochs}",
+        f"update {view.step}/{view.steps}{phase}",
+        ProgressBar(total=view.steps, completed=view.step, width=24),
+        metric,
+    )
+    return Group(heading, layer_table(view))
+
+
+def layer_table(view: TrainingView) -> Table:
+    """A row for each layer; green where f_l ≤ (1 − α_l)·f_{l−1}, red where not."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("layer", "loss", "", "validation", "allowed", "λ"):
+        table.add_column(name, justify="left" if name in ("", "layer") else "right")
+    layers = range(1, len(view.rates) + 1)
+    top = max([view.reference, *(view.shown(layer) or 0.0 for layer in layers)])
+    for layer in layers:
+        loss, allowed = view.shown(layer), view.allowed(layer)
+        style = "" if loss is None or allowed is None else "green" if loss <= allowed else "red"
+        table.add_row(
+            str(layer),
+            Text(_number(loss), style=style),
+            Text(bar(loss or 0.0, top), style=style),
+            _number(view.validation_losses[layer - 1] if view.validation_losses else None),
+            _number(allowed),
+            _number(view.multipliers[layer - 1] if view.multipliers else None),
+        )
+    return table
+
+
+def bar(value: float, top: float) -> str:
+    """A bar of eighths of a character."""
+    eighths = round(max(0.0, min(1.0, value / top)) * _BAR_WIDTH * 8) if top > 0 else 0
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def verdict_table(verdicts: Sequence[dict[str, object]]) -> Table:
+    """The verdict per layer as it stands in run.json."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("layer", "loss", "allowed", "violation", "± 1 s.e.", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right")
+    colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
+    for row in verdicts:
+        numbers = [f"{row[name]:.4g}" for name in ("loss", "allowed", "violation", "standard_error")]
+        table.add_row(str(row["layer"]), *numbers, Text(str(row["verdict"]), style=colours[str(row["verdict"])]))
+    return table

@@ -1,0 +1,61 @@
+"""From a recipe to the objects that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cudt import device, models, tasks
+from cudt.descent import LayerwiseDescent, rate_for_target, rates_per_layer
+from cudt.errors import UserError
+from cudt.layerwise import LayerwiseLosses
+from cudt.objectives import Objective
+from cudt.recipe import NamedRecipe
+from cudt.schema import Descent, TargetLoss
+from cudt.tasks import Task
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A task, a model that answers it, and what its training minimises."""
+
+    task: Task
+    layerwise: LayerwiseLosses
+    objective: Objective
+
+    @property
+    def descent(self) -> LayerwiseDescent:
+        return self.objective.descent
+
+
+def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> Experiment:
+    """Build everything; weights are drawn from the recipe's seed."""
+    settings = recipe.settings
+    task = tasks.build(settings.task, data_root)
+    device.seed_everything(settings.seed)
+    layerwise = LayerwiseLosses(models.build(settings.model, task), task).to(place)
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
+    return Experiment(task, layerwise, Objective(settings.objective, descent))
+
+
+def _descent(settings: Descent, n_layers: int, task: Task, place: torch.device) -> LayerwiseDescent:
+    reference = task.reference_loss() if settings.reference == "auto" else settings.reference
+    try:
+        if isinstance(settings.alpha, TargetLoss):
+            rates = [rate_for_target(settings.alpha.target_loss, reference, n_layers)] * n_layers
+        else:
+            rates = rates_per_layer(settings.alpha, n_layers)
+    except ValueError as error:
+        raise UserError(f"descent.alpha: {error}") from None
+    return LayerwiseDescent(
+        n_layers,
+        rates,
+        reference,
+        form=settings.form,
+        resilience=settings.resilience,
+        beta=settings.beta,
+        dual=settings.dual,
+        device=place,
+    )

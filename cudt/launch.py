@@ -1,0 +1,97 @@
+"""A training as a user asks for it: found again if it was done, continued if it was begun, closed with a status."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cudt import __version__, runs
+from cudt.device import DeviceName, accelerator_for
+from cudt.display import Display
+from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.experiment import Experiment, assemble
+from cudt.recipe import NamedRecipe
+from cudt.runs import Run
+from cudt.trainer import Trainer
+
+_RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "numpy")
+
+
+def check_data_root(data_root: Path | None) -> Path | None:
+    if data_root is not None and not data_root.is_dir():
+        raise UserError(f"data root '{data_root}' does not exist; give the folder that holds the data sets")
+    return data_root
+
+
+def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | None, display: Display) -> Run:
+    """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on."""
+    check_data_root(data_root)
+    run = runs.run_for(recipe, out)
+    if run.info().get("status") == "finished":
+        return run
+    # Whatever the recipe asks for that cannot be had fails here, before anything is written.
+    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    experiment = assemble(recipe, data_root, accelerator.device)
+    trainer = Trainer(run, experiment, accelerator, display)
+    if not accelerator.is_main_process:
+        accelerator.wait_for_everyone()
+        trainer.fit()
+        return run
+    runs.begin(run)
+    with run.locked():
+        run.update_info(**_facts(recipe, experiment, accelerator))
+        accelerator.wait_for_everyone()
+        try:
+            trainer.fit()
+        except TrainingStoppedError as error:
+            run.update_info(status="failed", reason=str(error))
+            raise TrainingStoppedError(f"{run.path}: {error}") from None
+        except KeyboardInterrupt:
+            run.update_info(status="interrupted")
+            raise TrainingInterruptedError(f"{run.path}: interrupted; the same command goes on from here") from None
+        run.update_info(ended=_now())
+    return run
+
+
+def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dict[str, Any]:
+    """What is known before the first update."""
+    settings, task, descent = recipe.settings, experiment.task, experiment.descent
+    return {
+        "status": "running",
+        "reason": None,
+        "recipe": recipe.name,
+        "objective": settings.objective,
+        "seed": settings.seed,
+        "variant": recipe.identity(without_seed=True),
+        "task_version": task.version,
+        "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
+        "gamma_train": settings.noise.gamma_train,
+        "layers": experiment.layerwise.model.n_layers,
+        "parameters": sum(weight.numel() for weight in experiment.layerwise.parameters()),
+        "reference": descent.reference,
+        "rates": descent.rates,
+        "device": _device_name(accelerator.device),
+        "processes": accelerator.num_processes,
+        "autocast": accelerator.mixed_precision,
+        "versions": {
+            "cudt": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _RECORDED},
+        },
+        "command": " ".join(["cudt", *sys.argv[1:]]),
+        "begun": _now(),
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

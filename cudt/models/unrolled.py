@@ -1,0 +1,129 @@
+"""UT, the unrolled transformer for text: each layer is a step of descent on an energy (Yang et al., 2022).
+
+With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then steps through a ReLU:
+
+    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        close to a step down g₁ (`attention_energy`)
+    X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η down g₂ (`relu_energy`)
+
+W_s contains the residual connection: (1−η)I is what a step of size η leaves of Z. How far training keeps the
+two promises is measured in docs/energies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cudt.errors import UserError
+from cudt.models import LayeredModel
+from cudt.schema import Count, NamedSection
+from cudt.tasks import Batch, Task
+
+
+class Config(NamedSection):
+    """The size of a UT."""
+
+    layers: Count = 5
+    width: Count = 64
+    attention_width: Count = 32
+    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
+    tie_layers: bool = False
+    """One W₁ and one W₂ for all layers, or a pair for each."""
+
+
+def attention_energy(y: Tensor, mask: Tensor) -> Tensor:
+    """g₁(Y) = −Σ_{t<u} exp(−½‖y_t − y_u‖²) + ½ Σ_t ‖y_t‖² for each sequence; padding does not count.
+
+    Each pair counts once. The paper's double sum counts it twice, and its update does not descend on that.
+    """
+    kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2)
+    pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    off_diagonal = ~torch.eye(y.shape[-2], dtype=torch.bool, device=y.device)
+    norms = (y.square().sum(-1) * mask).sum(-1)
+    return 0.5 * norms - 0.5 * (kernel * (pairs & off_diagonal)).sum((-1, -2))
+
+
+def relu_energy(x: Tensor, w2: Tensor, mask: Tensor) -> Tensor:
+    """g₂(X) = ½ Σ_t x_tᵀ W₂ x_t + ½‖X‖² + φ(X) for each sequence; φ is +∞ where X has a negative entry."""
+    smooth = 0.5 * ((x @ w2.T) * x + x.square()).sum(-1)
+    negative = ((x < 0).any(-1) & mask).any(-1)
+    return torch.where(negative, torch.inf, (smooth * mask).sum(-1))
+
+
+def largest_descending_step(w2: Tensor) -> float:
+    """2/M, M the largest eigenvalue of I + ½(W₂ + W₂ᵀ): no smaller ReLU step raises g₂."""
+    identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
+    curvature = torch.linalg.eigvalsh(identity + 0.5 * (w2 + w2.T))[-1].item()
+    return 2 / curvature if curvature > 0 else float("inf")
+
+
+def attend(x: Tensor, w1: Tensor, mask: Tensor, *, weighted: bool = False) -> Tensor:
+    """softmax(Y Yᵀ) X with Y = X W₁ᵀ, one matrix for queries and keys and none for values.
+
+    Weighted by exp(−½‖y_u‖²), which makes the softmax one of −½‖y_t − y_u‖², the step never raises g₁. The
+    paper trains the unweighted one, and so do we.
+    """
+    y = x @ w1.T
+    logits = y @ y.transpose(-1, -2)
+    if weighted:
+        logits = logits - 0.5 * y.square().sum(-1).unsqueeze(-2)
+    logits = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf)
+    return torch.softmax(logits, dim=-1) @ x
+
+
+def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
+    """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
+    return torch.relu((1 - step_size) * z - (0.5 * step_size) * (z @ (w2 + w2.T)))
+
+
+class UnrolledTransformer(LayeredModel):
+    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over tokens."""
+
+    def __init__(self, config: Config, vocabulary_size: int, max_length: int, n_classes: int) -> None:
+        super().__init__()
+        self.n_layers = config.layers
+        self.step_size = config.step_size
+        self.words = nn.Embedding(vocabulary_size, config.width)
+        self.positions = nn.Embedding(max_length, config.width)
+        depth = 1 if config.tie_layers else config.layers
+        self.w1 = nn.ParameterList(
+            nn.Parameter(torch.empty(config.attention_width, config.width)) for _ in range(depth)
+        )
+        self.w2 = nn.ParameterList(nn.Parameter(torch.empty(config.width, config.width)) for _ in range(depth))
+        self.head = nn.Linear(config.width, n_classes)
+        for weight in (*self.w1, *self.w2, self.head.weight):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(self.head.bias)
+
+    def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
+        """W₁ and W₂ of a layer, counted from 0."""
+        index = layer % len(self.w1)
+        return self.w1[index], self.w2[index]
+
+    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self.words(batch["input_ids"]), batch["attention_mask"].bool()
+
+    def layer_states(self, signal: Tensor, batch: Batch) -> Iterator[Tensor]:
+        mask = batch["attention_mask"].bool()
+        x = signal + self.positions.weight[: signal.shape[1]]
+        for layer in range(self.n_layers):
+            w1, w2 = self.layer_weights(layer)
+            x = relu_step(attend(x, w1, mask), w2, self.step_size)
+            yield x
+
+    def readout(self, state: Tensor, batch: Batch) -> Tensor:
+        mask = batch["attention_mask"].unsqueeze(-1)
+        return self.head((state * mask).sum(1) / mask.sum(1))
+
+
+def build(config: Config, task: Task) -> UnrolledTransformer:
+    """A UT for a text task, which says how many words, positions and classes there are."""
+    try:
+        sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
+    except AttributeError:
+        raise UserError("model unrolled reads text: its task must classify sequences of words") from None
+    return UnrolledTransformer(config, **sizes)

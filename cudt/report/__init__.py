@@ -1,0 +1,41 @@
+"""What came out, for people: tables (CSV), figures (PNG, PDF) and one page (HTML) from run folders alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from cudt.errors import UserError
+from cudt.report import figures, page, tables
+from cudt.report.collect import collect
+from cudt.runs import write_atomically
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what was left out of it."""
+
+    table: pd.DataFrame
+    table_path: Path
+    page: Path
+    warnings: list[str]
+
+
+def write(folders: Sequence[Path], out: Path) -> Report:
+    """Write the report about every finished run below some folders."""
+    collected = collect(folders)
+    if not collected.runs:
+        where = ", ".join(str(folder) for folder in folders)
+        more = "".join(f"\n  {warning}" for warning in collected.warnings)
+        raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
+    curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
+    for name, table in (("table", summary), ("curves", curves), ("layers", tables.layer_losses(collected.runs))):
+        text = table.to_csv(index=False)
+        write_atomically(out / f"{name}.csv", lambda file, text=text: file.write(text.encode()))
+    pictures = figures.draw_all(collected.runs, out / "figures")
+    html = page.render(collected, summary, pictures)
+    write_atomically(out / "index.html", lambda file: file.write(html.encode()))
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings)

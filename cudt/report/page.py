@@ -1,0 +1,98 @@
+"""One self-contained HTML page; every text goes through the template's escaping."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from cudt import __version__
+from cudt.report.collect import Collected, ReadRun
+from cudt.report.figures import Figure
+
+#: Column of table.csv, heading on the page.
+_COLUMNS = {
+    "objective": "objective",
+    "seeds": "seeds",
+    "feasible": "feasible",
+    "monotone": "monotone",
+    "perturbation": "noise",
+    "id_mean": "mean, γ ≤ γ_train (ID)",
+    "ood_mean": "mean, γ > γ_train (OOD)",
+    "auc": "AUC",
+    "gamma_range": "γ range",
+    "validation_loss": "validation loss",
+}
+
+
+def render(collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure]) -> str:
+    """The page: what came out first, then a section for each recipe."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = _number
+    sections = [_section(recipe, collected, summary, figures) for recipe in collected.recipes]
+    return environment.get_template("page.html").render(
+        version=__version__,
+        written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        columns=_COLUMNS,
+        sections=sections,
+        warnings=collected.warnings,
+        n_runs=len(collected.runs),
+    )
+
+
+def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure]) -> dict[str, Any]:
+    runs = [run for run in collected.runs if run.recipe == recipe]
+    rows = summary[summary["recipe"] == recipe]
+    pictures = [figure for figure in figures if figure.recipe == recipe]
+    return {
+        "recipe": recipe,
+        "reproduces": runs[0].run.recipe.settings.reproduces,
+        "metric": runs[0].metric,
+        "findings": findings(rows),
+        "rows": rows.to_dict("records"),
+        "figures": [{"title": figure.title, "png": _inline(figure)} for figure in pictures],
+        "runs": [_run(run) for run in runs],
+    }
+
+
+def findings(rows: pd.DataFrame) -> list[str]:
+    """One sentence for each pair of a constrained group with ERM: what the curves did, and on how many seeds."""
+    sentences = []
+    for _, constrained in rows[rows["objective"] == "constrained"].iterrows():
+        against = rows[(rows["objective"] == "erm") & (rows["perturbation"] == constrained["perturbation"])]
+        for _, erm in against.iterrows():
+            if not constrained["perturbation"]:
+                continue
+            sentences.append(
+                f"Under {constrained['perturbation']} noise the constrained model's mean {constrained['metric']} is "
+                f"{constrained['id_mean']:.3f} against ERM's {erm['id_mean']:.3f} in distribution "
+                f"(γ ≤ {constrained['gamma_train']:g}), and {constrained['ood_mean']:.3f} against "
+                f"{erm['ood_mean']:.3f} out of distribution ({constrained['seeds']} and {erm['seeds']} seeds)."
+            )
+    return sentences
+
+
+def _run(run: ReadRun) -> dict[str, Any]:
+    return {
+        "path": str(run.run.path),
+        "objective": run.objective,
+        "info": run.info,
+        "verdicts": run.info["verdicts"],
+        "recipe": run.run.recipe.text(),
+    }
+
+
+def _inline(figure: Figure) -> str:
+    return "data:image/png;base64," + base64.b64encode(figure.png.read_bytes()).decode()
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.4f}"
+    return str(value)

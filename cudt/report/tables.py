@@ -1,0 +1,92 @@
+"""The numbers of a report, each with the number of seeds behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cudt.report.collect import ReadRun
+
+_GROUP = ["recipe", "objective", "variant"]
+
+
+def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
+    """∫ metric dγ by the trapezoid rule over the grid; means nothing without the range."""
+    return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
+
+
+def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """The metric of each run at each level, the noise seeds averaged."""
+    parts = []
+    for run in runs:
+        rows = run.ood[run.ood["metric"] == run.metric]
+        rows = rows.groupby(["perturbation", "gamma"], as_index=False).agg(value=("value", "mean"), n=("n", "first"))
+        recipe, objective, variant = run.group
+        parts.append(
+            rows.assign(recipe=recipe, objective=objective, variant=variant, seed=run.info["seed"], metric=run.metric)
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """The metric against γ: mean and standard deviation over the seeds of each group."""
+    keys = [*_GROUP, "metric", "perturbation", "gamma"]
+    return (
+        _per_run(runs)
+        .groupby(keys, as_index=False)
+        .agg(mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"), n=("n", "first"))
+    )
+
+
+def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """Each layer's loss and metric: mean and standard deviation over the seeds of each group."""
+    parts = []
+    for run in runs:
+        recipe, objective, variant = run.group
+        parts.append(run.layers.assign(recipe=recipe, objective=objective, variant=variant, seed=run.info["seed"]))
+    keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
+    return (
+        pd.concat(parts, ignore_index=True)
+        .groupby(keys, as_index=False)
+        .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
+    )
+
+
+def summary(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """A row for each group and perturbation; a group without a curve keeps its verdicts."""
+    curve = curves(runs)
+    rows: list[dict[str, Any]] = []
+    for group in dict.fromkeys(run.group for run in runs):
+        members = [run for run in runs if run.group == group]
+        mine = curve[(curve[_GROUP] == group).all(axis=1)]
+        kinds = sorted(mine["perturbation"].unique()) or [""]
+        rows += [_summary_row(members, kind, mine[mine["perturbation"] == kind]) for kind in kinds]
+    return pd.DataFrame(rows)
+
+
+def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict[str, Any]:
+    first = members[0]
+    gamma_train = first.info["gamma_train"]
+    inside = curve[curve["gamma"] <= gamma_train]
+    outside = curve[curve["gamma"] > gamma_train]
+    evaluated = not curve.empty
+    return {
+        "recipe": first.recipe,
+        "objective": first.objective,
+        "variant": first.info["variant"],
+        "seeds": len(members),
+        "feasible": sum(run.info["feasible"] for run in members),
+        "monotone": sum(run.info["monotone"] for run in members),
+        "metric": first.metric,
+        "perturbation": kind,
+        "gamma_train": gamma_train,
+        "gamma_range": f"{curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
+        "id_mean": inside["mean"].mean(),
+        "ood_mean": outside["mean"].mean(),
+        "grid_mean": curve["mean"].mean(),
+        "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist()) if evaluated else np.nan,
+        "validation_loss": float(np.mean([run.info["best"]["validation_loss"] for run in members])),
+    }

@@ -1,0 +1,155 @@
+"""The run folder: what a run leaves behind, always whole on disk.
+
+    outputs/<recipe>/<objective>-<identity>/
+        recipe.yaml     every setting
+        run.json        status, versions, seed, σ_x, the verdict per layer
+        history.csv     step, epoch, split, layer, name, value
+        layers.csv      split, perturbation, gamma, layer, loss, metric
+        ood.csv         perturbation, gamma, seed, metric, value, n
+        checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
+
+Tables are long, so that their columns never change. Every file is written under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+from filelock import FileLock, Timeout
+
+from cudt import recipe as recipes
+from cudt.errors import UserError
+from cudt.recipe import NamedRecipe
+
+TABLES = {
+    "history": ["step", "epoch", "split", "layer", "name", "value"],
+    "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
+    "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
+}
+FORMAT = 1
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes private files; results are as readable as anything else the user writes.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder."""
+
+    path: Path
+    recipe: NamedRecipe
+
+    @property
+    def last_checkpoint(self) -> Path:
+        return self.path / "checkpoints" / "last.pt"
+
+    @property
+    def best_weights(self) -> Path:
+        return self.path / "checkpoints" / "best.safetensors"
+
+    def info(self) -> dict[str, Any]:
+        """What run.json says; empty where it is not there yet."""
+        try:
+            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.path / 'run.json'}: damaged ({error})") from None
+
+    def update_info(self, **changes: Any) -> None:
+        """Replace keys of run.json."""
+        text = json.dumps({"format": FORMAT, **self.info(), **changes}, indent=2, ensure_ascii=False)
+        write_atomically(self.path / "run.json", lambda file: file.write(text.encode() + b"\n"))
+
+    def read_table(self, name: str) -> pd.DataFrame:
+        """A table; empty where it is not there yet."""
+        path = self.path / f"{name}.csv"
+        if not path.is_file():
+            return pd.DataFrame(columns=TABLES[name])
+        # pandas' fast parser is off in the last digit; a resumed history must not be.
+        return pd.read_csv(path, float_precision="round_trip")
+
+    def write_table(self, name: str, rows: pd.DataFrame) -> None:
+        text = rows[TABLES[name]].to_csv(index=False)
+        write_atomically(self.path / f"{name}.csv", lambda file: file.write(text.encode()))
+
+    def merge_table(self, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
+        """Put rows into a table, in place of those with the same keys."""
+        old = self.read_table(name)
+        joined = rows if old.empty else pd.concat([old, rows], ignore_index=True)
+        self.write_table(name, joined.drop_duplicates(keys, keep="last").sort_values(keys, kind="stable"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing here; the lock ends with the process."""
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(f"{self.path}: another process is at work on this run") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def run_for(recipe: NamedRecipe, out: Path) -> Run:
+    """The folder that a recipe's run has; the same recipe is the same run. Creates nothing."""
+    return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
+
+
+def begin(run: Run) -> None:
+    """Make the folder and write down what will be run."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    text = run.recipe.text()
+    write_atomically(run.path / "recipe.yaml", lambda file: file.write(text.encode()))
+
+
+def open_run(path: Path) -> Run:
+    """An existing run folder."""
+    if not path.is_dir():
+        raise UserError(f"run folder '{path}' does not exist")
+    if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
+        inside = sorted(found.parent for found in path.glob("*/run.json"))
+        hint = f"; it holds {len(inside)}, such as {inside[0]}" if inside else ""
+        raise UserError(f"'{path}' is not a run folder (no recipe.yaml and run.json in it){hint}")
+    run = Run(path, recipes.load_resolved(path / "recipe.yaml"))
+    found = run.info().get("format")
+    if found != FORMAT:
+        raise UserError(f"'{path}' was written in run format {found}; this version reads format {FORMAT}")
+    return run
+
+
+def find_runs(folders: Iterable[Path]) -> list[Path]:
+    """Every run folder below some folders, sorted, each once."""
+    found: dict[Path, None] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"folder '{folder}' does not exist")
+        for info in sorted(folder.rglob("run.json")):
+            found[info.parent] = None
+    return list(found)

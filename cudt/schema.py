@@ -1,0 +1,150 @@
+"""What a recipe may say: the typed sections are the schema, and their defaults work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from cudt.errors import UserError
+from cudt.gammas import check_gammas, parse_gammas
+
+ObjectiveName = Literal["erm", "constrained", "supervised"]
+NoiseName = Literal["gaussian", "uniform"]
+
+DescentRate = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Part of a recipe: unknown keys are refused, a text is not taken for a number, nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+
+
+class NamedSection(Section):
+    """The `model` or `task` section: `name` picks the file that defines the rest of it."""
+
+    name: str
+
+
+class TargetLoss(Section):
+    """α from where the last layer should end: 1 − α = (target_loss / f_0)^(1/L)."""
+
+    target_loss: Positive
+
+
+def _alpha_kind(value: Any) -> str:
+    return "target" if isinstance(value, dict | TargetLoss) else "list" if isinstance(value, list) else "number"
+
+
+Alpha = Annotated[
+    Annotated[DescentRate, Tag("number")]
+    | Annotated[list[DescentRate], Tag("list")]
+    | Annotated[TargetLoss, Tag("target")],
+    Discriminator(_alpha_kind),
+]
+Reference = Annotated[
+    Annotated[Positive, Tag("number")] | Annotated[Literal["auto"], Tag("word")],
+    Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
+]
+#: Names that unions put into the path of a mistake; they say nothing to a reader.
+UNION_TAGS = frozenset({"number", "list", "target", "word"})
+
+
+class Dual(Section):
+    """How the multipliers λ ascend."""
+
+    optimizer: Literal["adam", "sgd", "nupi"] = "adam"
+    learning_rate: Positive = 1e-2
+    proportional_gain: Annotated[float, Field(ge=0)] | None = None
+    smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _gains_belong_to_nupi(self) -> Dual:
+        if self.optimizer != "nupi" and (self.proportional_gain is not None or self.smoothing is not None):
+            raise ValueError("proportional_gain and smoothing belong to optimizer: nupi")
+        return self
+
+
+class Descent(Section):
+    """The constraints f_l ≤ (1 − α_l)·f_{l−1} and their resilience."""
+
+    alpha: Alpha = 0.1
+    reference: Reference = "auto"
+    form: Literal["linear", "log"] = "linear"
+    resilience: Literal["none", "slack", "decay"] = "none"
+    beta: Positive | None = None
+    slack_restart: bool = True
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    dual: Dual = Dual()
+
+    @model_validator(mode="after")
+    def _resilience_has_a_price(self) -> Descent:
+        if (self.resilience == "none") != (self.beta is None):
+            raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+        return self
+
+
+class Training(Section):
+    """The primal side."""
+
+    epochs: Count = 10
+    batch_size: Count = 32
+    """Examples in an update, over all micro-batches and processes."""
+    accumulation: Count = 1
+    """Into how many micro-batches an update is split; changes memory, never the step."""
+    optimizer: Literal["adam", "adamw"] = "adam"
+    learning_rate: Positive = 1e-3
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    clip_norm: Positive | None = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    log_every: Count = 10
+    checkpoint_every: Count | None = None
+    """Updates between checkpoints within an epoch; there is one after each epoch in any case."""
+
+
+class Noise(Section):
+    """The perturbation seen in training: σ = γ_train·σ_x."""
+
+    kind: NoiseName = "gaussian"
+    gamma_train: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Evaluation(Section):
+    """What `cudt eval-ood` does when it is not told otherwise. Not part of a run's identity."""
+
+    gammas: str | list[float] = "0:2.1:0.15"
+    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
+    batch_size: Count = 256
+
+    @field_validator("gammas")
+    @classmethod
+    def _is_a_grid(cls, gammas: str | list[float]) -> str | list[float]:
+        try:
+            _ = parse_gammas(gammas) if isinstance(gammas, str) else check_gammas(gammas, str(gammas))
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return gammas
+
+    @property
+    def grid(self) -> list[float]:
+        return parse_gammas(self.gammas) if isinstance(self.gammas, str) else sorted(set(self.gammas))
+
+
+class Recipe(Section):
+    """One experiment. `model` and `task` are typed by the files that they name (see recipe.py)."""
+
+    reproduces: str
+    needs: str
+    expect: str
+    task: NamedSection
+    model: NamedSection
+    objective: ObjectiveName = "constrained"
+    descent: Descent = Descent()
+    training: Training = Training()
+    noise: Noise = Noise()
+    evaluation: Evaluation = Evaluation()
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -1,0 +1,72 @@
+"""YAML without its surprises: `2e-5` is a number, `no` is a word, a key stands once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from cudt.errors import UserError
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader with the scalars of YAML 1.2 (no octal, sexagesimal, dates or yes/no) and unique keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.yaml_implicit_resolvers = {}
+for _name, _pattern, _first in (
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|false", list("tf")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan",
+        list("-+0123456789."),
+    ),
+):
+    _StrictLoader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _first)
+_StrictLoader.add_constructor(f"{_TAG}int", lambda loader, node: int(node.value))
+
+
+def parse(text: str, source: str) -> Any:
+    """The value that `text` stands for; a mistake names `source` and the line."""
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{source}{line}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{source}: {' '.join(str(error).split())}") from None
+
+
+def parse_mapping(text: str, source: str) -> dict[str, Any]:
+    """The same for a document that must be `key: value` lines."""
+    value = parse(text, source)
+    if not isinstance(value, dict):
+        raise UserError(f"{source}: expected `key: value` lines, found {type(value).__name__}")
+    return {str(key): item for key, item in value.items()}
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """Quotes just what the strict loader would not read back as it was."""
+
+
+_StrictDumper.yaml_implicit_resolvers = _StrictLoader.yaml_implicit_resolvers
+
+
+def dump(value: Any) -> str:
+    """YAML text in the order of the keys, which `parse` reads back to the same value."""
+    return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,123 @@
+"""Generated film reviews: an embedded sentiment task that no bag of words can solve.
+
+    the plot was not dull and the cast was charming but the ending was really awful      → negative
+
+What stands after "but" decides, what stands before it says the opposite, and "not" turns the adjective that
+follows. Which clause comes last is only told by word order, and what an adjective means only by whether a
+"not" stands before it; a test shows that word counts alone stay near chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
+from torch import Tensor
+
+from cudt.schema import Count, NamedSection
+from cudt.tasks import Batch, Split, Task
+
+PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
+BLAME = ("bad", "awful", "dull", "boring", "clumsy", "weak", "poor", "tedious")
+ASPECTS = ("plot", "acting", "music", "script", "ending", "cast", "camera", "dialogue")
+ADVERBS = ("really", "quite", "rather", "very", "so")
+GRAMMAR = ("the", "was", "not", "and", "but")
+#: The padding word comes first, so that its index is 0.
+VOCABULARY = ("<pad>", *GRAMMAR, *ASPECTS, *ADVERBS, *PRAISE, *BLAME)
+_INDEX = {word: index for index, word in enumerate(VOCABULARY)}
+#: Three clauses of six words at most, joined by two words.
+MAX_LENGTH = 20
+
+
+class Config(NamedSection):
+    """How many reviews of each split to generate, and from which seed."""
+
+    train: Count = 4000
+    validation: Count = 1000
+    test: Count = 2000
+    data_seed: int = 0
+
+
+@dataclass(frozen=True)
+class Review:
+    """One review as words; `label` is 1 where it praises."""
+
+    id: str
+    words: tuple[str, ...]
+    label: int
+
+
+def write_review(rng: random.Random) -> tuple[tuple[str, ...], int]:
+    """One or two clauses of the opposite opinion, "but", and the clause that decides."""
+    label = rng.randrange(2)
+    words: list[str] = []
+    for _ in range(rng.choice((1, 1, 2))):
+        words += [*_clause(rng, praises=not label), "and"]
+    words[-1] = "but"
+    return (*words, *_clause(rng, praises=bool(label))), label
+
+
+def _clause(rng: random.Random, praises: bool) -> list[str]:
+    negated = rng.random() < 0.5
+    adjective = rng.choice(PRAISE if praises != negated else BLAME)
+    adverb = [rng.choice(ADVERBS)] if rng.random() < 0.4 else []
+    return ["the", rng.choice(ASPECTS), "was", *adverb, *(["not"] if negated else []), adjective]
+
+
+class Reviews(Task):
+    """Two classes, cross-entropy, accuracy."""
+
+    version = 1
+    metric_name = "accuracy"
+    higher_is_better = True
+    n_classes = 2
+    vocabulary_size = len(VOCABULARY)
+    max_length = MAX_LENGTH
+
+    def __init__(self, config: Config) -> None:
+        self._splits: dict[Split, list[Review]] = {"train": [], "validation": [], "test": []}
+        rng = random.Random(config.data_seed)
+        seen: set[tuple[str, ...]] = set()
+        # No review stands in two splits, nor twice in one.
+        for split, size in (("test", config.test), ("validation", config.validation), ("train", config.train)):
+            while len(self._splits[split]) < size:
+                words, label = write_review(rng)
+                if words not in seen:
+                    seen.add(words)
+                    self._splits[split].append(Review(f"{split}-{len(self._splits[split])}", words, label))
+
+    def examples(self, split: Split) -> Sequence[Review]:
+        return self._splits[split]
+
+    def collate(self, examples: Sequence[Review]) -> Batch:
+        length = max(len(review.words) for review in examples)
+        rows = [[_INDEX[word] for word in review.words] for review in examples]
+        return {
+            "ids": [review.id for review in examples],
+            "input_ids": torch.tensor([row + [0] * (length - len(row)) for row in rows]),
+            "attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
+            "labels": torch.tensor([review.label for review in examples]),
+        }
+
+    def losses(self, answer: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(answer, batch["labels"], reduction="none")
+
+    def scores(self, answer: Tensor, batch: Batch) -> Tensor:
+        return (answer.argmax(-1) == batch["labels"]).to(answer.dtype)
+
+    def reference_loss(self) -> float:
+        """The entropy of the labels, −Σ p_c·log p_c: the best a classifier can do that ignores its input."""
+        counts = Counter(review.label for review in self._splits["train"]).values()
+        total = sum(counts)
+        return -sum(count / total * log(count / total) for count in counts)
+
+
+def build(config: Config, data_root: Path | None) -> Reviews:
+    """The task; it makes its own data, so the data root does not matter."""
+    return Reviews(config)

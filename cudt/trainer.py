@@ -1,0 +1,342 @@
+"""Primal-dual training, top to bottom: epochs of updates, validation, checkpoints, a verdict.
+
+One update (Algorithm 1 of the paper), on B examples in any number of micro-batches and processes:
+
+    f ← the mean loss of each layer                 one forward pass
+    weights:  step down ∂J/∂weights                 J = f_L, the mean of f, or the Lagrangian
+    λ:        step up g(f), onto λ ≥ 0              from the same f
+
+J depends on the weights through f alone, so its gradient is Σ_l ∂J/∂f_l · ∇f_l. Knowing ∂J/∂f, each
+micro-batch and each process can back-propagate its share of f by itself, and the shares add up to the step
+of one large batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from cudt import feasibility, perturb
+from cudt.display import Display, TrainingView
+from cudt.errors import TrainingStoppedError, UserError
+from cudt.experiment import Experiment
+from cudt.interrupt import StopRequest
+from cudt.layerwise import Measurement, NoiseSource, batches, measure, to_device
+from cudt.runs import TABLES, Run, write_atomically
+from cudt.tasks import Batch
+
+
+@dataclass
+class Progress:
+    """Where a training stands; with weights, optimisers and generators, all that it takes to go on."""
+
+    epoch: int = 0
+    step: int = 0
+    step_in_epoch: int = 0
+    sigma_x: float = math.nan
+    best: list[float] | None = None
+    best_epoch: int = 0
+    best_slack: list[float] = dataclasses.field(default_factory=list)
+
+
+class Trainer:
+    """Trains one run from wherever it stands to its end."""
+
+    def __init__(self, run: Run, experiment: Experiment, accelerator: Accelerator, display: Display) -> None:
+        self.run = run
+        self.settings = run.recipe.settings
+        self.accelerator = accelerator
+        self.display = display
+        self.task = experiment.task
+        self.objective = experiment.objective
+        self.descent = experiment.descent
+        self.layerwise = experiment.layerwise
+        self.model = experiment.layerwise.model
+        self.wrapped = accelerator.prepare(experiment.layerwise)
+        self.optimizer = self._primal_optimizer()
+        self.train_examples = self.task.examples("train")
+        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
+        self.updates_per_epoch = len(self.train_examples) // self.batch_size
+        if self.batch_size < self.settings.training.accumulation * accelerator.num_processes:
+            raise UserError(
+                f"training.batch_size: {self.batch_size} examples cannot be split into "
+                f"{self.settings.training.accumulation} micro-batches on {accelerator.num_processes} processes"
+            )
+        self.progress = Progress()
+        self.history: list[tuple[Any, ...]] = []
+        self.validation_losses: list[float] | None = None
+
+    # ---------------------------------------------------------------- the loop
+
+    def fit(self) -> None:
+        """Train to the end, or to the next stop request; the same call goes on from there."""
+        if self.run.last_checkpoint.is_file():
+            self._resume()
+        else:
+            self.progress.sigma_x = perturb.measure_sigma(self.model, self._split("train"))
+        with StopRequest() as stop, self.display:
+            while self.progress.epoch < self.settings.training.epochs:
+                self.objective.warming_up = self.progress.epoch < self.settings.descent.warmup_epochs
+                for indices in self._remaining_updates():
+                    f, grad_norm = self._update(indices)
+                    self.progress.step += 1
+                    self.progress.step_in_epoch += 1
+                    self._log_update(f, grad_norm)
+                    self._maybe_pause(stop)
+                self._end_epoch()
+        self._conclude()
+
+    def _remaining_updates(self) -> Iterator[np.ndarray[Any, Any]]:
+        """The examples of each update left in this epoch; the order depends on seed and epoch alone."""
+        order = np.random.default_rng([self.settings.seed, self.progress.epoch]).permutation(len(self.train_examples))
+        for update in range(self.progress.step_in_epoch, self.updates_per_epoch):
+            yield order[update * self.batch_size : (update + 1) * self.batch_size]
+
+    def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
+        """One primal and one dual step; returns f and the norm of the primal gradient."""
+        self.wrapped.train()
+        micro_batches = self._micro_batches(indices)
+        count = self._sum_over_processes(torch.stack([self._weights(batch).sum() for batch in micro_batches]).sum())
+        gradient = self._gradient_before_losses(micro_batches, count)
+        sums = []
+        for number, batch in enumerate(micro_batches, 1):
+            with contextlib.nullcontext() if number == len(micro_batches) else self.accelerator.no_sync(self.wrapped):
+                partial = self._loss_sums(batch)
+                if gradient is None:
+                    gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
+                # Gradients are averaged over processes; the sum is wanted.
+                share = self.accelerator.num_processes * (gradient @ partial) / count
+                self.accelerator.backward(share)
+            sums.append(partial.detach())
+        f = self._sum_over_processes(torch.stack(sums).sum(0)) / count
+        grad_norm = torch.as_tensor(
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.training.clip_norm or math.inf)
+        )
+        self._refuse_non_finite(f, grad_norm)
+        self.objective.accumulate_slack_gradient(f)
+        self.objective.dual_step(f)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.descent.project_slack()
+        return f, grad_norm
+
+    def _gradient_before_losses(self, micro_batches: list[Batch], count: Tensor) -> Tensor | None:
+        """∂J/∂f where it must be known before the first of several backward passes; None to take it on the way.
+
+        In the log form it needs f of the whole batch, which costs a forward pass more. Dropout draws the same
+        masks in that pass as in the one that follows.
+        """
+        if len(micro_batches) == 1 or not self.objective.gradient_needs_losses:
+            return None
+        with torch.no_grad(), torch.random.fork_rng():
+            sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
+        return self.objective.gradient(self._sum_over_processes(sums) / count)
+
+    def _micro_batches(self, indices: np.ndarray[Any, Any]) -> list[Batch]:
+        """This process's share of an update, split for accumulation."""
+        share = indices[self.accelerator.process_index :: self.accelerator.num_processes]
+        parts = np.array_split(share, self.settings.training.accumulation)
+        collated = (self.task.collate([self.train_examples[index] for index in part]) for part in parts)
+        return [to_device(batch, self.accelerator.device) for batch in collated]
+
+    def _loss_sums(self, batch: Batch) -> Tensor:
+        """Σ over the examples of a micro-batch of each layer's loss, on inputs perturbed at γ_train."""
+        gamma = self.settings.noise.gamma_train
+        source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
+        noise = gamma * source.draw(self.model, batch) if gamma else None
+        losses, _ = self.wrapped(batch, noise, last_only=self.objective.last_only)
+        return losses @ self._weights(batch)
+
+    def _weights(self, batch: Batch) -> Tensor:
+        return self.task.weights(batch).to(self.accelerator.device)
+
+    def _noise(self, seed: str) -> NoiseSource:
+        return NoiseSource(self.settings.noise.kind, self.progress.sigma_x, seed)
+
+    def _sum_over_processes(self, values: Tensor) -> Tensor:
+        return self.accelerator.reduce(values, reduction="sum")
+
+    def _refuse_non_finite(self, f: Tensor, grad_norm: Tensor) -> None:
+        if bool(torch.isfinite(f).all() & torch.isfinite(grad_norm)):
+            return
+        bad = [layer for layer, loss in zip(self._trained_layers(), f.tolist(), strict=True) if not math.isfinite(loss)]
+        what = f"the loss of layer {bad[0]}" if bad else "the gradient"
+        raise TrainingStoppedError(
+            f"update {self.progress.step + 1}: {what} is not finite; nothing was updated. "
+            "Lower training.learning_rate or descent.dual.learning_rate, or set training.clip_norm"
+        )
+
+    def _primal_optimizer(self) -> torch.optim.Optimizer:
+        training = self.settings.training
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.model.parameters()), "weight_decay": training.weight_decay}
+        ]
+        if slack := list(self.descent.slack_parameters()):
+            groups.append({"params": slack, "weight_decay": 0.0})
+        kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        return kind(groups, lr=training.learning_rate)
+
+    # ---------------------------------------------------------------- the end of an epoch, and of a run
+
+    def _end_epoch(self) -> None:
+        measured = self._validate()
+        slack = self.descent.slack_in_loss_units(measured.layer_losses)
+        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
+        self._log_validation(measured)
+        self.progress.epoch += 1
+        self.progress.step_in_epoch = 0
+        # A constrained run is best where it keeps its constraints; among those, where it ends lowest.
+        infeasibility = feasibility.infeasibility(verdicts) if self.objective.name == "constrained" else 0
+        rank = [float(infeasibility), measured.layer_losses[-1].item()]
+        if self.progress.best is None or rank < self.progress.best:
+            self.progress.best, self.progress.best_epoch = rank, self.progress.epoch
+            self.progress.best_slack = slack.tolist()
+            self._save_best()
+        if self.settings.descent.slack_restart:
+            self.descent.restart_slack()
+        self._save()
+
+    def _validate(self) -> Measurement:
+        """Validation data at γ_train, shared out over the processes; the noise is the same every time."""
+        mine = itertools.islice(
+            self._split("validation"), self.accelerator.process_index, None, self.accelerator.num_processes
+        )
+        gammas = [self.settings.noise.gamma_train]
+        parts = [measure(self.layerwise, [batch], self._noise("validation"), gammas)[0] for batch in mine]
+        return Measurement.joined(gather_object(parts))
+
+    def _conclude(self) -> None:
+        """Judge the best weights on validation data and close the run."""
+        self.accelerator.wait_for_everyone()
+        self.layerwise.load_state_dict(load_file(self.run.best_weights, device=str(self.accelerator.device)))
+        measured = self._validate()
+        slack = torch.tensor(self.progress.best_slack, dtype=torch.double)
+        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
+        sigma_x = perturb.measure_sigma(self.model, self._split("train"))
+        if not self.accelerator.is_main_process:
+            return
+        layers = pd.DataFrame(
+            {
+                "split": "validation",
+                "perturbation": self.settings.noise.kind,
+                "gamma": self.settings.noise.gamma_train,
+                "layer": range(1, self.model.n_layers + 1),
+                "loss": measured.layer_losses.tolist(),
+                "metric": [self.task.metric(score) for score in measured.layer_scores.tolist()],
+            }
+        )
+        self.run.merge_table("layers", layers, ["split", "perturbation", "gamma", "layer"])
+        self.run.update_info(
+            status="finished",
+            best={"epoch": self.progress.best_epoch, "validation_loss": measured.layer_losses[-1].item()},
+            sigma_x={"training": self.progress.sigma_x, "evaluation": sigma_x},
+            feasible=feasibility.is_feasible(verdicts),
+            monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
+            verdicts=[{**dataclasses.asdict(verdict), "verdict": verdict.verdict} for verdict in verdicts],
+            multipliers=self.descent.multiplier_values.tolist(),
+        )
+
+    def _split(self, split: Any) -> Iterator[Batch]:
+        return batches(self.task, split, self.settings.evaluation.batch_size, self.accelerator.device)
+
+    # ---------------------------------------------------------------- what is seen
+
+    def _trained_layers(self) -> list[int]:
+        first = self.model.n_layers if self.objective.last_only else 1
+        return list(range(first, self.model.n_layers + 1))
+
+    def _log_update(self, f: Tensor, grad_norm: Tensor) -> None:
+        if self.progress.step % self.settings.training.log_every:
+            return
+        layers, values = self._trained_layers(), {"loss": f.tolist()}
+        if self.objective.constrains:
+            values["violation"] = self.descent.violations(f).tolist()
+            values["multiplier"] = self.descent.multiplier_values.tolist()
+            values["slack"] = self.descent.slack.tolist()
+        self._record("train", layers, values)
+        self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
+        self.display.update(self._view(f))
+
+    def _log_validation(self, measured: Measurement) -> None:
+        self.validation_losses = measured.layer_losses.tolist()
+        metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
+        layers = list(range(1, self.model.n_layers + 1))
+        self._record("validation", layers, {"loss": self.validation_losses, self.task.metric_name: metrics})
+        self.display.epoch_ended(self._view(None), f"{self.task.metric_name} {metrics[-1]:.4g}")
+
+    def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
+        """Rows of history.csv; layer 0 stands for the whole model."""
+        place = (self.progress.step, self.progress.epoch + 1, split)
+        for name, row in values.items():
+            self.history += [(*place, layer, name, value) for layer, value in zip(layers, row, strict=True)]
+
+    def _view(self, f: Tensor | None) -> TrainingView:
+        return TrainingView(
+            title=f"{self.run.recipe.name} · {self.objective.name} · seed {self.settings.seed}",
+            step=self.progress.step,
+            steps=self.settings.training.epochs * self.updates_per_epoch,
+            epoch=self.progress.epoch + 1,
+            epochs=self.settings.training.epochs,
+            reference=self.descent.reference,
+            rates=self.descent.rates,
+            warming_up=self.objective.name == "constrained" and self.objective.warming_up,
+            train_losses=dict(zip(self._trained_layers(), f.tolist(), strict=True)) if f is not None else {},
+            validation_losses=self.validation_losses,
+            multipliers=self.descent.multiplier_values.tolist() if self.objective.name == "constrained" else None,
+        )
+
+    # ---------------------------------------------------------------- going on
+
+    def _maybe_pause(self, stop: StopRequest) -> None:
+        every = self.settings.training.checkpoint_every
+        if stop.requested or (every and self.progress.step_in_epoch % every == 0):
+            self._save()
+        if stop.requested:
+            raise KeyboardInterrupt
+
+    def _save_best(self) -> None:
+        if self.accelerator.is_main_process:
+            weights = {name: value.contiguous() for name, value in self.layerwise.state_dict().items()}
+            write_atomically(self.run.best_weights, lambda file: file.write(save(weights)))
+
+    def _save(self) -> None:
+        """Everything that `_resume` needs, history first: what is ahead of the checkpoint is cut off again."""
+        if not self.accelerator.is_main_process:
+            return
+        self.run.write_table("history", pd.DataFrame(self.history, columns=TABLES["history"]))
+        state = {
+            "progress": dataclasses.asdict(self.progress),
+            "validation_losses": self.validation_losses,
+            "weights": self.layerwise.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "descent": self.descent.state_dict(),
+            "generator": torch.get_rng_state(),
+            "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+        write_atomically(self.run.last_checkpoint, lambda file: torch.save(state, file))
+
+    def _resume(self) -> None:
+        state = torch.load(self.run.last_checkpoint, map_location="cpu", weights_only=True)
+        self.progress = Progress(**state["progress"])
+        self.validation_losses = state["validation_losses"]
+        self.layerwise.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.descent.load_state_dict(state["descent"])
+        torch.set_rng_state(state["generator"])
+        if state["cuda_generators"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda_generators"])
+        history = self.run.read_table("history")
+        self.history = list(history[history["step"] <= self.progress.step].itertuples(index=False, name=None))

@@ -1,0 +1,60 @@
+"""What several tests need: a recipe small enough for seconds, and a trained run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from cudt import launch, recipe
+from cudt.display import PlainDisplay
+from cudt.recipe import NamedRecipe
+from cudt.runs import Run
+
+#: Shrinks reviews-ut to a second of training, without changing any path through the code.
+TINY = (
+    "task.train=96",
+    "task.validation=40",
+    "task.test=40",
+    "model.layers=3",
+    "model.width=16",
+    "model.attention_width=8",
+    "training.epochs=2",
+    "training.batch_size=32",
+    "training.log_every=1",
+    "evaluation.gammas=0,0.5,1",
+)
+
+
+def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) -> NamedRecipe:
+    return recipe.load("reviews-ut", (*TINY, *overrides), objective=objective, seed=seed)
+
+
+def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
+    quiet = PlainDisplay(Console(file=Path(os.devnull).open("w")))
+    return launch.train(loaded, out, "cpu", None, quiet)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run side by side, so each takes one core; none may reach for the hub."""
+    torch.set_num_threads(1)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished tiny constrained run; tests that write into it take a copy."""
+    torch.set_num_threads(1)
+    return train_quietly(tiny_recipe(), tmp_path_factory.mktemp("outputs"))
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    root = os.environ.get("CUDT_DATA_ROOT")
+    if not root:
+        pytest.skip("CUDT_DATA_ROOT is not set: it names the folder with the real data sets")
+    return Path(root)

@@ -130,7 +130,8 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
     def compute_cmp_state(self, layer_losses: Tensor) -> cooper.CMPState:
-        """Objective f_L (+ β/2·‖u‖²) and violation g (− u), as Cooper wants them."""
+        """Objective f_L (+ β/2·‖u‖²) and violation g (− u), as Cooper wants them; computed in λ's precision."""
+        layer_losses = layer_losses.to(self._multiplier.weight)
         loss, violation = in_form(layer_losses[-1], self.form), self.violations(layer_losses)
         if self._slack is not None:
             loss = loss + 0.5 * self.beta * self._slack.square().sum()

@@ -46,7 +46,7 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
     place = device.choose(where)
     experiment = assemble(run.recipe, data_root, place)
     task, layerwise = experiment.task, experiment.layerwise
-    layerwise.load_state_dict(load_file(run.best_weights, device=str(place)))
+    layerwise.load_state_dict(load_file(run.best_weights))
     gammas = grid.gammas if grid.gammas is not None else settings.grid
     # Layer losses are wanted at γ_train too, where the constraints hold; the curve keeps the grid that was asked for.
     levels = sorted({*gammas, run.recipe.settings.noise.gamma_train})

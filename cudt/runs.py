@@ -34,6 +34,7 @@ TABLES = {
     "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
     "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
 }
+_NUMBERS = {"history": ["value"], "layers": ["gamma", "loss", "metric"], "ood": ["gamma", "value"]}
 FORMAT = 1
 
 
@@ -90,8 +91,8 @@ class Run:
         path = self.path / f"{name}.csv"
         if not path.is_file():
             return pd.DataFrame(columns=TABLES[name])
-        # pandas' fast parser is off in the last digit; a resumed history must not be.
-        return pd.read_csv(path, float_precision="round_trip")
+        # Python's own parser: some versions of pandas are off in the last digit, and a resumed history must not be.
+        return pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         text = rows[TABLES[name]].to_csv(index=False)

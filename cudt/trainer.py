@@ -221,7 +221,7 @@ class Trainer:
     def _conclude(self) -> None:
         """Judge the best weights on validation data and close the run."""
         self.accelerator.wait_for_everyone()
-        self.layerwise.load_state_dict(load_file(self.run.best_weights, device=str(self.accelerator.device)))
+        self.layerwise.load_state_dict(load_file(self.run.best_weights))
         measured = self._validate()
         slack = torch.tensor(self.progress.best_slack, dtype=torch.double)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)

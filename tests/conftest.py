@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,7 @@ def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) 
 
 
 def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
-    quiet = PlainDisplay(Console(file=Path(os.devnull).open("w")))
-    return launch.train(loaded, out, "cpu", None, quiet)
+    return launch.train(loaded, out, "cpu", None, PlainDisplay(Console(quiet=True)))
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +48,3 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished tiny constrained run; tests that write into it take a copy."""
     torch.set_num_threads(1)
     return train_quietly(tiny_recipe(), tmp_path_factory.mktemp("outputs"))
-
-
-@pytest.fixture(scope="session")
-def data_root() -> Path:
-    root = os.environ.get("CUDT_DATA_ROOT")
-    if not root:
-        pytest.skip("CUDT_DATA_ROOT is not set: it names the folder with the real data sets")
-    return Path(root)

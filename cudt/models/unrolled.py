@@ -2,11 +2,11 @@
 
 With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then steps through a ReLU:
 
-    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        close to a step down g₁ (`attention_energy`)
+    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        akin to a step down g₁ (`attention_energy`)
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η down g₂ (`relu_energy`)
 
-W_s contains the residual connection: (1−η)I is what a step of size η leaves of Z. How far training keeps the
-two promises is measured in docs/energies.md.
+W_s contains the residual connection: (1−η)I is what a step of size η leaves of Z. What theory promises of the two
+steps, and how much of it training keeps, is in docs/energies.md.
 """
 
 from __future__ import annotations
@@ -35,16 +35,19 @@ class Config(NamedSection):
     """One W₁ and one W₂ for all layers, or a pair for each."""
 
 
-def attention_energy(y: Tensor, mask: Tensor) -> Tensor:
-    """g₁(Y) = −Σ_{t<u} exp(−½‖y_t − y_u‖²) + ½ Σ_t ‖y_t‖² for each sequence; padding does not count.
-
-    Each pair counts once. The paper's double sum counts it twice, and its update does not descend on that.
-    """
+def pair_energy(y: Tensor, mask: Tensor) -> Tensor:
+    """−Σ_{t<u} exp(−½‖y_t − y_u‖²) for each sequence; padding does not count."""
     kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2)
-    pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    off_diagonal = ~torch.eye(y.shape[-2], dtype=torch.bool, device=y.device)
-    norms = (y.square().sum(-1) * mask).sum(-1)
-    return 0.5 * norms - 0.5 * (kernel * (pairs & off_diagonal)).sum((-1, -2))
+    pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2) & ~torch.eye(y.shape[-2], dtype=torch.bool, device=y.device)
+    return -0.5 * (kernel * pairs).sum((-1, -2))
+
+
+def attention_energy(y: Tensor, mask: Tensor) -> Tensor:
+    """g₁(Y) = −Σ_{t<u} exp(−½‖y_t − y_u‖²) + ½ Σ_t ‖y_t‖² for each sequence.
+
+    Each pair counts once: so counted, the preconditioner of the paper's proof is the diagonal of g₁'s surrogate.
+    """
+    return pair_energy(y, mask) + 0.5 * (y.square().sum(-1) * mask).sum(-1)
 
 
 def relu_energy(x: Tensor, w2: Tensor, mask: Tensor) -> Tensor:
@@ -62,10 +65,10 @@ def largest_descending_step(w2: Tensor) -> float:
 
 
 def attend(x: Tensor, w1: Tensor, mask: Tensor, *, weighted: bool = False) -> Tensor:
-    """softmax(Y Yᵀ) X with Y = X W₁ᵀ, one matrix for queries and keys and none for values.
+    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys and none for values.
 
-    Weighted by exp(−½‖y_u‖²), which makes the softmax one of −½‖y_t − y_u‖², the step never raises g₁. The
-    paper trains the unweighted one, and so do we.
+    Weighted by exp(−½‖y_u‖²) the softmax is one of −½‖y_t − y_u‖², and the step never raises the pair energy of Y.
+    The paper trains the unweighted one, and so do we.
     """
     y = x @ w1.T
     logits = y @ y.transpose(-1, -2)
@@ -73,6 +76,16 @@ def attend(x: Tensor, w1: Tensor, mask: Tensor, *, weighted: bool = False) -> Te
         logits = logits - 0.5 * y.square().sum(-1).unsqueeze(-2)
     logits = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf)
     return torch.softmax(logits, dim=-1) @ x
+
+
+def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
+    """y_t ← Σ_{u≠t} γ_tu·y_u / Σ_u γ_tu, γ_tu = exp(−½‖y_t − y_u‖²): never raises g₁.
+
+    This is the step Y − D⁻¹∇g₁ that the paper's proof takes. It is weighted attention without the token itself in
+    the numerator; with it, as in the paper's theorem, the norms can grow (docs/energies.md).
+    """
+    kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2) * mask.unsqueeze(-2)
+    return (kernel @ y - y) / kernel.sum(-1, keepdim=True)
 
 
 def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import matplotlib.colors
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from cudt.report import figures
+from cudt.report.collect import collect
+from tests.report import make_run
+
+
+@pytest.fixture
+def axes():
+    figure, axes = plt.subplots()
+    yield axes
+    plt.close(figure)
+
+
+def share_of(colour: str, picture: np.ndarray) -> float:
+    """The share of a picture's pixels that have a colour."""
+    wanted = np.array(matplotlib.colors.to_rgb(colour))
+    return float((np.abs(picture[..., :3] - wanted).max(-1) < 0.02).mean())
+
+
+def test_a_figure_is_a_png_and_a_pdf_with_the_lines_of_both_objectives(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.8})
+    make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.5}, objective="erm", losses=(0.9, 0.8, 0.4))
+    (figure,) = figures.draw_all(collect([tmp_path / "runs"]).runs, tmp_path / "figures")
+    assert figure.recipe == "reviews-ut"
+    assert figure.png.parent == figure.pdf.parent == tmp_path / "figures"
+    assert figure.pdf.read_bytes().startswith(b"%PDF-")
+    assert figure.pdf.stat().st_size > 5_000
+    picture = matplotlib.image.imread(figure.png)
+    assert picture.shape[1] > 1000
+    for objective in ("constrained", "erm"):
+        assert share_of(figures.STYLES[objective]["color"], picture) > 1e-3
+    assert share_of(figures.STYLES["supervised"]["color"], picture) == 0
+
+
+def test_each_recipe_and_noise_has_its_figure(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "a", {0.0: 0.9})
+    make_run(trained_run, tmp_path / "b", {0.0: 0.9}, objective="erm", kind="uniform")
+    make_run(trained_run, tmp_path / "c", {0.0: 0.9}, name="<b>/other")
+    made = figures.draw_all(collect([tmp_path]).runs, tmp_path / "figures")
+    assert [figure.png.name for figure in made] == [
+        "_b_other-gaussian-descent-and-robustness.png",
+        "reviews-ut-gaussian-descent-and-robustness.png",
+        "reviews-ut-uniform-descent-and-robustness.png",
+    ]
+    assert len(list((tmp_path / "figures").iterdir())) == 6
+    assert plt.get_fignums() == []
+
+
+def test_runs_without_curves_have_no_figure(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs")
+    assert figures.draw_all(collect([tmp_path / "runs"]).runs, tmp_path / "figures") == []
+
+
+def test_curves_are_means_with_a_band_over_seeds(trained_run, tmp_path, axes):
+    make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8}, seed=0)
+    make_run(trained_run, tmp_path, {0.0: 0.8, 1.0: 0.4}, seed=1)
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.3}, objective="erm")
+    figures._draw_curves(axes, "gaussian", collect([tmp_path]).runs)
+    lines = {line.get_label(): line for line in axes.lines}
+    assert set(lines) == {"constrained (2 seeds)", "erm (1 seed)"}
+    assert np.allclose(lines["constrained (2 seeds)"].get_xydata(), [[0, 0.9], [1, 0.6]])
+    assert np.allclose(lines["erm (1 seed)"].get_xydata(), [[0, 0.9], [1, 0.3]])
+    assert lines["constrained (2 seeds)"].get_linestyle() == "-"
+    assert lines["erm (1 seed)"].get_linestyle() == "--"
+    (band,) = axes.collections
+    # One standard deviation of 0.8 and 0.4 about 0.6.
+    assert band.get_datalim(axes.transData).ymin == pytest.approx(0.6 - 0.2 * 2**0.5)
+
+
+def test_layer_losses_are_those_of_the_test_split_at_the_training_level(trained_run, tmp_path, axes):
+    make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8}, losses=(0.6, 0.5, 0.4))
+    figures._draw_layer_losses(axes, "gaussian", collect([tmp_path]).runs)
+    line, reference = axes.lines
+    assert np.allclose(line.get_xydata(), [[1, 0.6], [2, 0.5], [3, 0.4]])
+    assert reference.get_ydata()[0] == trained_run.info()["reference"]
+
+
+def test_a_label_counts_the_seeds_that_are_drawn(trained_run, tmp_path, axes):
+    make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8}, seed=0)
+    make_run(trained_run, tmp_path, None, seed=1)
+    make_run(trained_run, tmp_path, None, objective="erm")
+    figures._draw_curves(axes, "gaussian", collect([tmp_path]).runs)
+    assert [line.get_label() for line in axes.lines] == ["constrained (1 seed)"]
+
+
+def test_variants_of_an_objective_are_told_apart(trained_run, tmp_path, axes):
+    make_run(trained_run, tmp_path / "a", {0.0: 1.0, 1.0: 0.8}, variant="aaaa")
+    make_run(trained_run, tmp_path / "b", {0.0: 1.0, 1.0: 0.4}, variant="bbbb")
+    figures._draw_curves(axes, "gaussian", collect([tmp_path]).runs)
+    assert [line.get_label() for line in axes.lines] == ["constrained aaaa (1 seed)", "constrained bbbb (1 seed)"]
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.lines}) == 2
+
+
+def test_each_variant_is_drawn_at_its_own_training_level(trained_run, tmp_path, axes):
+    make_run(trained_run, tmp_path / "a", {0.0: 1.0}, variant="aaaa")
+    other = make_run(trained_run, tmp_path / "b", {0.0: 1.0}, variant="bbbb", gamma_train=0.2)
+    layers = other.read_table("layers")
+    other.write_table("layers", layers.assign(gamma=0.2))
+    figures._draw_layer_losses(axes, "gaussian", collect([tmp_path]).runs)
+    assert all(len(line.get_xydata()) == 3 for line in axes.lines[:2])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from cudt import report
+from cudt.report import page, tables
+from cudt.report.collect import collect
+from tests.report import GAMMA_TRAIN, make_run
+
+EVIL = "<script>alert(1)</script>"
+
+
+class Parsed(HTMLParser):
+    """Tags, what they point at, and the visible text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def pair(trained_run, tmp_path):
+    """A folder with a constrained and an ERM run."""
+    curves = {"constrained": {0.0: 0.9, GAMMA_TRAIN: 0.8, 1.0: 0.7}, "erm": {0.0: 0.95, GAMMA_TRAIN: 0.75, 1.0: 0.5}}
+    for objective, curve in curves.items():
+        make_run(trained_run, tmp_path / "runs", curve, objective=objective)
+    return tmp_path / "runs"
+
+
+def written(folder, out) -> str:
+    return report.write([folder], out).page.read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_but_itself(pair, tmp_path):
+    html = written(pair, tmp_path / "report")
+    assert not re.search(r"https?://|@import|url\(", html)
+    parsed = Parsed(html)
+    assert len(parsed.links) == 1
+    assert parsed.links[0].startswith("data:image/png;base64,iVBORw0KGgo")
+    assert not {"script", "link", "iframe"} & set(parsed.tags)
+
+
+def test_the_page_shows_the_numbers_of_the_table(pair, tmp_path):
+    text = Parsed(written(pair, tmp_path / "report")).text
+    table = pd.read_csv(tmp_path / "report" / "table.csv")
+    for column in ("id_mean", "ood_mean", "auc", "validation_loss"):
+        for value in table[column]:
+            assert f"{value:.4f}" in text
+    assert "0 to 1" in text
+
+
+def test_the_page_shows_every_run_with_its_verdicts_and_settings(pair, tmp_path):
+    text = Parsed(written(pair, tmp_path / "report")).text
+    assert "2 finished runs" in text
+    for run in collect([pair]).runs:
+        assert f"cudt eval-ood {run.run.path}" in text
+        assert run.run.recipe.text() in text
+        for verdict in run.info["verdicts"]:
+            assert f"{verdict['violation']:.4f}" in text
+
+
+def test_names_and_texts_are_shown_and_never_run(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, name=EVIL, command=f"cudt {EVIL}")
+    broken = make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, objective="erm", status="failed", reason=EVIL)
+    html = written(tmp_path / "runs", tmp_path / "report")
+    parsed = Parsed(html)
+    assert EVIL not in html
+    assert "script" not in parsed.tags
+    assert f"cudt {EVIL}" in parsed.text
+    assert f"{broken.path}: failed ({EVIL})" in parsed.text
+
+
+def test_what_is_left_out_stands_on_the_page(pair, trained_run, tmp_path):
+    make_run(trained_run, pair, {0.0: 0.9}, seed=5, status="failed", reason="loss not finite")
+    html = written(pair, tmp_path / "report")
+    assert "failed (loss not finite)" in html
+    assert "Left out" in html
+
+
+def test_nothing_is_left_out_of_a_whole_report(pair, tmp_path):
+    assert "Left out" not in written(pair, tmp_path / "report")
+
+
+def findings(folder) -> list[str]:
+    return page.findings(tables.summary(collect([folder]).runs))
+
+
+def test_the_finding_compares_constrained_with_erm(pair, tmp_path):
+    (sentence,) = findings(pair)
+    assert sentence == (
+        "Under gaussian noise the constrained model's mean accuracy is 0.850 against ERM's 0.850 in distribution "
+        "(γ ≤ 0.4), and 0.700 against 0.500 out of distribution (1 and 1 seeds)."
+    )
+    assert sentence in Parsed(written(pair, tmp_path / "report")).text
+
+
+def test_there_is_no_finding_without_a_pair(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9})
+    make_run(trained_run, tmp_path, None, objective="erm")
+    assert findings(tmp_path) == []
+
+
+def test_two_runs_without_curves_have_no_finding(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_run(trained_run, tmp_path, None, objective=objective)
+    assert findings(tmp_path) == []
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_a_finding_has_no_numbers_that_are_not_there(gamma, trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_run(trained_run, tmp_path, {gamma: 0.875}, objective=objective)
+    assert "nan" not in " ".join(findings(tmp_path))
+    assert "0.875" in " ".join(findings(tmp_path))
+
+
+def test_a_finding_counts_the_seeds_behind_its_means(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, seed=0)
+    make_run(trained_run, tmp_path, None, seed=1)
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, objective="erm")
+    (sentence,) = findings(tmp_path)
+    assert "(1 and 1 seeds)" in sentence

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from cudt import report
+from cudt.errors import UserError
+from tests.report import make_run
+
+CURVE = {0.0: 0.9, 1.0: 0.6}
+
+
+def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", CURVE)
+    make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert made.warnings == []
+    files = {path.relative_to(tmp_path / "report").as_posix() for path in (tmp_path / "report").rglob("*.*")}
+    figure = "figures/reviews-ut-gaussian-descent-and-robustness"
+    assert files == {"index.html", "table.csv", "curves.csv", "layers.csv", f"{figure}.png", f"{figure}.pdf"}
+    table = pd.read_csv(made.table_path, float_precision="round_trip", dtype={"variant": str})
+    pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
+
+
+def test_a_report_is_made_from_run_folders_alone(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path / "runs", CURVE)
+    assert sorted(path.name for path in run.path.iterdir()) == ["layers.csv", "ood.csv", "recipe.yaml", "run.json"]
+    assert report.write([tmp_path / "runs"], tmp_path / "report").page.is_file()
+
+
+def test_a_second_report_replaces_the_first(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", CURVE)
+    assert len(report.write([tmp_path / "runs"], tmp_path / "report").table) == 1
+    make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
+    report.write([tmp_path / "runs"], tmp_path / "report")
+    assert len(pd.read_csv(tmp_path / "report" / "table.csv")) == 2
+
+
+def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", CURVE)
+    broken = make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
+    (broken.path / "run.json").write_text("{")
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert len(made.table) == 1
+    assert [str(broken.path) in warning for warning in made.warnings] == [True]
+
+
+def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs")
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert len(made.table) == 1
+    assert "not evaluated yet" in made.page.read_text(encoding="utf-8")
+    assert not list((tmp_path / "report").rglob("*.png"))
+
+
+def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path / "runs", CURVE, status="failed", reason="loss not finite")
+    with pytest.raises(UserError, match=r"^no finished run below .*runs; `cudt train` makes one\n  ") as error:
+        report.write([tmp_path / "runs"], tmp_path / "report")
+    assert f"{run.path}: failed (loss not finite)" in str(error.value)
+    assert not (tmp_path / "report").exists()

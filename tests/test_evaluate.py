@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from cudt import runs
+from cudt.errors import UserError
+from cudt.evaluate import Grid, evaluate_ood
+from cudt.runs import Run
+from tests.conftest import tiny_recipe, train_quietly
+
+
+def untracked(batches, total, what):
+    return batches
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    return runs.open_run(tmp_path / "run")
+
+
+def evaluate(run: Run, grid: Grid | None = None) -> None:
+    evaluate_ood(run, grid or Grid(), "cpu", None, untracked)
+
+
+def test_every_level_of_the_recipes_grid_is_there_with_metric_and_loss(run):
+    evaluate(run)
+    ood = run.read_table("ood")
+    assert list(ood.columns) == ["perturbation", "gamma", "seed", "metric", "value", "n"]
+    assert sorted(ood["gamma"].unique()) == [0, 0.5, 1]
+    assert set(ood["metric"]) == {"accuracy", "loss"}
+    assert set(ood["n"]) == {40}
+
+
+def test_layers_are_there_at_every_level_and_at_gamma_train(run):
+    evaluate(run)
+    layers = run.read_table("layers")
+    test = layers[layers["split"] == "test"]
+    assert sorted(test["gamma"].unique()) == [0, 0.4, 0.5, 1]
+    assert sorted(test["layer"].unique()) == [1, 2, 3]
+    ood = run.read_table("ood").set_index(["metric", "gamma"])["value"]
+    last = test[test["layer"] == 3].set_index("gamma")
+    for gamma in (0, 0.5, 1):
+        assert ood["loss", gamma] == pytest.approx(last["loss"][gamma])
+        assert ood["accuracy", gamma] == pytest.approx(last["metric"][gamma])
+
+
+def test_another_grid_is_added_and_the_same_level_replaced(run):
+    evaluate(run)
+    before = run.read_table("ood")
+    evaluate(run, Grid([0.5, 2.0], ["gaussian", "uniform"]))
+    after = run.read_table("ood")
+    assert sorted(after[after["perturbation"] == "gaussian"]["gamma"].unique()) == [0, 0.5, 1, 2]
+    assert sorted(after[after["perturbation"] == "uniform"]["gamma"].unique()) == [0.5, 2]
+    assert not after.duplicated(["perturbation", "gamma", "seed", "metric"]).any()
+    merged = before.merge(after, on=["perturbation", "gamma", "seed", "metric"])
+    assert merged["value_x"].tolist() == pytest.approx(merged["value_y"].tolist(), abs=1e-12)
+
+
+def test_scores_do_not_depend_on_the_batch_size(tmp_path):
+    values = []
+    for size in (1, 7, 256):
+        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
+        evaluate(run)
+        values.append(run.read_table("ood")["value"].tolist())
+        shutil.rmtree(run.path)
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert values[0] == pytest.approx(values[2], abs=1e-5)
+
+
+def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):
+    run = train_quietly(tiny_recipe("evaluation.noise_seeds=[0, 1]"), tmp_path)
+    evaluate(run)
+    ood = run.read_table("ood")
+    losses = ood[ood["metric"] == "loss"].pivot_table(index="gamma", columns="seed", values="value")
+    assert losses[0][0.0] == losses[1][0.0]
+    assert losses[0][1.0] != losses[1][1.0]
+    layers = run.read_table("layers")
+    last = layers[(layers["split"] == "test") & (layers["layer"] == 3)].set_index("gamma")["loss"]
+    assert last[1.0] == pytest.approx(losses.loc[1.0].mean())
+
+
+def test_noise_has_the_stored_sigma(run, monkeypatch):
+    seen = []
+    monkeypatch.setattr("cudt.perturb.draw", lambda *a: seen.append(a) or torch.zeros_like(a[3]))
+    evaluate(run, Grid([1.0]))
+    assert {call[0] for call in seen} == {"gaussian"}
+    info = run.info()
+    table = run.recipe.settings
+    assert info["sigma_x"]["evaluation"] == pytest.approx(1.0, abs=0.1)
+    assert table.evaluation.noise_seeds == [0]
+
+
+def test_an_unfinished_run_is_refused(run):
+    run.update_info(status="interrupted")
+    with pytest.raises(UserError, match="is interrupted, not finished"):
+        evaluate(run)

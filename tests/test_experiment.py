@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudt.errors import UserError
+from cudt.experiment import assemble
+from tests.conftest import tiny_recipe
+
+CPU = torch.device("cpu")
+
+
+def rates(*overrides: str) -> list[float]:
+    return assemble(tiny_recipe(*overrides), None, CPU).descent.rates
+
+
+def test_alpha_is_a_number_a_list_or_a_target():
+    assert rates("descent.alpha=0.2") == [0.2] * 3
+    assert rates("descent.alpha=[0.1, 0.2, 0.3]") == [0.1, 0.2, 0.3]
+    (rate, *_) = rates("descent.alpha={target_loss: 0.5}", "descent.reference=4.0")
+    assert 4 * (1 - rate) ** 3 == pytest.approx(0.5)
+
+
+def test_reference_is_a_number_or_the_entropy_of_the_labels():
+    auto = assemble(tiny_recipe(), None, CPU)
+    assert auto.descent.reference == auto.task.reference_loss()
+    assert assemble(tiny_recipe("descent.reference=1.5"), None, CPU).descent.reference == 1.5
+
+
+@pytest.mark.parametrize(
+    ("alpha", "complaint"),
+    [("[0.1, 0.2]", "2 descent rates for a model of 3 layers"), ("{target_loss: 9.0}", "between 0 and the reference")],
+)
+def test_alpha_that_does_not_fit_the_model_is_told(alpha, complaint):
+    with pytest.raises(UserError, match=complaint):
+        rates(f"descent.alpha={alpha}")
+
+
+def test_the_seed_draws_the_weights():
+    def weights(seed: int) -> torch.Tensor:
+        return assemble(tiny_recipe(seed=seed), None, CPU).layerwise.model.head.weight
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))

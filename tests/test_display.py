@@ -106,8 +106,8 @@ def test_the_live_display_redraws_and_clears_up():
 
 def test_the_live_display_ends_when_training_fails():
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm-256color"})
-    with pytest.raises(RuntimeError), LiveDisplay(console) as display:
-        display.update(CONSTRAINED)
+    display = LiveDisplay(console)
+    with pytest.raises(RuntimeError), display:
         raise RuntimeError
     assert not display._live.is_started
 

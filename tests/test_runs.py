@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
 import stat
@@ -105,6 +104,13 @@ def test_floats_in_tables_come_back_to_the_last_bit(run):
     assert [value.hex() for value in run.read_table("history")["value"]] == [value.hex() for value in values]
 
 
+def test_numbers_that_are_none_come_back_too(run):
+    values = [math.inf, -math.inf, math.nan]
+    table = pd.DataFrame([(1, 1, "train", 1, "loss", value) for value in values], columns=runs.TABLES["history"])
+    run.write_table("history", table)
+    assert [str(value) for value in run.read_table("history")["value"]] == ["inf", "-inf", "nan"]
+
+
 def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
     full = [(kind, gamma, 0, "accuracy", value, 40) for kind, gamma, value in rows]
     return pd.DataFrame(full, columns=runs.TABLES["ood"])
@@ -179,9 +185,8 @@ def test_a_damaged_run_json_is_told(run, content):
 
 
 def test_a_run_has_one_writer_at_a_time(run):
-    with run.locked():
-        with pytest.raises(UserError, match="another process is at work on this run"), run.locked():
-            pass
+    with run.locked(), pytest.raises(UserError, match="another process is at work on this run"), run.locked():
+        pass
     with run.locked():
         pass
 
@@ -215,4 +220,4 @@ def test_a_folder_that_does_not_exist_is_told(tmp_path):
 def test_begin_writes_the_whole_recipe(run):
     assert (run.path / "recipe.yaml").read_text(encoding="utf-8") == run.recipe.text()
     assert json.loads((run.path / "run.json").read_text(encoding="utf-8"))["format"] == runs.FORMAT
-    assert os.listdir(run.path.parent) == [run.path.name]
+    assert files(run.path) == ["recipe.yaml", "run.json"]

@@ -19,7 +19,7 @@ def test_a_section_refuses_what_it_does_not_know(section):
 
 def test_a_section_does_not_change_after_reading():
     with pytest.raises(ValidationError, match="frozen"):
-        Training().epochs = 3  # type: ignore[misc]
+        Training().epochs = 3
 
 
 @pytest.mark.parametrize(

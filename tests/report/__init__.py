@@ -29,7 +29,7 @@ def make_run(
     kind: str = "gaussian",
     **info: Any,
 ) -> Run:
-    """A finished run as `trained`, with this accuracy at each γ (a list stands for noise seeds); None: not evaluated."""
+    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated."""
     recipe = NamedRecipe(name, tiny_recipe(objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)

@@ -44,7 +44,10 @@ def drop(key: str) -> Callable[[Run], None]:
 
 
 def cut(name: str, content: str) -> Callable[[Run], None]:
-    return lambda run: (run.path / name).write_text(content) and None
+    def change(run: Run) -> None:
+        (run.path / name).write_text(content)
+
+    return change
 
 
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
@@ -84,7 +87,9 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     collected = collect([tmp_path])
     assert len(collected.runs) == 2
     assert collected.runs[1].ood.empty
-    assert collected.warnings == [f"{bare.path}: not evaluated yet, so it has no curve; run `cudt eval-ood {bare.path}`"]
+    assert collected.warnings == [
+        f"{bare.path}: not evaluated yet, so it has no curve; run `cudt eval-ood {bare.path}`"
+    ]
 
 
 def test_a_folder_without_runs_has_none(tmp_path):

@@ -59,8 +59,7 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
 def test_the_summary_counts_seeds_that_are_feasible_and_monotone(trained_run, tmp_path):
     for seed, (feasible, monotone) in enumerate([(True, True), (False, True), (False, False)]):
         best = {"epoch": 1, "validation_loss": 0.1 * seed}
-        made = {"feasible": feasible, "monotone": monotone, "best": best}
-        make_run(trained_run, tmp_path, {0.0: 0.9}, seed=seed, **made)
+        make_run(trained_run, tmp_path, {0.0: 0.9}, seed=seed, feasible=feasible, monotone=monotone, best=best)
     (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
     assert (row["seeds"], row["feasible"], row["monotone"]) == (3, 1, 2)
     assert row["validation_loss"] == pytest.approx(0.1)

@@ -38,7 +38,7 @@ def test_a_curve_averages_noise_seeds(trained_run, tmp_path):
     assert shown[2].split() == ["gaussian", "0", "ID", "0.7500", "0.2500"]
 
 
-@pytest.mark.parametrize("name", ["reviews-ut", "a-recipe-with-a-rather-long-name", "[bold]x"])
+@pytest.mark.parametrize("name", ["reviews-ut", "a-recipe-with-a-rather-long-name"])
 def test_the_summary_fits_eighty_columns_with_every_number_whole(name, trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
     make_run(trained_run, tmp_path, CURVE, name=name, objective="supervised")

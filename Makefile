@@ -1,0 +1,57 @@
+# `make demo` and `make test` do all the set-up on a fresh machine with Python 3.10 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO_OUT ?= outputs
+
+.PHONY: help demo demo-seeds test test-slow check format clean
+
+help:
+	@echo "make demo        set up, train ERM and constrained on generated reviews, evaluate, report (offline after set-up)"
+	@echo "make test        set up and run the tests"
+	@echo "make test-slow   the tests that take longer"
+	@echo "make check       ruff and mypy"
+	@echo "make demo-seeds  the demo's comparison on three seeds and three objectives"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "cudt needs Python 3.10 or newer; set PYTHON=/path/to/python3.10"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/cudt train --recipe reviews-ut --objective erm --out $(DEMO_OUT)
+	$(BIN)/cudt train --recipe reviews-ut --objective constrained --out $(DEMO_OUT)
+	$(BIN)/cudt eval-ood $(DEMO_OUT)/reviews-ut/*-*
+	$(BIN)/cudt report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
+
+demo-seeds: $(VENV)/.installed
+	for seed in 0 1 2; do for objective in erm supervised constrained; do \
+		$(BIN)/cudt train --recipe reviews-ut --objective $$objective --seed $$seed --out $(DEMO_OUT) || exit 1; \
+	done; done
+	$(BIN)/cudt eval-ood $(DEMO_OUT)/reviews-ut/*-*
+	$(BIN)/cudt report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV)

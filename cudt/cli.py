@@ -76,9 +76,12 @@ def train(
 
     loaded = recipes.load(recipe, set_, objective=objective and objective.value, seed=seed)
     from cudt import launch, runs
+    from cudt.device import choose
     from cudt.display import display_for
 
-    console = Console()
+    launch.check_data_root(data_root)
+    choose(device.value)
+    console = Console(markup=False, emoji=False)
     run = runs.run_for(loaded, out)
     status = run.info().get("status")
     if status == "finished":
@@ -130,7 +133,7 @@ def eval_ood(
     for one in opened:
         evaluate.check_trained(one)
     grid = evaluate.Grid(grid_gammas, [kind.value for kind in perturbation] or None)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for one in opened:
         with one.locked():
             evaluate.evaluate_ood(one, grid, device.value, data_root, _progress(console))
@@ -171,7 +174,7 @@ def report(
     from cudt import report as reports
     from cudt.report.terminal import summary_table
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     made = reports.write(folders, out)
     for warning in made.warnings:
         console.print(f"left out: {warning}", style="yellow", soft_wrap=True)
@@ -192,7 +195,7 @@ def list_recipes() -> None:
     for name in recipes.names():
         values = recipes.read(recipes.locate(name))
         table.add_row(name, str(values.get("reproduces", "")), str(values.get("needs", "")))
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(table)
     console.print("\nstart one with: cudt train --recipe NAME")
 
@@ -202,7 +205,7 @@ def main() -> None:
     errors = Console(stderr=True, highlight=False, markup=False)
     try:
         app()
-    except UserError as error:
+    except (UserError, OSError) as error:
         errors.print(f"error: {error}", soft_wrap=True)
         sys.exit(2)
     except TrainingStoppedError as error:

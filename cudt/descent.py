@@ -21,6 +21,7 @@ so that one dual learning rate fits cross-entropies and squared pixels alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -93,7 +94,7 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
         self.reference = reference
         self.form: Form = form
         self.resilience: Resilience = resilience
-        self.beta = beta
+        self.beta = beta or math.inf
         # One vector for all layers: a constraint per layer is slower, and its order would change between processes.
         self._multiplier = cooper.multipliers.DenseMultiplier(num_constraints=n_layers, device=torch.device(device))
         self.descends = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=self._multiplier)
@@ -107,10 +108,10 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
 
     @property
     def slack(self) -> Tensor:
-        """u_1 … u_L: trained, or λ/β, or zero."""
+        """u_1 … u_L: trained, or λ/β, which is zero without resilience (an infinite price)."""
         if self._slack is not None:
             return self._slack.detach()
-        return self.multiplier_values / self.beta if self.beta else torch.zeros_like(self.multiplier_values)
+        return self.multiplier_values / self.beta
 
     def slack_in_loss_units(self, layer_losses: Tensor) -> Tensor:
         """How much more loss each layer is let than (1−α_l)·f_{l−1}: u, or (eᵘ − 1)·(1−α_l)·f_{l−1} in the log form."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 
 from cudt.errors import UserError
 
@@ -18,24 +18,26 @@ def parse_gammas(text: str) -> list[float]:
     parts = text.split(":") if ":" in text else text.split(",")
     try:
         numbers = [Decimal(part.strip()) for part in parts]
-    except InvalidOperation:
+        if ":" in text:
+            numbers = _expand(text, numbers)
+        gammas = [float(number) for number in numbers]
+    except (DecimalException, ValueError):
         raise UserError(f"γ grid '{text}': write start:stop:step (0:2.1:0.15) or a list (0,0.5,1)") from None
-    if ":" in text:
-        numbers = _expand(text, numbers)
-    return check_gammas([float(number) for number in numbers], text)
+    return check_gammas(gammas, text)
 
 
 def _expand(text: str, ends: list[Decimal]) -> list[Decimal]:
     if len(ends) != 3:
         raise UserError(f"γ grid '{text}': a range has three parts, start:stop:step, like 0:2.1:0.15")
     start, stop, step = ends
-    if not (step > 0 and step.is_finite()):
+    if not (step.is_finite() and step > 0):
         raise UserError(f"γ grid '{text}': the step must be above 0, not {step}")
     if not (start.is_finite() and stop.is_finite() and stop >= start):
         raise UserError(f"γ grid '{text}': the stop must be a number not below the start")
-    count = int((stop - start) / step) + 1
-    if count > _MOST:
-        raise UserError(f"γ grid '{text}': {count} levels; at most {_MOST}")
+    steps = (stop - start) / step
+    if steps >= _MOST:
+        raise UserError(f"γ grid '{text}': {steps + 1:.3g} levels; at most {_MOST}")
+    count = int(steps) + 1
     return [start + step * i for i in range(count)]
 
 

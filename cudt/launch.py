@@ -34,6 +34,8 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
     check_data_root(data_root)
     run = runs.run_for(recipe, out)
     if run.info().get("status") == "finished":
+        # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
+        runs.write_recipe(run)
         return run
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
@@ -43,8 +45,8 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
         accelerator.wait_for_everyone()
         trainer.fit()
         return run
-    runs.begin(run)
     with run.locked():
+        runs.write_recipe(run)
         run.update_info(**_facts(recipe, experiment, accelerator))
         accelerator.wait_for_everyone()
         try:

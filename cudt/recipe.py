@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from cudt import registry, strict_yaml
 from cudt.errors import UserError, did_you_mean
-from cudt.schema import UNION_TAGS, Recipe
+from cudt.schema import UNION_TAGS, NamedSection, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
 _NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
@@ -107,25 +107,38 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 def validate(values: dict[str, Any], source: str) -> Recipe:
     """All mistakes at once: path, value, what is allowed, and the nearest right word."""
-    schema = _typed_schema(values)
+    schema, mistakes = _typed_schema(values)
     try:
-        return schema.model_validate(values)
+        recipe = schema.model_validate(values)
     except ValidationError as error:
-        mistakes = [_explain(schema, dict(mistake)) for mistake in error.errors(include_url=False)]
+        mistakes += [_explain(schema, dict(mistake)) for mistake in error.errors(include_url=False)]
+    if not mistakes:
+        return recipe
     if len(mistakes) == 1:
         raise UserError(f"{source}: {mistakes[0]}")
     raise UserError(f"{source}: {len(mistakes)} mistakes" + "".join(f"\n  {mistake}" for mistake in mistakes))
 
 
-def _typed_schema(values: dict[str, Any]) -> type[Recipe]:
-    """The recipe schema with `task` and `model` typed by the files that they name."""
+class _AnyNamedSection(NamedSection):
+    """A section whose name tells nothing: what else is in it cannot be judged."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[str]]:
+    """The recipe schema with `task` and `model` typed by the files that they name, and the names without a file."""
     typed: dict[str, Any] = {}
+    unknown: list[str] = []
     for kind in ("task", "model"):
         section = values.get(kind)
         name = section.get("name") if isinstance(section, dict) else None
+        typed[kind] = (_AnyNamedSection, ...)
         if isinstance(name, str):
-            typed[kind] = (registry.load(kind, name).Config, ...)
-    return create_model("Recipe", __base__=Recipe, **typed)
+            try:
+                typed[kind] = (registry.load(kind, name).Config, ...)
+            except UserError as error:
+                unknown.append(str(error))
+    return create_model("Recipe", __base__=Recipe, **typed), unknown
 
 
 def _explain(schema: type[BaseModel], mistake: dict[str, Any]) -> str:
@@ -133,7 +146,7 @@ def _explain(schema: type[BaseModel], mistake: dict[str, Any]) -> str:
     path = ".".join(str(part) for part in location) or "the recipe"
     if mistake["type"] == "missing":
         return f"{path}: missing"
-    section, field = _find_field(schema, location)
+    section, field = _find_field(schema, mistake["loc"])
     value = mistake["input"]
     if mistake["type"] == "extra_forbidden":
         return f"{path} = {value!r}: unknown key{did_you_mean(str(location[-1]), section.model_fields)}"
@@ -151,11 +164,14 @@ def _nearest(value: Any, expected: str) -> str:
     return did_you_mean(str(value), [word.strip("' ") for part in expected.split(",") for word in part.split(" or ")])
 
 
-def _find_field(schema: type[BaseModel], location: list[Any]) -> tuple[type[BaseModel], FieldInfo | None]:
+def _find_field(schema: type[BaseModel], location: Sequence[Any]) -> tuple[type[BaseModel], FieldInfo | None]:
     """The section class that holds the last key of a path, and that key's field where there is one."""
     section: type[BaseModel] = schema
     field: FieldInfo | None = None
     for position, key in enumerate(location):
+        if key in UNION_TAGS:
+            section = UNION_TAGS[key] or section
+            continue
         field = section.model_fields.get(key) if isinstance(key, str) else field
         if field is None:
             break
@@ -178,7 +194,7 @@ def _allowed_range(field: FieldInfo | None) -> str:
         item = pending.pop(0)
         for name, sign in _BOUNDS.items():
             if isinstance(bound := getattr(item, name, None), int | float):
-                found[f"{sign} {bound:g}"] = None
+                found[f"{sign} {bound}"] = None
         pending += getattr(item, "metadata", []) if not isinstance(item, type) else []
         pending += getattr(item, "__metadata__", ()) + getattr(item, "__args__", ())
     return ", ".join(found)

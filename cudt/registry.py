@@ -22,5 +22,6 @@ def load(kind: str, name: str) -> ModuleType:
     """Import the file of a model or task. It holds `Config` (its part of a recipe) and `build`."""
     known = names(kind)
     if name not in known:
-        raise UserError(f"{kind}.name = {name!r}: unknown {kind}{did_you_mean(name, known)} Known: {', '.join(known)}")
+        hint = did_you_mean(name, known) or ";"
+        raise UserError(f"{kind}.name = {name!r}: unknown {kind}{hint} known: {', '.join(known)}")
     return importlib.import_module(f"cudt.{_KINDS[kind]}.{name}")

@@ -57,6 +57,11 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """The same for a text."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder."""
@@ -75,16 +80,21 @@ class Run:
     def info(self) -> dict[str, Any]:
         """What run.json says; empty where it is not there yet."""
         try:
-            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            info = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise UserError(f"{self.path / 'run.json'}: cannot be read ({error.strerror})") from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"{self.path / 'run.json'}: damaged ({error})") from None
+        if not isinstance(info, dict):
+            raise UserError(f"{self.path / 'run.json'}: damaged (not a JSON object)")
+        return info
 
     def update_info(self, **changes: Any) -> None:
         """Replace keys of run.json."""
         text = json.dumps({"format": FORMAT, **self.info(), **changes}, indent=2, ensure_ascii=False)
-        write_atomically(self.path / "run.json", lambda file: file.write(text.encode() + b"\n"))
+        write_text(self.path / "run.json", text + "\n")
 
     def read_table(self, name: str) -> pd.DataFrame:
         """A table; empty where it is not there yet."""
@@ -92,11 +102,13 @@ class Run:
         if not path.is_file():
             return pd.DataFrame(columns=TABLES[name])
         # Python's own parser: some versions of pandas are off in the last digit, and a resumed history must not be.
-        return pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
+        table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
+        if list(table.columns) != TABLES[name]:
+            raise UserError(f"{path}: damaged (its columns are {', '.join(table.columns)})")
+        return table
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
-        text = rows[TABLES[name]].to_csv(index=False)
-        write_atomically(self.path / f"{name}.csv", lambda file: file.write(text.encode()))
+        write_text(self.path / f"{name}.csv", rows[TABLES[name]].to_csv(index=False, na_rep="nan"))
 
     def merge_table(self, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
         """Put rows into a table, in place of those with the same keys."""
@@ -106,7 +118,8 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from writing here; the lock ends with the process."""
+        """Keep other processes from writing here; makes the folder, and ends with the process."""
+        self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
             lock.acquire(timeout=0)
@@ -123,11 +136,11 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
     return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
 
 
-def begin(run: Run) -> None:
-    """Make the folder and write down what will be run."""
-    run.path.mkdir(parents=True, exist_ok=True)
-    text = run.recipe.text()
-    write_atomically(run.path / "recipe.yaml", lambda file: file.write(text.encode()))
+def write_recipe(run: Run) -> None:
+    """Keep the recipe that a run follows, unless it stands there already."""
+    text, path = run.recipe.text(), run.path / "recipe.yaml"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
 
 
 def open_run(path: Path) -> Run:
@@ -135,7 +148,7 @@ def open_run(path: Path) -> Run:
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
-        inside = sorted(found.parent for found in path.glob("*/run.json"))
+        inside = sorted(found.parent for found in path.rglob("run.json"))
         hint = f"; it holds {len(inside)}, such as {inside[0]}" if inside else ""
         raise UserError(f"'{path}' is not a run folder (no recipe.yaml and run.json in it){hint}")
     run = Run(path, recipes.load_resolved(path / "recipe.yaml"))
@@ -147,10 +160,12 @@ def open_run(path: Path) -> Run:
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
     """Every run folder below some folders, sorted, each once."""
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
-        for info in sorted(folder.rglob("run.json")):
-            found[info.parent] = None
-    return list(found)
+        # A run that was begun has its recipe before its run.json; a report names it all the same.
+        paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
+        for path in sorted(paths):
+            found.setdefault(path.resolve(), path)
+    return list(found.values())

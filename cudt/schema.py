@@ -36,21 +36,26 @@ class TargetLoss(Section):
 
 
 def _alpha_kind(value: Any) -> str:
-    return "target" if isinstance(value, dict | TargetLoss) else "list" if isinstance(value, list) else "number"
+    return "<target>" if isinstance(value, dict | TargetLoss) else "<list>" if isinstance(value, list) else "<number>"
 
 
 Alpha = Annotated[
-    Annotated[DescentRate, Tag("number")]
-    | Annotated[list[DescentRate], Tag("list")]
-    | Annotated[TargetLoss, Tag("target")],
+    Annotated[DescentRate, Tag("<number>")]
+    | Annotated[list[DescentRate], Tag("<list>")]
+    | Annotated[TargetLoss, Tag("<target>")],
     Discriminator(_alpha_kind),
 ]
 Reference = Annotated[
-    Annotated[Positive, Tag("number")] | Annotated[Literal["auto"], Tag("word")],
-    Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
+    Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
 ]
-#: Names that unions put into the path of a mistake; they say nothing to a reader.
-UNION_TAGS = frozenset({"number", "list", "target", "word"})
+Gammas = Annotated[
+    Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
+]
+#: Names that unions put into the path of a mistake, with the section that one leads into. They say nothing to a
+#: reader, and no key is called so.
+UNION_TAGS: dict[Any, type[Section] | None] = {"<number>": None, "<list>": None, "<target>": TargetLoss, "<word>": None}
 
 
 class Dual(Section):
@@ -115,7 +120,7 @@ class Noise(Section):
 class Evaluation(Section):
     """What `cudt eval-ood` does when it is not told otherwise. Not part of a run's identity."""
 
-    gammas: str | list[float] = "0:2.1:0.15"
+    gammas: Gammas = "0:2.1:0.15"
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
     noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
     batch_size: Count = 256

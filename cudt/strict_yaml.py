@@ -48,7 +48,7 @@ def parse(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{source}{line}: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, KeyError) as error:
         raise UserError(f"{source}: {' '.join(str(error).split())}") from None
 
 

@@ -90,7 +90,7 @@ def first_active(p: torch.Tensor) -> torch.Tensor:
 
 
 def first_active_in_logs(p: torch.Tensor) -> torch.Tensor:
-    """min ½(p−1)² − 4 = log f_2 with log f_1 = p ≤ log 0.5: λ_1 = 1 − log 0.5 (`first_active` is not convex in logs)."""
+    """min ½(p−1)² − 4 = log f_2 with log f_1 = p ≤ log 0.5: λ_1 = 1 − log 0.5 (`first_active` is not convex there)."""
     return torch.stack([p.exp(), (0.5 * (p - 1) ** 2 - 4).exp()])
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import torch
 
 from cudt import runs
 from cudt.errors import UserError
@@ -83,15 +82,14 @@ def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):
     assert last[1.0] == pytest.approx(losses.loc[1.0].mean())
 
 
-def test_noise_has_the_stored_sigma(run, monkeypatch):
-    seen = []
-    monkeypatch.setattr("cudt.perturb.draw", lambda *a: seen.append(a) or torch.zeros_like(a[3]))
+def test_noise_has_gamma_times_the_stored_sigma(run):
     evaluate(run, Grid([1.0]))
-    assert {call[0] for call in seen} == {"gaussian"}
-    info = run.info()
-    table = run.recipe.settings
-    assert info["sigma_x"]["evaluation"] == pytest.approx(1.0, abs=0.1)
-    assert table.evaluation.noise_seeds == [0]
+    once = run.read_table("ood")["value"].tolist()
+    sigma_x = run.info()["sigma_x"]
+    run.update_info(sigma_x={**sigma_x, "evaluation": sigma_x["evaluation"] / 2})
+    evaluate(run, Grid([2.0]))
+    ood = run.read_table("ood")
+    assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
 
 
 def test_an_unfinished_run_is_refused(run):

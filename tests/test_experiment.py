@@ -38,7 +38,7 @@ def test_alpha_that_does_not_fit_the_model_is_told(alpha, complaint):
 
 def test_the_seed_draws_the_weights():
     def weights(seed: int) -> torch.Tensor:
-        return assemble(tiny_recipe(seed=seed), None, CPU).layerwise.model.head.weight
+        return next(assemble(tiny_recipe(seed=seed), None, CPU).layerwise.parameters())
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))

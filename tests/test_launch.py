@@ -41,6 +41,5 @@ def test_the_folder_is_named_by_recipe_objective_and_identity(trained_run):
 def test_a_run_that_another_process_works_on_is_refused(tmp_path):
     recipe = tiny_recipe()
     run = runs.run_for(recipe, tmp_path)
-    runs.begin(run)
     with run.locked(), pytest.raises(UserError, match="another process is at work"):
         train_quietly(recipe, tmp_path)

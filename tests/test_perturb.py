@@ -49,7 +49,7 @@ def test_another_seed_or_example_is_another_draw(experiment):
 
 
 def test_seed_and_id_cannot_be_confused():
-    pairs = [(1, "1 2"), ("1 1", "2"), (11, "2"), (1, "12")]
+    pairs: list[tuple[int | str, str]] = [(1, "1 2"), ("1 1", "2"), (11, "2"), (1, "12")]
     states = {bytes(perturb.example_generator(*pair).get_state().numpy().tobytes()) for pair in pairs}
     assert len(states) == len(pairs)
 

@@ -20,7 +20,7 @@ from tests.conftest import tiny_recipe
 def run(tmp_path: Path) -> Run:
     """A run folder that was begun."""
     made = runs.run_for(tiny_recipe(), tmp_path / "outputs")
-    runs.begin(made)
+    runs.write_recipe(made)
     made.update_info(status="running")
     return made
 

@@ -19,6 +19,7 @@ from cudt.device import accelerator_for
 from cudt.display import PlainDisplay
 from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
 from cudt.experiment import assemble
+from cudt.models.unrolled import UnrolledTransformer
 from cudt.trainer import Trainer
 from tests.conftest import TINY, tiny_recipe, train_quietly
 
@@ -31,6 +32,11 @@ def trainer_for(out: Path, *overrides: str, objective: str = "constrained") -> T
     trainer = Trainer(runs.run_for(recipe, out), assemble(recipe, None, CPU), accelerator_for("cpu", "fp32"), display)
     trainer.progress.sigma_x = 1.0
     return trainer
+
+
+def head_of(trainer: Trainer) -> torch.nn.Linear:
+    assert isinstance(trainer.model, UnrolledTransformer)
+    return trainer.model.head
 
 
 def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
@@ -109,9 +115,9 @@ def test_a_non_finite_number_stops_before_anything_is_updated(tmp_path, where):
     trainer = trainer_for(tmp_path)
     some_updates(trainer, 1)
     if where == "loss":
-        trainer.model.head.bias.data[0] = math.nan
+        head_of(trainer).bias.data[0] = math.nan
     else:
-        trainer.model.head.weight.register_hook(lambda gradient: gradient * math.inf)
+        head_of(trainer).weight.register_hook(lambda gradient: gradient * math.inf)
     before = {**trainer.layerwise.state_dict(), "λ": trainer.descent.multiplier_values}
     before = {name: value.clone() for name, value in before.items()}
     complaint = "loss of layer 1 is not finite" if where == "loss" else "gradient is not finite"
@@ -195,7 +201,7 @@ def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
     trainer.progress.best, trainer.progress.best_epoch = [2.0, 0.0], 1
     trainer.descent.reference = 100.0
     trainer.descent.rates = [0.0, 0.0, 0.0]
-    trainer.layerwise.model.head.weight.data.zero_()
+    head_of(trainer).weight.data.zero_()
     trainer.progress.epoch = 4
     trainer._end_epoch()
     # Equal losses at all layers keep α = 0 exactly; a lower loss that violated counts for less.
@@ -296,6 +302,7 @@ from cudt import recipe, runs
 from cudt.device import accelerator_for
 from cudt.display import PlainDisplay
 from cudt.experiment import assemble
+from cudt.models.unrolled import UnrolledTransformer
 from cudt.trainer import Trainer
 
 loaded = recipe.load("reviews-ut", sys.argv[2:])

@@ -11,7 +11,7 @@ import pandas as pd
 from cudt.errors import UserError
 from cudt.report import figures, page, tables
 from cudt.report.collect import collect
-from cudt.runs import write_atomically
+from cudt.runs import write_text
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,7 @@ def write(folders: Sequence[Path], out: Path) -> Report:
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
     curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
     for name, table in (("table", summary), ("curves", curves), ("layers", tables.layer_losses(collected.runs))):
-        text = table.to_csv(index=False)
-        write_atomically(out / f"{name}.csv", lambda file, text=text: file.write(text.encode()))
+        write_text(out / f"{name}.csv", table.to_csv(index=False))
     pictures = figures.draw_all(collected.runs, out / "figures")
-    html = page.render(collected, summary, pictures)
-    write_atomically(out / "index.html", lambda file: file.write(html.encode()))
+    write_text(out / "index.html", page.render(collected, summary, pictures))
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings)

@@ -13,6 +13,22 @@ from cudt import runs
 from cudt.errors import UserError
 from cudt.runs import Run
 
+#: What a report reads from the run.json of a finished run.
+_NEEDED = [
+    "recipe",
+    "objective",
+    "seed",
+    "variant",
+    "metric",
+    "gamma_train",
+    "reference",
+    "feasible",
+    "monotone",
+    "best",
+    "verdicts",
+    "command",
+]
+
 
 @dataclass(frozen=True)
 class ReadRun:
@@ -30,6 +46,10 @@ class ReadRun:
     @property
     def objective(self) -> str:
         return self.info["objective"]
+
+    @property
+    def seed(self) -> int:
+        return self.info["seed"]
 
     @property
     def metric(self) -> str:
@@ -55,21 +75,32 @@ class Collected:
 
 def collect(folders: Sequence[Path]) -> Collected:
     """Every finished run below some folders, in the order of recipe, objective, variant and seed."""
-    found: list[ReadRun] = []
+    found: dict[tuple[str, str, str, int], ReadRun] = {}
     warnings: list[str] = []
     for path in runs.find_runs(folders):
         try:
-            run = runs.open_run(path)
-            info = run.info()
-            if info["status"] != "finished":
-                warnings.append(f"{path}: {info['status']}" + (f" ({info['reason']})" if info.get("reason") else ""))
-                continue
-            found.append(ReadRun(run, info, run.read_table("layers"), run.read_table("ood")))
+            run = _read(path)
         except UserError as error:
             warnings.append(str(error))
-        except (KeyError, ValueError, pd.errors.ParserError) as error:
-            warnings.append(f"{path}: damaged ({type(error).__name__}: {error})")
             continue
-        if found and found[-1].ood.empty and found[-1].run.path == path:
+        twin = found.setdefault((*run.group, run.seed), run)
+        if twin is not run:
+            warnings.append(f"{path}: the same run as {twin.run.path}")
+        elif run.ood.empty:
             warnings.append(f"{path}: not evaluated yet, so it has no curve; run `cudt eval-ood {path}`")
-    return Collected(sorted(found, key=lambda run: (*run.group, run.info["seed"])), warnings)
+    return Collected([found[key] for key in sorted(found)], warnings)
+
+
+def _read(path: Path) -> ReadRun:
+    run = runs.open_run(path)
+    info = run.info()
+    status = info.get("status", "damaged (run.json lacks status)")
+    if status != "finished":
+        raise UserError(f"{path}: {status}" + (f" ({info['reason']})" if info.get("reason") else ""))
+    missing = [key for key in _NEEDED if key not in info]
+    if missing:
+        raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
+    try:
+        return ReadRun(run, info, run.read_table("layers"), run.read_table("ood"))
+    except (ValueError, pd.errors.ParserError) as error:
+        raise UserError(f"{path}: damaged ({error})") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "erm": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
     "supervised": {"color": "#009E73", "linestyle": ":", "marker": "^"},
 }
+
+#: For several variants of one objective.
+MARKERS = "os^Dvxp*"
 
 
 @dataclass(frozen=True)
@@ -58,22 +62,25 @@ def descent_and_robustness(recipe: str, kind: str, runs: Sequence[ReadRun], out:
 
 def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     table = tables.layer_losses(runs)
-    gamma_train = runs[0].info["gamma_train"]
-    table = table[(table["split"] == "test") & (table["perturbation"] == kind) & (table["gamma"] == gamma_train)]
-    for label, objective, rows in _groups(table, runs):
-        _line(axes, rows["layer"], rows["loss"], rows["loss_std"], label, objective)
+    # A variant may have another training level; each is drawn at its own.
+    own = {run.info["variant"]: run.info["gamma_train"] for run in runs}
+    at_own = table["gamma"] == table["variant"].map(own)
+    table = table[(table["split"] == "test") & (table["perturbation"] == kind) & at_own]
+    for label, style, rows in _groups(table, runs):
+        _line(axes, rows["layer"], rows["loss"], rows["loss_std"], label, style)
     reference = runs[0].info["reference"]
     axes.axhline(reference, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
     axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
-    axes.set(xlabel="layer", ylabel="test loss", title=rf"Loss by layer at $\gamma_{{train}}$ = {gamma_train:g}")
+    levels = r"$\gamma_{train}$ = " + ", ".join(f"{level:g}" for level in sorted(set(own.values())))
+    axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {levels}")
     axes.set_xticks(sorted(table["layer"].unique()))
     axes.set_ylim(bottom=0)
 
 
 def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     table = tables.curves(runs)
-    for label, objective, rows in _groups(table[table["perturbation"] == kind], runs):
-        _line(axes, rows["gamma"], rows["mean"], rows["std"], label, objective)
+    for label, style, rows in _groups(table[table["perturbation"] == kind], runs):
+        _line(axes, rows["gamma"], rows["mean"], rows["std"], label, style)
     gamma_train = runs[0].info["gamma_train"]
     axes.axvspan(0, gamma_train, color="0.92", zorder=0)
     axes.set_xlim(left=0)
@@ -82,21 +89,25 @@ def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     axes.set(xlabel=r"perturbation level $\gamma$", ylabel=f"test {runs[0].metric}", title=f"Under {kind} noise")
 
 
-def _groups(table: pd.DataFrame, runs: Sequence[ReadRun]) -> list[tuple[str, str, pd.DataFrame]]:
-    """Label, objective and rows of each group; a variant is named only where an objective has several."""
+def _groups(table: pd.DataFrame, runs: Sequence[ReadRun]) -> list[tuple[str, dict[str, Any], pd.DataFrame]]:
+    """Label, style and rows of each group; a variant is named only where an objective has several."""
     made = []
     for group in dict.fromkeys(run.group for run in runs):
         _, objective, variant = group
         rows = table[(table["objective"] == objective) & (table["variant"] == variant)]
-        seeds = sum(run.group == group for run in runs)
-        several = len({run.group for run in runs if run.objective == objective}) > 1
-        label = objective + (f" {variant}" if several else "") + f" ({seeds} seed{'s' if seeds > 1 else ''})"
-        made.append((label, objective, rows))
+        if rows.empty:
+            continue
+        seeds = rows["seeds"].max()
+        variants = list(dict.fromkeys(run.group for run in runs if run.objective == objective))
+        style = dict(STYLES[objective])
+        if len(variants) > 1:
+            style["marker"] = MARKERS[variants.index(group) % len(MARKERS)]
+        label = objective + (f" {variant}" if len(variants) > 1 else "") + f" ({seeds} seed{'s' if seeds > 1 else ''})"
+        made.append((label, style, rows))
     return made
 
 
-def _line(axes: Any, x: pd.Series, y: pd.Series, std: pd.Series, label: str, objective: str) -> None:
-    style = STYLES[objective]
+def _line(axes: Any, x: pd.Series, y: pd.Series, std: pd.Series, label: str, style: dict[str, Any]) -> None:
     axes.plot(x, y, label=label, markersize=4, linewidth=1.6, **style)
     if std.notna().any():
         axes.fill_between(x, y - std.fillna(0), y + std.fillna(0), color=style["color"], alpha=0.15, linewidth=0)
@@ -108,7 +119,7 @@ def _save(figure: Any, recipe: str, title: str, stem: Path) -> Figure:
         axes.grid(alpha=0.25, linewidth=0.6)
     paths = {kind: stem.parent / f"{stem.name}.{kind}" for kind in ("png", "pdf")}
     for kind, path in paths.items():
-        write_atomically(path, lambda file, kind=kind: figure.savefig(file, format=kind, dpi=150))
+        write_atomically(path, partial(figure.savefig, format=kind, dpi=150))
     plt.close(figure)
     return Figure(recipe, title, paths["png"], paths["pdf"])
 

@@ -69,11 +69,18 @@ def findings(rows: pd.DataFrame) -> list[str]:
         for _, erm in against.iterrows():
             if not constrained["perturbation"]:
                 continue
+            gamma = f"{constrained['gamma_train']:g}"
+            parts = [
+                f"{constrained[column]:.3f} against {whose}{erm[column]:.3f} {where}"
+                for column, whose, where in (
+                    ("id_mean", "ERM's ", f"in distribution (γ ≤ {gamma})"),
+                    ("ood_mean", "", "out of distribution"),
+                )
+                if not (pd.isna(constrained[column]) or pd.isna(erm[column]))
+            ]
             sentences.append(
                 f"Under {constrained['perturbation']} noise the constrained model's mean {constrained['metric']} is "
-                f"{constrained['id_mean']:.3f} against ERM's {erm['id_mean']:.3f} in distribution "
-                f"(γ ≤ {constrained['gamma_train']:g}), and {constrained['ood_mean']:.3f} against "
-                f"{erm['ood_mean']:.3f} out of distribution ({constrained['seeds']} and {erm['seeds']} seeds)."
+                f"{', and '.join(parts)} ({constrained['evaluated']} and {erm['evaluated']} seeds)."
             )
     return sentences
 

@@ -25,9 +25,7 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
         rows = run.ood[run.ood["metric"] == run.metric]
         rows = rows.groupby(["perturbation", "gamma"], as_index=False).agg(value=("value", "mean"), n=("n", "first"))
         recipe, objective, variant = run.group
-        parts.append(
-            rows.assign(recipe=recipe, objective=objective, variant=variant, seed=run.info["seed"], metric=run.metric)
-        )
+        parts.append(rows.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed, metric=run.metric))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -46,7 +44,7 @@ def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
     parts = []
     for run in runs:
         recipe, objective, variant = run.group
-        parts.append(run.layers.assign(recipe=recipe, objective=objective, variant=variant, seed=run.info["seed"]))
+        parts.append(run.layers.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed))
     keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
     return (
         pd.concat(parts, ignore_index=True)
@@ -61,7 +59,7 @@ def summary(runs: Sequence[ReadRun]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for group in dict.fromkeys(run.group for run in runs):
         members = [run for run in runs if run.group == group]
-        mine = curve[(curve[_GROUP] == group).all(axis=1)]
+        mine = curve[(curve[_GROUP] == list(group)).all(axis=1)]
         kinds = sorted(mine["perturbation"].unique()) or [""]
         rows += [_summary_row(members, kind, mine[mine["perturbation"] == kind]) for kind in kinds]
     return pd.DataFrame(rows)
@@ -78,6 +76,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "objective": first.objective,
         "variant": first.info["variant"],
         "seeds": len(members),
+        "evaluated": int(curve["seeds"].max()) if evaluated else 0,
         "feasible": sum(run.info["feasible"] for run in members),
         "monotone": sum(run.info["monotone"] for run in members),
         "metric": first.metric,

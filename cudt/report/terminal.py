@@ -32,7 +32,10 @@ def summary_table(summary: pd.DataFrame) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), caption=_caption(summary), caption_justify="left")
     for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", "AUC"):
         table.add_column(
-            heading, justify="left" if heading in ("recipe", "objective", "noise") else "right", no_wrap=True
+            heading,
+            justify="left" if heading in ("recipe", "objective", "noise") else "right",
+            no_wrap=heading != "recipe",
+            overflow="fold",
         )
     for row in summary.to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))

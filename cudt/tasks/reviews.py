@@ -85,7 +85,8 @@ class Reviews(Task):
         rng = random.Random(config.data_seed)
         seen: set[tuple[str, ...]] = set()
         # No review stands in two splits, nor twice in one.
-        for split, size in (("test", config.test), ("validation", config.validation), ("train", config.train)):
+        sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
+        for split, size in sizes.items():
             while len(self._splits[split]) < size:
                 words, label = write_review(rng)
                 if words not in seen:

@@ -33,7 +33,7 @@ def make_run(
     recipe = NamedRecipe(name, tiny_recipe(objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
-    runs.begin(run)
+    runs.write_recipe(run)
     facts = {"recipe": name, "objective": objective, "seed": seed, "variant": recipe.identity(without_seed=True)}
     run.update_info(**{**trained.info(), **facts, **info})
     run.write_table("layers", trained.read_table("layers"))

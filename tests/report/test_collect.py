@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -99,3 +100,12 @@ def test_a_folder_without_runs_has_none(tmp_path):
 def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         collect([tmp_path / "gone"])
+
+
+def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, CURVE)
+    shutil.copytree(run.path, tmp_path / "copy")
+    collected = collect([tmp_path])
+    assert len(collected.runs) == 1
+    assert len(collected.warnings) == 1
+    assert "the same run as" in collected.warnings[0]

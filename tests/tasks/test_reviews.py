@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cudt.tasks.reviews import ADVERBS, ASPECTS, BLAME, MAX_LENGTH, PRAISE, VOCABULARY, Config, Reviews
+from cudt.tasks.reviews import ADVERBS, ASPECTS, BLAME, MAX_LENGTH, PRAISE, VOCABULARY, Config, Review, Reviews
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,12 @@ def test_no_review_stands_twice(task):
 
 
 def test_the_same_seed_writes_the_same_reviews():
-    small = {"name": "reviews", "train": 20, "validation": 5, "test": 5}
-    one, two, other = Reviews(Config(**small)), Reviews(Config(**small)), Reviews(Config(**small, data_seed=1))
-    assert one.examples("train") == two.examples("train")
-    assert one.examples("train") != other.examples("train")
+    def first_reviews(data_seed: int) -> list[Review]:
+        config = Config(name="reviews", train=20, validation=5, test=5, data_seed=data_seed)
+        return list(Reviews(config).examples("train"))
+
+    assert first_reviews(0) == first_reviews(0)
+    assert first_reviews(0) != first_reviews(1)
 
 
 def test_reference_is_the_entropy_of_the_labels(task):

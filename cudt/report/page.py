@@ -21,11 +21,11 @@ _COLUMNS = {
     "feasible": "feasible",
     "monotone": "monotone",
     "perturbation": "noise",
-    "id_mean": "mean, γ ≤ γ_train (ID)",
-    "ood_mean": "mean, γ > γ_train (OOD)",
+    "id_mean": "ID",
+    "ood_mean": "OOD",
     "auc": "AUC",
     "gamma_range": "γ range",
-    "validation_loss": "validation loss",
+    "validation_loss": "validation f_L",
 }
 
 

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-DEMO_OUT ?= outputs
+DEMO_OUT ?= outputs/demo
 # The demo's model is tiny: a second thread gains nothing, and costs much where the machine is busy.
 DEMO := OMP_NUM_THREADS=1 $(BIN)/cudt
 

@@ -76,12 +76,12 @@ def train(
 
     loaded = recipes.load(recipe, set_, objective=objective and objective.value, seed=seed)
     from cudt import launch, runs
-    from cudt.device import choose
+    from cudt.device import choose, is_main_process
     from cudt.display import display_for
 
     launch.check_data_root(data_root)
     choose(device.value)
-    console = Console(markup=False, emoji=False)
+    console = Console(markup=False, emoji=False, quiet=not is_main_process())
     run = runs.run_for(loaded, out)
     status = run.info().get("status")
     if status == "finished":

@@ -40,6 +40,11 @@ class TrainingView:
         before = self.shown(layer - 1)
         return None if before is None else (1 - self.rates[layer - 1]) * before
 
+    def violation(self, layer: int) -> float | None:
+        """g_l = f_l − (1 − α_l)·f_{l−1} on the losses that are shown."""
+        loss, allowed = self.shown(layer), self.allowed(layer)
+        return None if loss is None or allowed is None else loss - allowed
+
     def shown(self, layer: int) -> float | None:
         """The newest loss of a layer: of this batch, or else of the last validation."""
         if self.validation_losses is not None and len(self.train_losses) < len(self.rates):
@@ -113,7 +118,8 @@ def epoch_line(view: TrainingView, metric: str) -> str:
     line = f"epoch {view.epoch:>{width}}/{view.epochs}  validation loss by layer {losses}  {metric}"
     if view.multipliers is not None:
         line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
-    return line
+    violated = [str(layer) for layer in range(1, len(view.rates) + 1) if (view.violation(layer) or 0.0) > 0]
+    return f"{line}  violated: {', '.join(violated) or 'none'}"
 
 
 def picture(view: TrainingView, metric: str) -> Group:
@@ -133,19 +139,20 @@ def picture(view: TrainingView, metric: str) -> Group:
 def layer_table(view: TrainingView) -> Table:
     """A row for each layer; green where f_l ≤ (1 − α_l)·f_{l−1}, red where not."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("layer", "loss", "", "validation", "allowed", "λ"):
+    for name in ("layer", "loss", "", "validation", "allowed", "violation", "λ"):
         table.add_column(name, justify="left" if name in ("", "layer") else "right")
     layers = range(1, len(view.rates) + 1)
     top = max([view.reference, *(view.shown(layer) or 0.0 for layer in layers)])
     for layer in layers:
-        loss, allowed = view.shown(layer), view.allowed(layer)
-        style = "" if loss is None or allowed is None else "green" if loss <= allowed else "red"
+        loss, violation = view.shown(layer), view.violation(layer)
+        style = "" if violation is None else "green" if violation <= 0 else "red"
         table.add_row(
             str(layer),
             Text(_number(loss), style=style),
             Text(bar(loss or 0.0, top), style=style),
             _number(view.validation_losses[layer - 1] if view.validation_losses else None),
-            _number(allowed),
+            _number(view.allowed(layer)),
+            Text(_number(violation), style=style),
             _number(view.multipliers[layer - 1] if view.multipliers else None),
         )
     return table

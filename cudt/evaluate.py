@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pandas as pd
 import torch
-from safetensors.torch import load_file
 
 from cudt import device
 from cudt.device import DeviceName
@@ -24,7 +23,7 @@ Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
 @dataclass(frozen=True)
 class Grid:
-    """Which levels, kinds of noise and noise seeds; None stands for what the run's recipe says."""
+    """Which levels and kinds of noise; None stands for what the run's recipe says."""
 
     gammas: list[float] | None = None
     perturbations: list[str] | None = None
@@ -33,7 +32,7 @@ class Grid:
 def check_trained(run: Run) -> None:
     """Refuse a run that has no verdict yet; call it for every run before evaluating the first."""
     status = run.info().get("status")
-    if status != "finished" or not run.best_weights.is_file():
+    if status != "finished":
         raise UserError(
             f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
         )
@@ -46,7 +45,7 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
     place = device.choose(where)
     experiment = assemble(run.recipe, data_root, place)
     task, layerwise = experiment.task, experiment.layerwise
-    layerwise.load_state_dict(load_file(run.best_weights))
+    layerwise.load_state_dict(run.load_best_weights())
     gammas = grid.gammas if grid.gammas is not None else settings.grid
     # Layer losses are wanted at γ_train too, where the constraints hold; the curve keeps the grid that was asked for.
     levels = sorted({*gammas, run.recipe.settings.noise.gamma_train})
@@ -58,10 +57,10 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
             noise = NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
             examples = track(batches(task, "test", size, place), n_batches, f"{run.path.name} {kind}")
             by_seed.append(measure(layerwise, examples, noise, levels))
-            rows = _ood_rows(task, kind, seed, levels, by_seed[-1])
-            run.merge_table("ood", rows[rows["gamma"].isin(gammas)], ["perturbation", "gamma", "seed", "metric"])
-        layers = _layer_rows(task, kind, levels, by_seed)
-        run.merge_table("layers", layers, ["split", "perturbation", "gamma", "layer"])
+        seeds = zip(settings.noise_seeds, by_seed, strict=True)
+        rows = pd.concat([_ood_rows(task, kind, seed, levels, measured) for seed, measured in seeds])
+        run.merge_table("ood", rows[rows["gamma"].isin(gammas)], ["perturbation", "gamma"])
+        run.merge_table("layers", _layer_rows(task, kind, levels, by_seed), ["split", "perturbation", "gamma"])
 
 
 def _ood_rows(task: Task, kind: str, seed: int, gammas: Sequence[float], measured: list[Measurement]) -> pd.DataFrame:

@@ -42,6 +42,11 @@ def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -
 
 def _descent(settings: Descent, n_layers: int, task: Task, place: torch.device) -> LayerwiseDescent:
     reference = task.reference_loss() if settings.reference == "auto" else settings.reference
+    if not reference > 0:
+        raise UserError(
+            f"descent.reference: the best constant answer already has a loss of {reference:g} on the training data; "
+            "give more data, or a number above 0"
+        )
     try:
         if isinstance(settings.alpha, TargetLoss):
             rates = [rate_for_target(settings.alpha.target_loss, reference, n_layers)] * n_layers

@@ -55,7 +55,9 @@ def judge(measured: Measurement, reference: float, rates: Sequence[float], slack
     differences = measured.losses - retained.unsqueeze(1) * previous
     share = measured.weights / measured.weights.sum()
     violation = differences @ share
-    error = ((differences - violation.unsqueeze(1)).square() @ share.square()).sqrt()
+    count = differences.shape[1]
+    correction = count / (count - 1) if count > 1 else 1.0
+    error = (correction * (differences - violation.unsqueeze(1)).square() @ share.square()).sqrt()
     losses = measured.layer_losses
     columns = (losses, losses - violation, violation, error, slack)
     return [LayerVerdict(layer, *row) for layer, row in enumerate(zip(*(c.tolist() for c in columns), strict=True), 1)]
@@ -66,9 +68,14 @@ def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:
     return all(verdict.verdict in ("met", "borderline") for verdict in verdicts)
 
 
-def infeasibility(verdicts: Sequence[LayerVerdict]) -> int:
-    """0 where every constraint is met, 1 where some are borderline, 2 where one is not kept: lower is better."""
-    return 2 if not is_feasible(verdicts) else int(any(verdict.verdict != "met" for verdict in verdicts))
+_ORDER: tuple[Verdict, ...] = ("met", "borderline", "relaxed", "violated")
+
+
+def badness(verdicts: Sequence[LayerVerdict]) -> list[float]:
+    """The worst verdict, met to violated, and how much is violated in all where one is: lower is better, in order."""
+    worst = max(_ORDER.index(verdict.verdict) for verdict in verdicts)
+    excess = sum(max(verdict.violation - verdict.slack, 0.0) for verdict in verdicts)
+    return [float(worst), excess if _ORDER[worst] == "violated" else 0.0]
 
 
 def is_monotone(reference: float, layer_losses: Sequence[float]) -> bool:

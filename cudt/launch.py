@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -41,24 +42,33 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
     accelerator = accelerator_for(device, recipe.settings.training.precision)
     experiment = assemble(recipe, data_root, accelerator.device)
     trainer = Trainer(run, experiment, accelerator, display)
-    if not accelerator.is_main_process:
-        accelerator.wait_for_everyone()
-        trainer.fit()
-        return run
-    with run.locked():
-        runs.write_recipe(run)
-        run.update_info(**_facts(recipe, experiment, accelerator))
-        accelerator.wait_for_everyone()
-        try:
-            trainer.fit()
-        except TrainingStoppedError as error:
-            run.update_info(status="failed", reason=str(error))
-            raise TrainingStoppedError(f"{run.path}: {error}") from None
-        except KeyboardInterrupt:
-            run.update_info(status="interrupted")
-            raise TrainingInterruptedError(f"{run.path}: interrupted; the same command goes on from here") from None
-        run.update_info(ended=_now())
+    if accelerator.is_main_process:
+        with run.locked():
+            runs.write_recipe(run)
+            run.update_info(**_facts(recipe, experiment, accelerator))
+            _fit(trainer, run.update_info)
+            run.update_info(ended=_now())
+    else:
+        _fit(trainer, lambda **changes: None)
+    accelerator.wait_for_everyone()
     return run
+
+
+def _fit(trainer: Trainer, record: Callable[..., None]) -> None:
+    """Train; however it ends, the run's status says so."""
+    path = trainer.run.path
+    trainer.accelerator.wait_for_everyone()
+    try:
+        trainer.fit()
+    except TrainingStoppedError as error:
+        record(status="failed", reason=str(error))
+        raise TrainingStoppedError(f"{path}: {error}") from None
+    except KeyboardInterrupt:
+        record(status="interrupted")
+        raise TrainingInterruptedError(f"{path}: interrupted; the same command goes on from here") from None
+    except Exception as error:
+        record(status="failed", reason=f"{type(error).__name__}: {error}")
+        raise
 
 
 def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dict[str, Any]:

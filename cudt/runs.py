@@ -23,7 +23,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pandas as pd
+import torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 
 from cudt import recipe as recipes
 from cudt.errors import UserError
@@ -77,6 +81,24 @@ class Run:
     def best_weights(self) -> Path:
         return self.path / "checkpoints" / "best.safetensors"
 
+    def load_best_weights(self) -> dict[str, Tensor]:
+        """The weights of the best epoch, on the CPU."""
+        try:
+            return load_file(self.best_weights)
+        except (OSError, SafetensorError) as error:
+            raise UserError(
+                f"{self.best_weights}: missing or damaged ({error}); delete {self.path} to train anew"
+            ) from None
+
+    def load_last_checkpoint(self) -> dict[str, Any]:
+        """Where training stands, on the CPU; refuses a damaged file, without trusting it."""
+        try:
+            return torch.load(self.last_checkpoint, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds over junk
+            raise UserError(
+                f"{self.last_checkpoint}: damaged ({type(error).__name__}); delete it to train from the beginning"
+            ) from None
+
     def info(self) -> dict[str, Any]:
         """What run.json says; empty where it is not there yet."""
         try:
@@ -111,10 +133,11 @@ class Run:
         write_text(self.path / f"{name}.csv", rows[TABLES[name]].to_csv(index=False, na_rep="nan"))
 
     def merge_table(self, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
-        """Put rows into a table, in place of those with the same keys."""
+        """Put rows into a table, in place of all that have the same keys."""
         old = self.read_table(name)
-        joined = rows if old.empty else pd.concat([old, rows], ignore_index=True)
-        self.write_table(name, joined.drop_duplicates(keys, keep="last").sort_values(keys, kind="stable"))
+        kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys]))]
+        joined = rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
+        self.write_table(name, joined.sort_values(keys, kind="stable"))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

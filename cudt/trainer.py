@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from cudt import feasibility, perturb
@@ -89,7 +89,7 @@ class Trainer:
             self.progress.sigma_x = perturb.measure_sigma(self.model, self._split("train"))
         with StopRequest() as stop, self.display:
             while self.progress.epoch < self.settings.training.epochs:
-                self.objective.warming_up = self.progress.epoch < self.settings.descent.warmup_epochs
+                self.objective.warming_up = self._warming_up
                 for indices in self._remaining_updates():
                     f, grad_norm = self._update(indices)
                     self.progress.step += 1
@@ -98,6 +98,12 @@ class Trainer:
                     self._maybe_pause(stop)
                 self._end_epoch()
         self._conclude()
+
+    @property
+    def _warming_up(self) -> bool:
+        """Whether this epoch leaves the constraints off."""
+        constrained = self.objective.name == "constrained"
+        return constrained and self.progress.epoch < self.settings.descent.warmup_epochs
 
     def _remaining_updates(self) -> Iterator[np.ndarray[Any, Any]]:
         """The examples of each update left in this epoch; the order depends on seed and epoch alone."""
@@ -196,17 +202,17 @@ class Trainer:
         slack = self.descent.slack_in_loss_units(measured.layer_losses)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
         self._log_validation(measured)
-        self.progress.epoch += 1
-        self.progress.step_in_epoch = 0
         # A constrained run is best where it keeps its constraints; among those, where it ends lowest.
-        infeasibility = feasibility.infeasibility(verdicts) if self.objective.name == "constrained" else 0
-        rank = [float(infeasibility), measured.layer_losses[-1].item()]
+        badness = feasibility.badness(verdicts) if self.objective.name == "constrained" else []
+        rank = [float(self._warming_up), *badness, measured.layer_losses[-1].item()]
         if self.progress.best is None or rank < self.progress.best:
-            self.progress.best, self.progress.best_epoch = rank, self.progress.epoch
+            self.progress.best, self.progress.best_epoch = rank, self.progress.epoch + 1
             self.progress.best_slack = slack.tolist()
             self._save_best()
         if self.settings.descent.slack_restart:
             self.descent.restart_slack()
+        self.progress.epoch += 1
+        self.progress.step_in_epoch = 0
         self._save()
 
     def _validate(self) -> Measurement:
@@ -221,7 +227,7 @@ class Trainer:
     def _conclude(self) -> None:
         """Judge the best weights on validation data and close the run."""
         self.accelerator.wait_for_everyone()
-        self.layerwise.load_state_dict(load_file(self.run.best_weights))
+        self.layerwise.load_state_dict(self.run.load_best_weights())
         measured = self._validate()
         slack = torch.tensor(self.progress.best_slack, dtype=torch.double)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
@@ -238,7 +244,7 @@ class Trainer:
                 "metric": [self.task.metric(score) for score in measured.layer_scores.tolist()],
             }
         )
-        self.run.merge_table("layers", layers, ["split", "perturbation", "gamma", "layer"])
+        self.run.merge_table("layers", layers, ["split"])
         self.run.update_info(
             status="finished",
             best={"epoch": self.progress.best_epoch, "validation_loss": measured.layer_losses[-1].item()},
@@ -292,7 +298,7 @@ class Trainer:
             epochs=self.settings.training.epochs,
             reference=self.descent.reference,
             rates=self.descent.rates,
-            warming_up=self.objective.name == "constrained" and self.objective.warming_up,
+            warming_up=self._warming_up,
             train_losses=dict(zip(self._trained_layers(), f.tolist(), strict=True)) if f is not None else {},
             validation_losses=self.validation_losses,
             multipliers=self.descent.multiplier_values.tolist() if self.objective.name == "constrained" else None,
@@ -302,10 +308,17 @@ class Trainer:
 
     def _maybe_pause(self, stop: StopRequest) -> None:
         every = self.settings.training.checkpoint_every
-        if stop.requested or (every and self.progress.step_in_epoch % every == 0):
+        stopping = self._in_any_process(stop.requested)
+        if stopping or (every and self.progress.step_in_epoch % every == 0):
             self._save()
-        if stop.requested:
+        if stopping:
             raise KeyboardInterrupt
+
+    def _in_any_process(self, flag: bool) -> bool:
+        """All processes stop after the same update, whichever of them was asked to."""
+        if self.accelerator.num_processes == 1:
+            return flag
+        return bool(self._sum_over_processes(torch.tensor(float(flag), device=self.accelerator.device)).item())
 
     def _save_best(self) -> None:
         if self.accelerator.is_main_process:
@@ -323,20 +336,21 @@ class Trainer:
             "weights": self.layerwise.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "descent": self.descent.state_dict(),
+            "history_length": len(self.history),
             "generator": torch.get_rng_state(),
-            "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "cuda_generator": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(state, file))
 
     def _resume(self) -> None:
-        state = torch.load(self.run.last_checkpoint, map_location="cpu", weights_only=True)
+        state = self.run.load_last_checkpoint()
         self.progress = Progress(**state["progress"])
         self.validation_losses = state["validation_losses"]
         self.layerwise.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.descent.load_state_dict(state["descent"])
         torch.set_rng_state(state["generator"])
-        if state["cuda_generators"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda_generators"])
-        history = self.run.read_table("history")
-        self.history = list(history[history["step"] <= self.progress.step].itertuples(index=False, name=None))
+        if state["cuda_generator"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda_generator"])
+        history = self.run.read_table("history").head(state["history_length"])
+        self.history = list(history.itertuples(index=False, name=None))

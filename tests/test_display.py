@@ -69,10 +69,10 @@ def test_a_bar_is_as_long_as_its_value(value, top, drawn):
 
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
     assert epoch_line(CONSTRAINED, "accuracy 0.9") == (
-        "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5"
+        "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5  violated: 2"
     )
-    assert epoch_line(ERM, "accuracy 0.9").endswith("0.3  accuracy 0.9")
-    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith("accuracy 0.9  warming up")
+    assert epoch_line(ERM, "accuracy 0.9").endswith("0.3  accuracy 0.9  violated: none")
+    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith("warming up  violated: 2")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,8 @@ def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
     assert cells(CONSTRAINED, 1) == [("0.8", "green"), ("0.75", "red"), ("0.25", "green")]
     assert [style for _, style in cells(CONSTRAINED, 2)] == ["green", "red", "green"]
     assert [text for text, _ in cells(CONSTRAINED, 4)] == ["0.9", "0.72", "0.375"]
-    assert [text for text, _ in cells(CONSTRAINED, 5)] == ["0", "1.25", "0.5"]
+    assert [text for text, _ in cells(CONSTRAINED, 5)] == ["-0.1", "0.03", "-0.125"]
+    assert [text for text, _ in cells(CONSTRAINED, 6)] == ["0", "1.25", "0.5"]
 
 
 def test_a_loss_that_is_just_what_is_allowed_is_green():
@@ -127,7 +128,8 @@ def test_a_loss_that_is_just_what_is_allowed_is_green():
 def test_erm_shows_validation_losses_where_it_trains_on_the_last_layer_only():
     assert [text for text, _ in cells(ERM, 1)] == ["0.85", "0.7", "0.3"]
     assert [text for text, _ in cells(ERM, 3)] == ["0.85", "0.7", "0.3"]
-    assert [text for text, _ in cells(ERM, 5)] == ["", "", ""]
+    assert [text for text, _ in cells(ERM, 5)] == ["-0.05", "-0.065", "-0.05"]
+    assert [text for text, _ in cells(ERM, 6)] == ["", "", ""]
 
 
 def test_erm_before_the_first_validation_shows_the_last_layer_without_a_verdict():

@@ -92,6 +92,24 @@ def test_noise_has_gamma_times_the_stored_sigma(run):
     assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
 
 
+def test_noise_seeds_that_are_no_longer_asked_for_leave_no_rows(run):
+    evaluate(run)
+    other = tiny_recipe("evaluation.noise_seeds=[1, 2]")
+    evaluate(Run(run.path, other), Grid([0.0, 1.0]))
+    ood = run.read_table("ood")
+    assert set(ood[ood["gamma"] == 1]["seed"]) == {1, 2}
+    assert set(ood[ood["gamma"] == 0.5]["seed"]) == {0}
+
+
+@pytest.mark.parametrize("damage", ["junk", None])
+def test_missing_or_damaged_weights_are_told(run, damage):
+    run.best_weights.unlink()
+    if damage:
+        run.best_weights.write_text(damage)
+    with pytest.raises(UserError, match="missing or damaged"):
+        evaluate(run)
+
+
 def test_an_unfinished_run_is_refused(run):
     run.update_info(status="interrupted")
     with pytest.raises(UserError, match="is interrupted, not finished"):

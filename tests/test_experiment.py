@@ -36,6 +36,11 @@ def test_alpha_that_does_not_fit_the_model_is_told(alpha, complaint):
         rates(f"descent.alpha={alpha}")
 
 
+def test_training_data_of_one_class_give_no_reference():
+    with pytest.raises(UserError, match="best constant answer already has a loss of"):
+        assemble(tiny_recipe("task.train=1"), None, CPU)
+
+
 def test_the_seed_draws_the_weights():
     def weights(seed: int) -> torch.Tensor:
         return next(assemble(tiny_recipe(seed=seed), None, CPU).layerwise.parameters())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudt.feasibility import LayerVerdict, infeasibility, is_feasible, is_monotone, judge
+from cudt.feasibility import LayerVerdict, badness, is_feasible, is_monotone, judge
 from cudt.layerwise import Measurement
 
 
@@ -18,7 +18,7 @@ def test_violation_and_its_standard_error_equal_those_of_the_paired_differences(
     verdicts = judge(measurement(losses), 0.8, [0.1, 0.2, 0.3], torch.zeros(3))
     differences = losses[1] - 0.8 * losses[0]
     assert verdicts[1].violation == pytest.approx(differences.mean().item())
-    assert verdicts[1].standard_error == pytest.approx((differences.std(correction=0) / 400**0.5).item())
+    assert verdicts[1].standard_error == pytest.approx((differences.std() / 400**0.5).item())
     assert verdicts[1].allowed == pytest.approx(0.8 * losses[0].mean().item())
     assert verdicts[0].allowed == pytest.approx(0.9 * 0.8)
 
@@ -48,7 +48,14 @@ def test_feasible_is_what_the_data_cannot_refute():
     met, borderline, relaxed = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 1.0) for g in (-0.1, 0.01, 0.5))
     assert is_feasible([met, borderline])
     assert not is_feasible([met, relaxed])
-    assert [infeasibility(v) for v in ([met], [met, borderline], [borderline, relaxed])] == [0, 1, 2]
+
+
+def test_badness_ranks_the_worst_verdict_and_then_how_much_is_violated():
+    met, borderline, relaxed = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 1.0) for g in (-0.1, 0.01, 0.5))
+    bad, worse = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 0.0) for g in (0.1, 0.2))
+    ranked = [[met], [met, borderline], [borderline, relaxed], [met, bad], [relaxed, worse], [bad, worse]]
+    assert [badness(one) for one in ranked] == sorted(badness(one) for one in ranked)
+    assert len({tuple(badness(one)) for one in ranked}) == len(ranked)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,15 @@ def test_the_folder_is_named_by_recipe_objective_and_identity(trained_run):
     assert trained_run.path.parent.name == "reviews-ut"
 
 
+def test_a_damaged_checkpoint_is_told(tmp_path):
+    recipe = tiny_recipe()
+    run = runs.run_for(recipe, tmp_path)
+    run.last_checkpoint.parent.mkdir(parents=True)
+    run.last_checkpoint.write_text("junk")
+    with pytest.raises(UserError, match=r"damaged .* delete it to train from the beginning"):
+        train_quietly(recipe, tmp_path)
+
+
 def test_a_run_that_another_process_works_on_is_refused(tmp_path):
     recipe = tiny_recipe()
     run = runs.run_for(recipe, tmp_path)

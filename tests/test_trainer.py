@@ -20,6 +20,7 @@ from cudt.display import PlainDisplay
 from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
 from cudt.experiment import assemble
 from cudt.models.unrolled import UnrolledTransformer
+from cudt.runs import Run
 from cudt.trainer import Trainer
 from tests.conftest import TINY, tiny_recipe, train_quietly
 
@@ -198,7 +199,7 @@ def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
 
 def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
     trainer = trainer_for(tmp_path)
-    trainer.progress.best, trainer.progress.best_epoch = [2.0, 0.0], 1
+    trainer.progress.best, trainer.progress.best_epoch = [0.0, 3.0, 0.1, 0.0], 1
     trainer.descent.reference = 100.0
     trainer.descent.rates = [0.0, 0.0, 0.0]
     head_of(trainer).weight.data.zero_()
@@ -206,7 +207,36 @@ def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
     trainer._end_epoch()
     # Equal losses at all layers keep α = 0 exactly; a lower loss that violated counts for less.
     assert trainer.progress.best_epoch == 5
-    assert trainer.progress.best[0] == 0
+    assert trainer.progress.best[:3] == [0, 0, 0]
+
+
+def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
+    recipe = tiny_recipe(
+        "descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3", "training.learning_rate=0.01"
+    )
+    info = train_quietly(recipe, tmp_path).info()
+    assert info["best"]["epoch"] == 3
+    assert not info["feasible"]
+
+
+def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
+    recipe = tiny_recipe("training.checkpoint_every=3")
+    whole = train_quietly(recipe, tmp_path / "whole").read_table("history")
+    write = Run.write_table
+
+    def die_after_validation(run, name, rows) -> None:
+        write(run, name, rows)
+        if name == "history" and (rows["split"] == "validation").any():
+            raise OSError("the disk went away")
+
+    monkeypatch.setattr(Run, "write_table", die_after_validation)
+    with pytest.raises(OSError, match="the disk went away"):
+        train_quietly(recipe, tmp_path / "killed")
+    info = runs.run_for(recipe, tmp_path / "killed").info()
+    assert (info["status"], info["reason"]) == ("failed", "OSError: the disk went away")
+    monkeypatch.undo()
+    resumed = train_quietly(recipe, tmp_path / "killed").read_table("history")
+    pd.testing.assert_frame_equal(resumed, whole)
 
 
 # ---------------------------------------------------------------- going on
@@ -335,3 +365,35 @@ def test_two_processes_train_as_one_and_hold_the_same_multipliers(tmp_path, sett
     assert all(torch.allclose(weights[0][key], weights[1][key], atol=1e-4) for key in weights[0])
     histories = [pd.read_csv(next((tmp_path / name).rglob("history.csv"))) for name in ("one", "two")]
     assert histories[0]["value"].tolist() == pytest.approx(histories[1]["value"].tolist(), abs=1e-4)
+
+
+def torchrun(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_the_command_line_under_torchrun_speaks_once_and_ends_well(tmp_path):
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    done = torchrun(tmp_path, "-m", "cudt", "train", "--recipe", "reviews-ut", "--device", "cpu", *settings)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("training reviews-ut") == 1
+    assert done.stdout.count("epoch 2/2") == 1
+    assert done.stdout.count("next: cudt eval-ood") == 1
+
+
+ONE_RANK_STOPS = STOPPING.replace("if view.step ==", "if os.environ['RANK'] == '1' and view.step ==")
+
+
+def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
+    script = tmp_path / "stopping.py"
+    script.write_text(ONE_RANK_STOPS)
+    done = torchrun(tmp_path, str(script), str(tmp_path / "out"), "2", str(int(signal.SIGINT)), *TINY)
+    assert done.returncode != 0
+    assert "RuntimeError" not in done.stderr
+    (path,) = runs.find_runs([tmp_path / "out"])
+    run = runs.open_run(path)
+    assert run.info()["status"] == "interrupted"
+    assert run.load_last_checkpoint()["progress"]["step"] == 2

@@ -31,6 +31,7 @@ def write(folders: Sequence[Path], out: Path) -> Report:
         where = ", ".join(str(folder) for folder in folders)
         more = "".join(f"\n  {warning}" for warning in collected.warnings)
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
+    collected.warnings.extend(tables.uneven_grids(collected.runs))
     curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
     for name, table in (("table", summary), ("curves", curves), ("layers", tables.layer_losses(collected.runs))):
         write_text(out / f"{name}.csv", table.to_csv(index=False))

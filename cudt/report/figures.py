@@ -68,9 +68,9 @@ def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     table = table[(table["split"] == "test") & (table["perturbation"] == kind) & at_own]
     for label, style, rows in _groups(table, runs):
         _line(axes, rows["layer"], rows["loss"], rows["loss_std"], label, style)
-    reference = runs[0].info["reference"]
-    axes.axhline(reference, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
-    axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
+    for reference in {run.info["reference"] for run in runs}:
+        axes.axhline(reference, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
+        axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
     levels = r"$\gamma_{train}$ = " + ", ".join(f"{level:g}" for level in sorted(set(own.values())))
     axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {levels}")
     axes.set_xticks(sorted(table["layer"].unique()))
@@ -81,10 +81,11 @@ def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     table = tables.curves(runs)
     for label, style, rows in _groups(table[table["perturbation"] == kind], runs):
         _line(axes, rows["gamma"], rows["mean"], rows["std"], label, style)
-    gamma_train = runs[0].info["gamma_train"]
-    axes.axvspan(0, gamma_train, color="0.92", zorder=0)
-    axes.set_xlim(left=0)
-    if gamma_train:
+    gamma_train, *others = {run.info["gamma_train"] for run in runs}
+    axes.set_xlim(0, 1.03 * max(table["gamma"].max(), gamma_train) or 1)
+    # Variants trained at several levels share no in-distribution region.
+    if gamma_train and not others:
+        axes.axvspan(0, gamma_train, color="0.92", zorder=0)
         axes.text(gamma_train / 2, 0.02, "ID", transform=axes.get_xaxis_transform(), ha="center", color="0.4")
     axes.set(xlabel=r"perturbation level $\gamma$", ylabel=f"test {runs[0].metric}", title=f"Under {kind} noise")
 

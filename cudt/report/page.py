@@ -16,7 +16,7 @@ from cudt.report.figures import Figure
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
-    "objective": "objective",
+    "label": "objective",
     "seeds": "seeds",
     "feasible": "feasible",
     "monotone": "monotone",
@@ -62,10 +62,14 @@ def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: 
 
 
 def findings(rows: pd.DataFrame) -> list[str]:
-    """One sentence for each pair of a constrained group with ERM: what the curves did, and on how many seeds."""
+    """One sentence for each pair of a constrained group with ERM: what the curves did, and on how many seeds.
+
+    Only where both were trained at the same γ_train and evaluated over the same levels.
+    """
+    alike = ["perturbation", "gamma_train", "gamma_range", "levels"]
     sentences = []
     for _, constrained in rows[rows["objective"] == "constrained"].iterrows():
-        against = rows[(rows["objective"] == "erm") & (rows["perturbation"] == constrained["perturbation"])]
+        against = rows[(rows["objective"] == "erm") & (rows[alike] == constrained[alike]).all(axis=1)]
         for _, erm in against.iterrows():
             if not constrained["perturbation"]:
                 continue
@@ -73,14 +77,15 @@ def findings(rows: pd.DataFrame) -> list[str]:
             parts = [
                 f"{constrained[column]:.3f} against {whose}{erm[column]:.3f} {where}"
                 for column, whose, where in (
-                    ("id_mean", "ERM's ", f"in distribution (γ ≤ {gamma})"),
+                    ("id_mean", f"{erm['label']}'s ".replace("erm", "ERM"), f"in distribution (γ ≤ {gamma})"),
                     ("ood_mean", "", "out of distribution"),
                 )
                 if not (pd.isna(constrained[column]) or pd.isna(erm[column]))
             ]
             sentences.append(
-                f"Under {constrained['perturbation']} noise the constrained model's mean {constrained['metric']} is "
-                f"{', and '.join(parts)} ({constrained['evaluated']} and {erm['evaluated']} seeds)."
+                f"Under {constrained['perturbation']} noise the {constrained['label']} model's mean "
+                f"{constrained['metric']} is {', and '.join(parts)} "
+                f"({constrained['evaluated']} and {erm['evaluated']} seeds)."
             )
     return sentences
 

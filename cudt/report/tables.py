@@ -30,13 +30,31 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
 
 
 def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric against γ: mean and standard deviation over the seeds of each group."""
+    """The metric against γ: mean and standard deviation over the seeds of each group.
+
+    Only levels that every evaluated seed of a group has: a mean must not change its seeds along a curve.
+    """
     keys = [*_GROUP, "metric", "perturbation", "gamma"]
+    table = _per_run(runs)
+    evaluated = table.groupby([*_GROUP, "perturbation"])["seed"].transform("nunique")
     return (
-        _per_run(runs)
+        table[table.groupby(keys)["seed"].transform("nunique") == evaluated]
         .groupby(keys, as_index=False)
         .agg(mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"), n=("n", "first"))
     )
+
+
+def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
+    """A line for each group whose seeds were evaluated at different levels, some of which `curves` leaves out."""
+    lines = []
+    whole = curves(runs)
+    for (recipe, objective, variant, kind), rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
+        group = (whole[[*_GROUP, "perturbation"]] == [recipe, objective, variant, kind]).all(axis=1)
+        missing = sorted(set(rows["gamma"]) - set(whole[group]["gamma"]))
+        if missing:
+            levels = ", ".join(f"{gamma:g}" for gamma in missing)
+            lines.append(f"{recipe} {objective} {variant}, {kind}: not every seed was evaluated at γ = {levels}")
+    return lines
 
 
 def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
@@ -62,7 +80,10 @@ def summary(runs: Sequence[ReadRun]) -> pd.DataFrame:
         mine = curve[(curve[_GROUP] == list(group)).all(axis=1)]
         kinds = sorted(mine["perturbation"].unique()) or [""]
         rows += [_summary_row(members, kind, mine[mine["perturbation"] == kind]) for kind in kinds]
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    several = table.groupby(["recipe", "objective"])["variant"].transform("nunique") > 1
+    table["label"] = table["objective"].where(~several, table["objective"] + " " + table["variant"])
+    return table
 
 
 def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict[str, Any]:
@@ -82,6 +103,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "metric": first.metric,
         "perturbation": kind,
         "gamma_train": gamma_train,
+        "levels": len(curve),
         "gamma_range": f"{curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
         "id_mean": inside["mean"].mean(),
         "ood_mean": outside["mean"].mean(),

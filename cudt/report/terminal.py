@@ -40,7 +40,7 @@ def summary_table(summary: pd.DataFrame) -> Table:
     for row in summary.to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
         numbers = ("" if pd.isna(row[name]) else f"{row[name]:.4f}" for name in ("id_mean", "ood_mean", "auc"))
-        table.add_row(row["recipe"], row["objective"], row["perturbation"], *shares, *numbers)
+        table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
     return table
 
 

@@ -134,3 +134,11 @@ def test_a_finding_counts_the_seeds_behind_its_means(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, objective="erm")
     (sentence,) = findings(tmp_path)
     assert "(1 and 1 seeds)" in sentence
+
+
+@pytest.mark.parametrize("erm", [{"gamma_train": 1.0}, {"accuracy": {0.0: 0.9, 2.0: 0.5}}])
+def test_runs_of_another_training_level_or_grid_are_not_compared(erm, trained_run, tmp_path):
+    curve = {0.0: 0.9, 1.0: 0.5}
+    make_run(trained_run, tmp_path, curve)
+    make_run(trained_run, tmp_path, **{"accuracy": curve, **erm}, objective="erm")
+    assert page.findings(tables.summary(collect([tmp_path]).runs)) == []

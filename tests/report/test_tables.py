@@ -84,3 +84,30 @@ def test_a_run_without_a_curve_keeps_its_verdicts(trained_run, tmp_path):
     assert (row["seeds"], row["feasible"], row["perturbation"], row["gamma_range"]) == (1, 1, "", "")
     assert math.isnan(row["id_mean"])
     assert math.isnan(row["auc"])
+
+
+def test_a_curve_has_only_levels_that_every_seed_was_evaluated_at(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 0.5: 0.8, 1.0: 0.7}, seed=0)
+    make_run(trained_run, tmp_path, {0.0: 0.7, 1.0: 0.5, 2.0: 0.4}, seed=1)
+    make_run(trained_run, tmp_path, None, seed=2)
+    runs = collect([tmp_path]).runs
+    curve = tables.curves(runs)
+    assert curve["gamma"].tolist() == [0, 1]
+    assert curve["mean"].tolist() == pytest.approx([0.8, 0.6])
+    (line,) = tables.uneven_grids(runs)
+    assert "not every seed was evaluated at γ = 0.5, 2" in line
+
+
+def test_even_grids_are_not_mentioned(trained_run, tmp_path):
+    for seed in (0, 1):
+        make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, seed=seed)
+    assert tables.uneven_grids(collect([tmp_path]).runs) == []
+
+
+def test_a_variant_is_named_only_where_an_objective_has_several(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9}, objective="erm")
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=0)
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=1, variant="other")
+    labels = tables.summary(collect([tmp_path]).runs)["label"].tolist()
+    assert "erm" in labels
+    assert "constrained other" in labels

@@ -13,7 +13,7 @@ help:
 	@echo "make test        set up and run the tests"
 	@echo "make test-slow   the tests that take longer"
 	@echo "make check       ruff and mypy"
-	@echo "make demo-seeds  the demo's comparison on three seeds and three objectives"
+	@echo "make demo-seeds  the demo's comparison on six seeds and three objectives"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -34,7 +34,7 @@ demo: $(VENV)/.installed
 	$(DEMO) report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
 
 demo-seeds: $(VENV)/.installed
-	for seed in 0 1 2; do for objective in erm supervised constrained; do \
+	for seed in 0 1 2 3 4 5; do for objective in erm supervised constrained; do \
 		$(DEMO) train --recipe reviews-ut --objective $$objective --seed $$seed --out $(DEMO_OUT) || exit 1; \
 	done; done
 	$(DEMO) eval-ood $(DEMO_OUT)/reviews-ut/*-*

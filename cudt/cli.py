@@ -46,6 +46,7 @@ class PerturbationChoice(str, Enum):
 
     gaussian = "gaussian"
     uniform = "uniform"
+    discrete = "discrete"
 
 
 DEVICE = typer.Option(DeviceChoice.auto, help="Where to compute; auto takes CUDA where there is one.")
@@ -114,16 +115,23 @@ def eval_ood(
         help="Levels of noise: start:stop:step or a list, like 0:2.1:0.15 or 0,0.5,1.",
         show_default="the recipe's",
     ),
-    perturbation: list[PerturbationChoice] = typer.Option(
-        [], help="Kind of noise. Repeatable.", show_default="the recipe's"
+    probabilities: str | None = typer.Option(
+        None, help="Levels p of discrete noise, written like γ.", show_default="the recipe's"
     ),
+    perturbation: list[PerturbationChoice] = typer.Option(
+        [],
+        help="Kind of noise: gaussian or uniform at γ on embeddings, discrete at p in texts. Repeatable.",
+        show_default="the recipe's",
+    ),
+    noise_seed: list[int] = typer.Option([], help="Draw of the noise. Repeatable.", show_default="the recipe's"),
     device: DeviceChoice = DEVICE,
     data_root: Path | None = DATA_ROOT,
 ) -> None:
-    """Evaluate trained runs on test inputs perturbed at each γ of a grid."""
-    from cudt.gammas import parse_gammas
+    """Evaluate trained runs on test inputs perturbed at each level of a grid."""
+    from cudt.levels import PROBABILITY, parse_levels
 
-    grid_gammas = parse_gammas(gammas) if gammas is not None else None
+    gamma_grid = parse_levels(gammas) if gammas is not None else None
+    probability_grid = parse_levels(probabilities, PROBABILITY) if probabilities is not None else None
     for path in run:
         _require_folder(path)
     from cudt import evaluate, launch, runs
@@ -132,7 +140,8 @@ def eval_ood(
     opened = [runs.open_run(path) for path in run]
     for one in opened:
         evaluate.check_trained(one)
-    grid = evaluate.Grid(grid_gammas, [kind.value for kind in perturbation] or None)
+    kinds = [kind.value for kind in perturbation]
+    grid = evaluate.Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     console = Console(markup=False, emoji=False)
     for one in opened:
         with one.locked():
@@ -155,10 +164,12 @@ def _progress(console: Console) -> Any:
 
 
 def _show_curve(console: Console, run: Run) -> None:
-    from cudt.report.terminal import curve_table
+    from cudt.report.terminal import curve_table, ratio_table
 
     console.print(curve_table(run))
-    console.print(f"in {run.path / 'ood.csv'}", soft_wrap=True)
+    if (ratios := ratio_table(run)).row_count:
+        console.print(ratios)
+    console.print(f"in {run.path / 'ood.csv'}, layers.csv, ratios.csv and ratio_bins.csv", soft_wrap=True)
 
 
 @app.command()

@@ -1,21 +1,23 @@
-"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each γ of a grid."""
+"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each level of a grid."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
-import torch
 
-from cudt import device
+from cudt import device, intervals, ratios, runs
+from cudt.batching import batches, n_batches
 from cudt.device import DeviceName
 from cudt.errors import UserError
-from cudt.experiment import assemble
-from cudt.layerwise import Measurement, NoiseSource, batches, measure
-from cudt.runs import Run
+from cudt.experiment import Experiment, assemble
+from cudt.layerwise import Measurement, NoiseSource, measure
+from cudt.levels import PROBABILITY, scale_of, training_level
+from cudt.runs import TABLES, Run
+from cudt.schema import Evaluation
 from cudt.tasks import Batch, Task
 
 Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
@@ -23,10 +25,18 @@ Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
 @dataclass(frozen=True)
 class Grid:
-    """Which levels and kinds of noise; None stands for what the run's recipe says."""
+    """Which levels, kinds and draws of noise; None stands for what the run's recipe says."""
 
     gammas: list[float] | None = None
+    probabilities: list[float] | None = None
     perturbations: list[str] | None = None
+    noise_seeds: list[int] | None = None
+
+    def levels(self, kind: str, settings: Evaluation) -> list[float]:
+        """γ of noise on embeddings, p of noise in texts."""
+        if scale_of(kind) is PROBABILITY:
+            return self.probabilities if self.probabilities is not None else settings.probability_grid
+        return self.gammas if self.gammas is not None else settings.grid
 
 
 def check_trained(run: Run) -> None:
@@ -39,64 +49,86 @@ def check_trained(run: Run) -> None:
 
 
 def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None, track: Track) -> None:
-    """Fill `ood.csv` and the test rows of `layers.csv`; levels that were evaluated before are replaced."""
+    """Fill the tables that hold test results; levels that were evaluated before are replaced."""
     check_trained(run)
     settings = run.recipe.settings.evaluation
-    place = device.choose(where)
-    experiment = assemble(run.recipe, data_root, place)
-    task, layerwise = experiment.task, experiment.layerwise
-    layerwise.load_state_dict(run.load_best_weights())
-    gammas = grid.gammas if grid.gammas is not None else settings.grid
-    # Layer losses are wanted at γ_train too, where the constraints hold; the curve keeps the grid that was asked for.
-    levels = sorted({*gammas, run.recipe.settings.noise.gamma_train})
-    size = settings.batch_size
-    n_batches = -(-len(task.examples("test")) // size)
-    for kind in grid.perturbations or cast(list[str], settings.perturbations):
-        by_seed: list[list[Measurement]] = []
-        for seed in settings.noise_seeds:
-            noise = NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
-            examples = track(batches(task, "test", size, place), n_batches, f"{run.path.name} {kind}")
-            by_seed.append(measure(layerwise, examples, noise, levels))
-        seeds = zip(settings.noise_seeds, by_seed, strict=True)
-        rows = pd.concat([_ood_rows(task, kind, seed, levels, measured) for seed, measured in seeds])
-        run.merge_table("ood", rows[rows["gamma"].isin(gammas)], ["perturbation", "gamma"])
-        run.merge_table("layers", _layer_rows(task, kind, levels, by_seed), ["split", "perturbation", "gamma"])
+    experiment = assemble(run.recipe, data_root, device.choose(where))
+    runs.check_same_data(run, experiment.task.fingerprint())
+    experiment.layerwise.load_state_dict(run.load_best_weights())
+    for kind in grid.perturbations or [*settings.perturbations]:
+        asked = grid.levels(kind, settings)
+        # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
+        levels = sorted({*asked, training_level(kind, run.recipe.settings.noise.gamma_train)})
+        seeds = list(dict.fromkeys(grid.noise_seeds or settings.noise_seeds))
+        by_seed = [_measure(run, experiment, kind, seed, levels, track) for seed in seeds]
+        task = experiment.task
+        ood = pd.concat([_ood_rows(task, kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
+        run.merge_table("ood", ood[ood["gamma"].isin(asked)], ["perturbation", "gamma"])
+        over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
+        run.merge_table("layers", _layer_rows(task, kind, over_seeds), ["split", "perturbation", "gamma"])
+        for name, rows in _ratio_tables(kind, over_seeds).items():
+            run.merge_table(name, rows, ["perturbation", "gamma"])
 
 
-def _ood_rows(task: Task, kind: str, seed: int, gammas: Sequence[float], measured: list[Measurement]) -> pd.DataFrame:
-    """The last layer's metric and loss at each level."""
-    rows: list[dict[str, Any]] = []
-    for gamma, level in zip(gammas, measured, strict=True):
-        values = {task.metric_name: task.metric(level.layer_scores[-1].item()), "loss": level.layer_losses[-1].item()}
-        for name, value in values.items():
-            rows.append(
-                {
-                    "perturbation": kind,
-                    "gamma": gamma,
-                    "seed": seed,
-                    "metric": name,
-                    "value": value,
-                    "n": level.losses.shape[1],
-                }
-            )
-    return pd.DataFrame(rows)
+def _measure(
+    run: Run, experiment: Experiment, kind: str, seed: int, levels: Sequence[float], track: Track
+) -> list[Measurement]:
+    """Every test example at each level, for one draw of the noise."""
+    task, layerwise, size = experiment.task, experiment.layerwise, run.recipe.settings.evaluation.batch_size
+    place = next(layerwise.parameters()).device
+
+    def tracked(examples: Sequence[Any], what: str) -> Iterable[Batch]:
+        return track(batches(task, examples, size, place), n_batches(examples, size), f"{run.path.name} {what}")
+
+    if scale_of(kind) is not PROBABILITY:
+        noise = NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
+        return measure(layerwise, tracked(task.examples("test"), kind), noise, levels)
+    measured = []
+    for probability in levels:
+        examples = task.corrupted("test", probability, seed)
+        measured += measure(layerwise, tracked(examples, f"{kind} p = {probability:g}"), None, [0.0])
+    return measured
 
 
-def _layer_rows(task: Task, kind: str, gammas: Sequence[float], by_seed: list[list[Measurement]]) -> pd.DataFrame:
-    """Each layer's loss and metric at each level, the noise seeds averaged."""
-    rows: list[dict[str, Any]] = []
-    for gamma, levels in zip(gammas, zip(*by_seed, strict=True), strict=True):
-        losses = torch.stack([level.layer_losses for level in levels]).mean(0).tolist()
-        scores = torch.stack([level.layer_scores for level in levels]).mean(0).tolist()
-        for layer, (loss, score) in enumerate(zip(losses, scores, strict=True), 1):
-            rows.append(
-                {
-                    "split": "test",
-                    "perturbation": kind,
-                    "gamma": gamma,
-                    "layer": layer,
-                    "loss": loss,
-                    "metric": task.metric(score),
-                }
-            )
-    return pd.DataFrame(rows)
+def _ood_rows(
+    task: Task, kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]
+) -> pd.DataFrame:
+    """The last layer's metric and loss at each level, each with the ends of its interval."""
+    rows = []
+    for gamma, level in zip(levels, measured, strict=True):
+        n = level.losses.shape[1]
+        score = level.layer_scores[-1].item()
+        ends = intervals.wilson(score, n) if task.scores_are_shares else level.interval(level.scores[-1])
+        low, high = sorted(task.metric(end) for end in ends)
+        loss = (level.layer_losses[-1].item(), *level.interval(level.losses[-1]))
+        for name, values in ((task.metric_name, (task.metric(score), low, high)), ("loss", loss)):
+            named = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
+            rows += [(kind, gamma, seed, *pair, n) for pair in named]
+    return pd.DataFrame(rows, columns=TABLES["ood"])
+
+
+def _layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+    """Each layer's loss and metric at each level."""
+    rows = []
+    for gamma, level in measured.items():
+        metrics = [task.metric(score) for score in level.layer_scores.tolist()]
+        for layer, (loss, metric) in enumerate(zip(level.layer_losses.tolist(), metrics, strict=True), 1):
+            rows.append(("test", kind, gamma, layer, loss, metric))
+    return pd.DataFrame(rows, columns=TABLES["layers"])
+
+
+def _ratio_tables(kind: str, measured: dict[float, Measurement]) -> dict[str, pd.DataFrame]:
+    """The distribution of f_l / f_{l−1} over examples: by layer and for all (layer 0), and its histogram."""
+    summaries: list[tuple[Any, ...]] = []
+    bins: list[tuple[Any, ...]] = []
+    for gamma, level in measured.items():
+        by_layer = ratios.layer_ratios(level.losses)
+        if not len(by_layer):
+            continue
+        for layer, values in [(0, by_layer), *enumerate(by_layer, 2)]:
+            summaries += [(kind, gamma, layer, name, value) for name, value in ratios.summary(values).items()]
+        bins += [(kind, gamma, *row) for row in ratios.histogram(by_layer)]
+    return {
+        "ratios": pd.DataFrame(summaries, columns=TABLES["ratios"]),
+        "ratio_bins": pd.DataFrame(bins, columns=TABLES["ratio_bins"]),
+    }

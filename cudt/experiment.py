@@ -33,9 +33,9 @@ class Experiment:
 def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> Experiment:
     """Build everything; weights are drawn from the recipe's seed."""
     settings = recipe.settings
-    task = tasks.build(settings.task, data_root)
+    task = tasks.build(settings.task, data_root, settings.model.tokenizer_source)
     device.seed_everything(settings.seed)
-    layerwise = LayerwiseLosses(models.build(settings.model, task), task).to(place)
+    layerwise = LayerwiseLosses(models.build(settings.model, task, data_root), task).to(place)
     descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
     return Experiment(task, layerwise, Objective(settings.objective, descent))
 

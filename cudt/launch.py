@@ -41,6 +41,7 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
     experiment = assemble(recipe, data_root, accelerator.device)
+    runs.check_same_data(run, experiment.task.fingerprint())
     trainer = Trainer(run, experiment, accelerator, display)
     if accelerator.is_main_process:
         with run.locked():
@@ -82,6 +83,7 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "seed": settings.seed,
         "variant": recipe.identity(without_seed=True),
         "task_version": task.version,
+        "data": task.fingerprint(),
         "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
         "gamma_train": settings.noise.gamma_train,
         "layers": experiment.layerwise.model.n_layers,

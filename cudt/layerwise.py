@@ -1,16 +1,17 @@
-"""From a model and a task to the layer losses f_1 … f_L, and to the data that they are measured on."""
+"""From a model and a task to the layer losses f_1 … f_L."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from cudt import perturb
+from cudt import intervals, perturb
 from cudt.models import LayeredModel
-from cudt.tasks import Batch, Split, Task
+from cudt.tasks import Batch, Task
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,23 @@ class LayerwiseLosses(nn.Module):
     def forward(self, batch: Batch, noise: Tensor | None = None, last_only: bool = False) -> tuple[Tensor, Tensor]:
         """Losses and scores, each (layers, examples): all layers, or the last alone."""
         signal, _ = self.model.signal(batch)
-        losses, scores = [], []
-        for layer, state in enumerate(self.model.layer_states(signal if noise is None else signal + noise, batch), 1):
-            if last_only and layer < self.model.n_layers:
-                continue
-            answer = self.model.readout(state, batch).float()
+        losses: list[Tensor] = []
+        scores: list[Tensor] = []
+        layers = itertools.count(1)
+
+        def read(state: Tensor) -> None:
+            """Losses and scores of one layer; its state is not needed after that."""
+            if next(layers) < self.model.n_layers and last_only:
+                return
+            answer = self.model.readout(state, batch)
+            # Doubles tell small losses apart that floats round to 0: per-example ratios of layers depend on it.
+            answer = answer.float() if self.training else answer.double()
             losses.append(self.task.losses(answer, batch))
             with torch.no_grad():
                 scores.append(self.task.scores(answer, batch))
+
+        self.model.visit_layers(signal if noise is None else signal + noise, batch, read)
         return torch.stack(losses), torch.stack(scores)
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
-
-
-def batches(task: Task, split: Split, size: int, device: torch.device) -> Iterator[Batch]:
-    """A split in order."""
-    examples = task.examples(split)
-    for start in range(0, len(examples), size):
-        yield to_device(task.collate(examples[start : start + size]), device)
 
 
 @dataclass(frozen=True)
@@ -87,16 +85,20 @@ class Measurement:
     def layer_scores(self) -> Tensor:
         return self.scores @ self.weights / self.weights.sum()
 
+    def interval(self, values: Tensor) -> tuple[float, float]:
+        """The 95 % interval of the mean of one value for each example."""
+        return intervals.bootstrap(values, self.weights)
+
 
 @torch.no_grad()
 def measure(
-    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource, gammas: Sequence[float]
+    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
 ) -> list[Measurement]:
     """Every example's losses at each level γ, in double precision on the CPU; each draw serves all levels."""
     layerwise.eval()
     parts: list[list[Measurement]] = [[] for _ in gammas]
     for batch in examples:
-        drawn = noise.draw(layerwise.model, batch) if any(gammas) else None
+        drawn = noise.draw(layerwise.model, batch) if noise is not None and any(gammas) else None
         weights = layerwise.task.weights(batch)
         for gamma, rows in zip(gammas, parts, strict=True):
             losses, scores = layerwise(batch, gamma * drawn if drawn is not None and gamma else None)

@@ -6,7 +6,6 @@ processes, the model or γ. γ scales one and the same draw, so that curves are 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 
@@ -15,13 +14,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cudt.models import LayeredModel
+from cudt.seeding import example_seed
 from cudt.tasks import Batch
 
 
 def example_generator(seed: int | str, example_id: str) -> torch.Generator:
     """A generator of its own for each (seed, example id), on the CPU so that every device sees the same draw."""
-    digest = hashlib.blake2b(f"{seed}\x00{example_id}".encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little", signed=True))
+    return torch.Generator().manual_seed(example_seed(seed, example_id))
 
 
 def standard_noise(kind: str, shape: Sequence[int], generator: torch.Generator) -> Tensor:

@@ -6,6 +6,8 @@
         history.csv     step, epoch, split, layer, name, value
         layers.csv      split, perturbation, gamma, layer, loss, metric
         ood.csv         perturbation, gamma, seed, metric, value, n
+        ratios.csv      perturbation, gamma, layer, name, value
+        ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
 
 Tables are long, so that their columns never change. Every file is written under another name and renamed.
@@ -14,13 +16,11 @@ Tables are long, so that their columns never change. Every file is written under
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -31,39 +31,24 @@ from torch import Tensor
 
 from cudt import recipe as recipes
 from cudt.errors import UserError
+from cudt.files import write_text
 from cudt.recipe import NamedRecipe
 
 TABLES = {
     "history": ["step", "epoch", "split", "layer", "name", "value"],
     "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
     "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
+    "ratios": ["perturbation", "gamma", "layer", "name", "value"],
+    "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
 }
-_NUMBERS = {"history": ["value"], "layers": ["gamma", "loss", "metric"], "ood": ["gamma", "value"]}
+_NUMBERS = {
+    "history": ["value"],
+    "layers": ["gamma", "loss", "metric"],
+    "ood": ["gamma", "value"],
+    "ratios": ["gamma", "value"],
+    "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
+}
 FORMAT = 1
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes private files; results are as readable as anything else the user writes.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """The same for a text."""
-    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 @dataclass(frozen=True)
@@ -122,12 +107,12 @@ class Run:
         """A table; empty where it is not there yet."""
         path = self.path / f"{name}.csv"
         if not path.is_file():
-            return pd.DataFrame(columns=TABLES[name])
+            return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)
         # Python's own parser: some versions of pandas are off in the last digit, and a resumed history must not be.
         table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
         if list(table.columns) != TABLES[name]:
             raise UserError(f"{path}: damaged (its columns are {', '.join(table.columns)})")
-        return table
+        return _as_numbers(table, name)
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         write_text(self.path / f"{name}.csv", rows[TABLES[name]].to_csv(index=False, na_rep="nan"))
@@ -154,9 +139,24 @@ class Run:
             lock.release()
 
 
+def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Without rows, columns of numbers would be columns of anything, and make so every table they are joined to."""
+    return table.astype(dict.fromkeys(_NUMBERS[name], float))
+
+
 def run_for(recipe: NamedRecipe, out: Path) -> Run:
     """The folder that a recipe's run has; the same recipe is the same run. Creates nothing."""
     return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
+
+
+def check_same_data(run: Run, fingerprint: str) -> None:
+    """Refuse to go on with a run on other data than it began with: one run would tell of two experiments."""
+    began_with = run.info().get("data", fingerprint)
+    if began_with != fingerprint:
+        raise UserError(
+            f"'{run.path}' began with other data or another tokenizer ({began_with}, now {fingerprint}); "
+            "bring those back, or delete the folder to train anew"
+        )
 
 
 def write_recipe(run: Run) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from cudt.errors import UserError
-from cudt.gammas import check_gammas, parse_gammas
+from cudt.levels import GAMMA, PROBABILITY, Scale, check_levels, parse_levels
 
 ObjectiveName = Literal["erm", "constrained", "supervised"]
 NoiseName = Literal["gaussian", "uniform"]
+PerturbationName = Literal["gaussian", "uniform", "discrete"]
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -27,6 +28,15 @@ class NamedSection(Section):
     """The `model` or `task` section: `name` picks the file that defines the rest of it."""
 
     name: str
+
+
+class ModelSection(NamedSection):
+    """The `model` section."""
+
+    @property
+    def tokenizer_source(self) -> str | None:
+        """The pretrained model whose tokenizer a text task has to use; None for a model that brings none."""
+        return None
 
 
 class TargetLoss(Section):
@@ -51,6 +61,10 @@ Reference = Annotated[
 ]
 Gammas = Annotated[
     Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
+]
+ColumnNames = Annotated[
+    Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1, max_length=2), Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
 #: Names that unions put into the path of a mistake, with the section that one leads into. They say nothing to a
@@ -98,6 +112,8 @@ class Training(Section):
     epochs: Count = 10
     batch_size: Count = 32
     """Examples in an update, over all micro-batches and processes."""
+    group_by_length: bool = False
+    """Put examples of like length into an update: less padding, but batches that are a little less random."""
     accumulation: Count = 1
     """Into how many micro-batches an update is split; changes memory, never the step."""
     optimizer: Literal["adam", "adamw"] = "adam"
@@ -121,22 +137,38 @@ class Evaluation(Section):
     """What `cudt eval-ood` does when it is not told otherwise. Not part of a run's identity."""
 
     gammas: Gammas = "0:2.1:0.15"
-    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    probabilities: Gammas = "0:0.3:0.03"
+    """The levels p of discrete noise."""
+    perturbations: Annotated[list[PerturbationName], Field(min_length=1)] = ["gaussian"]
     noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
     batch_size: Count = 256
 
     @field_validator("gammas")
     @classmethod
-    def _is_a_grid(cls, gammas: str | list[float]) -> str | list[float]:
-        try:
-            _ = parse_gammas(gammas) if isinstance(gammas, str) else check_gammas(gammas, str(gammas))
-        except UserError as error:
-            raise ValueError(str(error)) from None
+    def _are_gammas(cls, gammas: str | list[float]) -> str | list[float]:
+        _as_grid(gammas, GAMMA)
         return gammas
+
+    @field_validator("probabilities")
+    @classmethod
+    def _are_probabilities(cls, probabilities: str | list[float]) -> str | list[float]:
+        _as_grid(probabilities, PROBABILITY)
+        return probabilities
 
     @property
     def grid(self) -> list[float]:
-        return parse_gammas(self.gammas) if isinstance(self.gammas, str) else sorted(set(self.gammas))
+        return _as_grid(self.gammas, GAMMA)
+
+    @property
+    def probability_grid(self) -> list[float]:
+        return _as_grid(self.probabilities, PROBABILITY)
+
+
+def _as_grid(levels: str | list[float], scale: Scale) -> list[float]:
+    try:
+        return parse_levels(levels, scale) if isinstance(levels, str) else check_levels(levels, str(levels), scale)
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 class Recipe(Section):
@@ -146,7 +178,7 @@ class Recipe(Section):
     needs: str
     expect: str
     task: NamedSection
-    model: NamedSection
+    model: ModelSection
     objective: ObjectiveName = "constrained"
     descent: Descent = Descent()
     training: Training = Training()

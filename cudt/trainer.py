@@ -30,12 +30,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cudt import feasibility, perturb
+from cudt.batching import batches, to_device, updates
 from cudt.display import Display, TrainingView
 from cudt.errors import TrainingStoppedError, UserError
 from cudt.experiment import Experiment
+from cudt.files import write_atomically
 from cudt.interrupt import StopRequest
-from cudt.layerwise import Measurement, NoiseSource, batches, measure, to_device
-from cudt.runs import TABLES, Run, write_atomically
+from cudt.layerwise import Measurement, NoiseSource, measure
+from cudt.runs import TABLES, Run
 from cudt.tasks import Batch
 
 
@@ -107,9 +109,10 @@ class Trainer:
 
     def _remaining_updates(self) -> Iterator[np.ndarray[Any, Any]]:
         """The examples of each update left in this epoch; the order depends on seed and epoch alone."""
-        order = np.random.default_rng([self.settings.seed, self.progress.epoch]).permutation(len(self.train_examples))
-        for update in range(self.progress.step_in_epoch, self.updates_per_epoch):
-            yield order[update * self.batch_size : (update + 1) * self.batch_size]
+        generator = np.random.default_rng([self.settings.seed, self.progress.epoch])
+        group = self.settings.training.group_by_length
+        lengths = [self.task.length(example) for example in self.train_examples] if group else None
+        yield from updates(len(self.train_examples), self.batch_size, generator, lengths)[self.progress.step_in_epoch :]
 
     def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
         """One primal and one dual step; returns f and the norm of the primal gradient."""
@@ -256,7 +259,8 @@ class Trainer:
         )
 
     def _split(self, split: Any) -> Iterator[Batch]:
-        return batches(self.task, split, self.settings.evaluation.batch_size, self.accelerator.device)
+        examples = self.task.examples(split)
+        return batches(self.task, examples, self.settings.evaluation.batch_size, self.accelerator.device)
 
     # ---------------------------------------------------------------- what is seen
 

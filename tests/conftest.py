@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+# Read once, when a library of the hub is imported, which test modules do at once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,15 +38,26 @@ def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) 
     return recipe.load("reviews-ut", (*TINY, *overrides), objective=objective, seed=seed)
 
 
+def quiet() -> PlainDisplay:
+    return PlainDisplay(Console(quiet=True))
+
+
 def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
-    return launch.train(loaded, out, "cpu", None, PlainDisplay(Console(quiet=True)))
+    return launch.train(loaded, out, "cpu", None, quiet())
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run side by side, so each takes one core; none may reach for the hub."""
+    """Tests run side by side, so each takes one core; none may reach for the hub, nor what it starts."""
     torch.set_num_threads(1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

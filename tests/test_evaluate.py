@@ -30,7 +30,7 @@ def test_every_level_of_the_recipes_grid_is_there_with_metric_and_loss(run):
     ood = run.read_table("ood")
     assert list(ood.columns) == ["perturbation", "gamma", "seed", "metric", "value", "n"]
     assert sorted(ood["gamma"].unique()) == [0, 0.5, 1]
-    assert set(ood["metric"]) == {"accuracy", "loss"}
+    assert set(ood["metric"]) == {f"{name}{end}" for name in ("accuracy", "loss") for end in ("", "_low", "_high")}
     assert set(ood["n"]) == {40}
 
 
@@ -50,7 +50,7 @@ def test_layers_are_there_at_every_level_and_at_gamma_train(run):
 def test_another_grid_is_added_and_the_same_level_replaced(run):
     evaluate(run)
     before = run.read_table("ood")
-    evaluate(run, Grid([0.5, 2.0], ["gaussian", "uniform"]))
+    evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian", "uniform"]))
     after = run.read_table("ood")
     assert sorted(after[after["perturbation"] == "gaussian"]["gamma"].unique()) == [0, 0.5, 1, 2]
     assert sorted(after[after["perturbation"] == "uniform"]["gamma"].unique()) == [0.5, 2]

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cudt.batching import batches
 from cudt.experiment import assemble
-from cudt.layerwise import Measurement, NoiseSource, batches, measure
+from cudt.layerwise import Measurement, NoiseSource, measure
 from tests.conftest import tiny_recipe
 
 CPU = torch.device("cpu")
@@ -13,18 +14,25 @@ NOISE = NoiseSource("gaussian", 1.0, 0)
 
 @pytest.fixture(scope="module")
 def experiment():
-    return assemble(tiny_recipe(), None, CPU)
+    assembled = assemble(tiny_recipe(), None, CPU)
+    assembled.layerwise.eval()
+    return assembled
 
 
 def measured(experiment, size, gammas=(0.0, 0.7), split="test"):
-    return measure(experiment.layerwise, batches(experiment.task, split, size, CPU), NOISE, gammas)
+    task = experiment.task
+    return measure(experiment.layerwise, batches(task, task.examples(split), size, CPU), NOISE, gammas)
 
 
-def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(experiment):
+@pytest.mark.parametrize(("training", "precision"), [(True, torch.float32), (False, torch.float64)])
+def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(experiment, training, precision):
     batch = experiment.task.collate(experiment.task.examples("test")[:5])
     model = experiment.layerwise.model
+    experiment.layerwise.train(training)
     losses, scores = experiment.layerwise(batch)
-    answers = [model.readout(state, batch) for state in model.layer_states(model.signal(batch)[0], batch)]
+    experiment.layerwise.eval()
+    answers = [model.readout(state, batch).to(precision) for state in model.layer_states(model.signal(batch)[0], batch)]
+    assert losses.dtype == precision
     assert torch.equal(losses, torch.stack([experiment.task.losses(answer, batch) for answer in answers]))
     assert torch.equal(scores, torch.stack([experiment.task.scores(answer, batch) for answer in answers]))
 
@@ -44,10 +52,10 @@ def test_level_zero_is_no_noise_and_levels_scale_one_draw(experiment):
     batch = experiment.task.collate(experiment.task.examples("test")[:5])
     clean, _ = experiment.layerwise(batch)
     zero, both = measured(experiment, 5)
-    assert torch.equal(zero.losses[:, :5].float(), clean.float())
+    assert torch.equal(zero.losses[:, :5], clean)
     drawn = NOISE.draw(experiment.layerwise.model, batch)
     noisy, _ = experiment.layerwise(batch, 0.7 * drawn)
-    assert torch.allclose(both.losses[:, :5].float(), noisy, atol=1e-6)
+    assert torch.allclose(both.losses[:, :5], noisy, atol=1e-6)
     assert not torch.allclose(zero.losses, both.losses)
 
 

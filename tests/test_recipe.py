@@ -152,7 +152,7 @@ def test_a_value_of_the_wrong_type_is_told_with_path_and_value(override, path, v
         ("descent.dual.optimizer=adm", "descent.dual.optimizer = 'adm': must be 'adam', 'sgd' or 'nupi'; did you mean"),
         ("descent.reference=aut", "descent.reference = 'aut': must be 'auto'; did you mean 'auto'?"),
         ("noise.kind=gausian", "noise.kind = 'gausian': must be 'gaussian' or 'uniform'; did you mean 'gaussian'?"),
-        ("evaluation.perturbations=[unifrom]", "evaluation.perturbations.0 = 'unifrom': must be 'gaussian' or"),
+        ("evaluation.perturbations=[unifrom]", "'unifrom': must be 'gaussian', 'uniform' or 'discrete'; did you mean"),
         ("model.name=unroled", "model.name = 'unroled': unknown model; did you mean 'unrolled'?"),
         ("task.name=review", "task.name = 'review': unknown task; did you mean 'reviews'?"),
     ],

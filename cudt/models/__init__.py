@@ -1,20 +1,23 @@
 """The contract of a layered model. A new model is one file beside this one.
 
-The file's name is the model's name in a recipe. It holds `Config`, its section of a recipe, and
-`build(config, task)`, which returns a `LayeredModel`.
+The file's name is the model's name in a recipe. It holds `Config`, its section of a recipe (a `ModelSection`), and
+`build(config, task, data_root)`, which returns a `LayeredModel`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 from torch import Tensor, nn
 
 from cudt import registry
 from cudt.compat import survive_torchvision_mismatch
-from cudt.schema import NamedSection
+from cudt.schema import ModelSection
 from cudt.tasks import Batch, Task
+
+Visit = Callable[[Tensor], None]
 
 
 class LayeredModel(nn.Module, ABC):
@@ -28,15 +31,24 @@ class LayeredModel(nn.Module, ABC):
         """The clean input X that noise is added to, (examples, positions, …), and which positions are real."""
 
     @abstractmethod
-    def layer_states(self, signal: Tensor, batch: Batch) -> Iterator[Tensor]:
-        """X_1 … X_L, the embedding excluded; the last is what the plain model would hand its head."""
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        """Hand X_1 … X_L to `visit` as they are computed, the embedding excluded, and keep none of them.
+
+        The last, through the readout, is what the plain model would hand its head.
+        """
 
     @abstractmethod
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         """The answer read from one layer's state."""
 
+    def layer_states(self, signal: Tensor, batch: Batch) -> list[Tensor]:
+        """X_1 … X_L all at once, for who wants to look at them."""
+        states: list[Tensor] = []
+        self.visit_layers(signal, batch, states.append)
+        return states
 
-def build(config: NamedSection, task: Task) -> LayeredModel:
-    """The model that a recipe names, with weights drawn from torch's current seed."""
+
+def build(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:
+    """The model that a recipe names, with new weights drawn from torch's current seed."""
     survive_torchvision_mismatch()
-    return registry.load("model", config.name).build(config, task)
+    return registry.load("model", config.name).build(config, task, data_root)

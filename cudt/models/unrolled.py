@@ -11,28 +11,36 @@ steps, and how much of it training keeps, is in docs/energies.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from cudt import hub
 from cudt.errors import UserError
-from cudt.models import LayeredModel
-from cudt.schema import Count, NamedSection
+from cudt.models import LayeredModel, Visit
+from cudt.schema import Count, ModelSection
 from cudt.tasks import Batch, Task
 
 
-class Config(NamedSection):
+class Config(ModelSection):
     """The size of a UT."""
 
     layers: Count = 5
-    width: Count = 64
+    width: Count | None = None
+    """Of the word embeddings: those of `embeddings_from`, or else 64."""
     attention_width: Count = 32
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
     tie_layers: bool = False
     """One W₁ and one W₂ for all layers, or a pair for each."""
+    embeddings_from: str | None = None
+    """A pretrained encoder (as `pretrained` of model encoder) whose word embeddings, and tokenizer, to start from."""
+
+    @property
+    def tokenizer_source(self) -> str | None:
+        return self.embeddings_from
 
 
 def pair_energy(y: Tensor, mask: Tensor) -> Tensor:
@@ -96,18 +104,17 @@ def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
 class UnrolledTransformer(LayeredModel):
     """Word and position embeddings, L unrolled layers, and one linear readout of the mean over tokens."""
 
-    def __init__(self, config: Config, vocabulary_size: int, max_length: int, n_classes: int) -> None:
+    def __init__(self, config: Config, words: nn.Embedding, max_length: int, n_classes: int) -> None:
         super().__init__()
         self.n_layers = config.layers
         self.step_size = config.step_size
-        self.words = nn.Embedding(vocabulary_size, config.width)
-        self.positions = nn.Embedding(max_length, config.width)
+        self.words = words
+        width = words.embedding_dim
+        self.positions = nn.Embedding(max_length, width)
         depth = 1 if config.tie_layers else config.layers
-        self.w1 = nn.ParameterList(
-            nn.Parameter(torch.empty(config.attention_width, config.width)) for _ in range(depth)
-        )
-        self.w2 = nn.ParameterList(nn.Parameter(torch.empty(config.width, config.width)) for _ in range(depth))
-        self.head = nn.Linear(config.width, n_classes)
+        self.w1 = nn.ParameterList(nn.Parameter(torch.empty(config.attention_width, width)) for _ in range(depth))
+        self.w2 = nn.ParameterList(nn.Parameter(torch.empty(width, width)) for _ in range(depth))
+        self.head = nn.Linear(width, n_classes)
         for weight in (*self.w1, *self.w2, self.head.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.head.bias)
@@ -120,23 +127,38 @@ class UnrolledTransformer(LayeredModel):
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.words(batch["input_ids"]), batch["attention_mask"].bool()
 
-    def layer_states(self, signal: Tensor, batch: Batch) -> Iterator[Tensor]:
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         mask = batch["attention_mask"].bool()
         x = signal + self.positions.weight[: signal.shape[1]]
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
             x = relu_step(attend(x, w1, mask), w2, self.step_size)
-            yield x
+            visit(x)
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)
         return self.head((state * mask).sum(1) / mask.sum(1))
 
 
-def build(config: Config, task: Task) -> UnrolledTransformer:
+def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
     """A UT for a text task, which says how many words, positions and classes there are."""
     try:
         sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
     except AttributeError:
         raise UserError("model unrolled reads text: its task must classify sequences of words") from None
-    return UnrolledTransformer(config, **sizes)
+    words = _words(config, sizes.pop("vocabulary_size"), data_root)
+    return UnrolledTransformer(config, words, **sizes)
+
+
+def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.Embedding:
+    """The word embeddings: random, or a copy of a pretrained encoder's, trained on like everything else."""
+    if config.embeddings_from is None:
+        return nn.Embedding(vocabulary_size, config.width or 64)
+    weights = hub.load_encoder(config.embeddings_from, data_root).get_input_embeddings().weight.detach()
+    if config.width not in (None, width := weights.shape[1]):
+        raise UserError(f"model.width = {config.width}: the embeddings of '{config.embeddings_from}' have {width}")
+    if len(weights) < vocabulary_size:
+        raise UserError(
+            f"model.embeddings_from = '{config.embeddings_from}': {len(weights)} embeddings for {vocabulary_size} words"
+        )
+    return nn.Embedding.from_pretrained(weights.clone(), freeze=False)

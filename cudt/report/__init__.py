@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from cudt.errors import UserError
+from cudt.files import write_text
 from cudt.report import figures, page, tables
 from cudt.report.collect import collect
-from cudt.runs import write_text
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,13 @@ def write(folders: Sequence[Path], out: Path) -> Report:
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
     collected.warnings.extend(tables.uneven_grids(collected.runs))
     curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
-    for name, table in (("table", summary), ("curves", curves), ("layers", tables.layer_losses(collected.runs))):
+    written = {
+        "table": summary,
+        "curves": curves,
+        "layers": tables.layer_losses(collected.runs),
+        "ratio_bins": tables.ratio_bins(collected.runs),
+    }
+    for name, table in written.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
     pictures = figures.draw_all(collected.runs, out / "figures")
     write_text(out / "index.html", page.render(collected, summary, pictures))

@@ -38,6 +38,7 @@ class ReadRun:
     info: dict[str, Any]
     layers: pd.DataFrame
     ood: pd.DataFrame
+    ratio_bins: pd.DataFrame
 
     @property
     def recipe(self) -> str:
@@ -101,6 +102,6 @@ def _read(path: Path) -> ReadRun:
     if missing:
         raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
     try:
-        return ReadRun(run, info, run.read_table("layers"), run.read_table("ood"))
+        return ReadRun(run, info, *(run.read_table(name) for name in ("layers", "ood", "ratio_bins")))
     except (ValueError, pd.errors.ParserError) as error:
         raise UserError(f"{path}: damaged ({error})") from None

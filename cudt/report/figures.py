@@ -15,9 +15,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from cudt.files import write_atomically
+from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report import tables
 from cudt.report.collect import ReadRun
-from cudt.runs import write_atomically
 
 #: Okabe and Ito's palette.
 STYLES: dict[str, dict[str, Any]] = {
@@ -45,8 +46,13 @@ def draw_all(runs: Sequence[ReadRun], out: Path) -> list[Figure]:
     made = []
     for recipe in sorted({run.recipe for run in runs}):
         mine = [run for run in runs if run.recipe == recipe]
-        for kind in sorted({kind for run in mine for kind in run.ood["perturbation"].unique()}):
+        bins = tables.ratio_bins(mine)
+        for kind in sorted(tables.curves(mine)["perturbation"].unique()):
             made.append(descent_and_robustness(recipe, kind, mine, out))
+            # A model of one layer has no ratios, nor has a run that an earlier version evaluated.
+            table = _at_own_level(bins, kind, mine)
+            if not table.empty:
+                made.append(layer_ratios(recipe, kind, mine, table, out))
     return made
 
 
@@ -60,34 +66,63 @@ def descent_and_robustness(recipe: str, kind: str, runs: Sequence[ReadRun], out:
     return _save(figure, recipe, title, out / f"{_file_name(recipe)}-{kind}-descent-and-robustness")
 
 
-def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
-    table = tables.layer_losses(runs)
-    # A variant may have another training level; each is drawn at its own.
-    own = {run.info["variant"]: run.info["gamma_train"] for run in runs}
-    at_own = table["gamma"] == table["variant"].map(own)
-    table = table[(table["split"] == "test") & (table["perturbation"] == kind) & at_own]
+def layer_ratios(recipe: str, kind: str, runs: Sequence[ReadRun], table: pd.DataFrame, out: Path) -> Figure:
+    """Density and distribution of f_l / f_{l−1} over examples (the paper's per-sample figure); `table` has the bins."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), constrained_layout=True)
     for label, style, rows in _groups(table, runs):
-        _line(axes, rows["layer"], rows["loss"], rows["loss_std"], label, style)
+        bins = rows[rows["right"] < float("inf")]
+        line = {key: style[key] for key in ("color", "linestyle")}
+        left.stairs(bins["share"] / (bins["right"] - bins["left"]), [0, *bins["right"]], label=label, **line)
+        right.plot([0, *bins["right"]], [0, *bins["cumulative"]], label=label, **line)
+    for axes, title in ((left, "Density"), (right, "Share of steps below")):
+        axes.axvline(1, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
+        axes.set(xlabel=r"$f_l\,/\,f_{l-1}$ of an example", title=title, xlim=(0, 2))
+    left.legend(frameon=False, fontsize=9)
+    title = f"{recipe}: layer ratios per example, {_level_text(kind, runs)} of {kind} noise"
+    return _save(figure, recipe, title, out / f"{_file_name(recipe)}-{kind}-layer-ratios")
+
+
+def _at_own_level(table: pd.DataFrame, kind: str, runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """The rows at the level of training; a variant may have another one, and each is drawn at its own."""
+    own = {run.info["variant"]: training_level(kind, run.info["gamma_train"]) for run in runs}
+    return table[(table["perturbation"] == kind) & (table["gamma"] == table["variant"].map(own))]
+
+
+def _level_text(kind: str, runs: Sequence[ReadRun]) -> str:
+    levels = sorted({training_level(kind, run.info["gamma_train"]) for run in runs})
+    return f"{scale_of(kind).symbol} = " + ", ".join(f"{level:g}" for level in levels)
+
+
+def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
+    table = _at_own_level(tables.layer_losses(runs), kind, runs)
+    table = table[table["split"] == "test"]
+    for label, style, rows in _groups(table, runs):
+        std = rows["loss_std"]
+        _line(axes, rows["layer"], rows["loss"], rows["loss"] - std, rows["loss"] + std, label, style)
     for reference in {run.info["reference"] for run in runs}:
         axes.axhline(reference, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
         axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
-    levels = r"$\gamma_{train}$ = " + ", ".join(f"{level:g}" for level in sorted(set(own.values())))
-    axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {levels}")
+    axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {_level_text(kind, runs)}")
     axes.set_xticks(sorted(table["layer"].unique()))
     axes.set_ylim(bottom=0)
 
 
 def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     table = tables.curves(runs)
-    for label, style, rows in _groups(table[table["perturbation"] == kind], runs):
-        _line(axes, rows["gamma"], rows["mean"], rows["std"], label, style)
-    gamma_train, *others = {run.info["gamma_train"] for run in runs}
-    axes.set_xlim(0, 1.03 * max(table["gamma"].max(), gamma_train) or 1)
+    table = table[table["perturbation"] == kind]
+    for label, style, rows in _groups(table, runs):
+        # Over seeds where there are several, else over test examples.
+        low = rows["low"].where(rows["std"].isna(), rows["mean"] - rows["std"])
+        high = rows["high"].where(rows["std"].isna(), rows["mean"] + rows["std"])
+        _line(axes, rows["gamma"], rows["mean"], low, high, label, style)
+    seen, *others = {training_level(kind, run.info["gamma_train"]) for run in runs}
+    axes.set_xlim(0, 1.03 * max(table["gamma"].max(), seen) or 1)
     # Variants trained at several levels share no in-distribution region.
-    if gamma_train and not others:
-        axes.axvspan(0, gamma_train, color="0.92", zorder=0)
-        axes.text(gamma_train / 2, 0.02, "ID", transform=axes.get_xaxis_transform(), ha="center", color="0.4")
-    axes.set(xlabel=r"perturbation level $\gamma$", ylabel=f"test {runs[0].metric}", title=f"Under {kind} noise")
+    if seen and not others:
+        axes.axvspan(0, seen, color="0.92", zorder=0)
+        axes.text(seen / 2, 0.02, "ID", transform=axes.get_xaxis_transform(), ha="center", color="0.4")
+    level = "probability $p$" if scale_of(kind) is PROBABILITY else r"perturbation level $\gamma$"
+    axes.set(xlabel=level, ylabel=f"test {runs[0].metric}", title=f"Under {kind} noise")
 
 
 def _groups(table: pd.DataFrame, runs: Sequence[ReadRun]) -> list[tuple[str, dict[str, Any], pd.DataFrame]]:
@@ -108,10 +143,10 @@ def _groups(table: pd.DataFrame, runs: Sequence[ReadRun]) -> list[tuple[str, dic
     return made
 
 
-def _line(axes: Any, x: pd.Series, y: pd.Series, std: pd.Series, label: str, style: dict[str, Any]) -> None:
+def _line(axes: Any, x: Any, y: Any, low: Any, high: Any, label: str, style: dict[str, Any]) -> None:
     axes.plot(x, y, label=label, markersize=4, linewidth=1.6, **style)
-    if std.notna().any():
-        axes.fill_between(x, y - std.fillna(0), y + std.fillna(0), color=style["color"], alpha=0.15, linewidth=0)
+    if low.notna().any():
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def _save(figure: Any, recipe: str, title: str, stem: Path) -> Figure:

@@ -11,6 +11,7 @@ import jinja2
 import pandas as pd
 
 from cudt import __version__
+from cudt.levels import scale_of, training_level
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.figures import Figure
 
@@ -24,7 +25,7 @@ _COLUMNS = {
     "id_mean": "ID",
     "ood_mean": "OOD",
     "auc": "AUC",
-    "gamma_range": "γ range",
+    "range": "over",
     "validation_loss": "validation f_L",
 }
 
@@ -66,24 +67,25 @@ def findings(rows: pd.DataFrame) -> list[str]:
 
     Only where both were trained at the same γ_train and evaluated over the same levels.
     """
-    alike = ["perturbation", "gamma_train", "gamma_range", "levels"]
+    alike = ["perturbation", "gamma_train", "range", "levels"]
     sentences = []
     for _, constrained in rows[rows["objective"] == "constrained"].iterrows():
         against = rows[(rows["objective"] == "erm") & (rows[alike] == constrained[alike]).all(axis=1)]
         for _, erm in against.iterrows():
-            if not constrained["perturbation"]:
+            kind = constrained["perturbation"]
+            if not kind:
                 continue
-            gamma = f"{constrained['gamma_train']:g}"
+            inside = f"{scale_of(kind).symbol} ≤ {training_level(kind, constrained['gamma_train']):g}"
             parts = [
                 f"{constrained[column]:.3f} against {whose}{erm[column]:.3f} {where}"
                 for column, whose, where in (
-                    ("id_mean", f"{erm['label']}'s ".replace("erm", "ERM"), f"in distribution (γ ≤ {gamma})"),
+                    ("id_mean", f"{erm['label']}'s ".replace("erm", "ERM"), f"in distribution ({inside})"),
                     ("ood_mean", "", "out of distribution"),
                 )
                 if not (pd.isna(constrained[column]) or pd.isna(erm[column]))
             ]
             sentences.append(
-                f"Under {constrained['perturbation']} noise the {constrained['label']} model's mean "
+                f"Under {kind} noise the {constrained['label']} model's mean "
                 f"{constrained['metric']} is {', and '.join(parts)} "
                 f"({constrained['evaluated']} and {erm['evaluated']} seeds)."
             )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cudt.levels import scale_of, training_level
 from cudt.report.collect import ReadRun
 
 _GROUP = ["recipe", "objective", "variant"]
@@ -19,28 +20,54 @@ def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric of each run at each level, the noise seeds averaged."""
+    """The metric of each run at each level with its interval, the noise seeds averaged."""
+    names = ["value", "low", "high"]
     parts = []
     for run in runs:
-        rows = run.ood[run.ood["metric"] == run.metric]
-        rows = rows.groupby(["perturbation", "gamma"], as_index=False).agg(value=("value", "mean"), n=("n", "first"))
+        rows = run.ood.assign(name=run.ood["metric"].map(dict(zip(_metric_and_ends(run.metric), names, strict=True))))
+        rows = rows.pivot_table(index=["perturbation", "gamma", "n"], columns="name", values="value", aggfunc="mean")
         recipe, objective, variant = run.group
-        parts.append(rows.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed, metric=run.metric))
+        parts.append(
+            rows.reindex(columns=names)
+            .reset_index()
+            .assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed, metric=run.metric)
+            .assign(gamma_train=run.info["gamma_train"])
+        )
     return pd.concat(parts, ignore_index=True)
 
 
-def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric against γ: mean and standard deviation over the seeds of each group.
+def _metric_and_ends(metric: str) -> list[str]:
+    """What ood.csv calls a metric and the ends of its interval."""
+    return [metric, f"{metric}_low", f"{metric}_high"]
 
+
+def place(kind: str, gamma: float, gamma_train: float) -> str:
+    """ID up to the level seen in training, OOD above."""
+    return "ID" if gamma <= training_level(kind, gamma_train) else "OOD"
+
+
+def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """The metric against the level: mean and standard deviation over the seeds of each group.
+
+    `low` and `high` are the ends of one seed's 95 % interval over test examples, averaged over the seeds.
     Only levels that every evaluated seed of a group has: a mean must not change its seeds along a curve.
     """
-    keys = [*_GROUP, "metric", "perturbation", "gamma"]
+    keys = [*_GROUP, "metric", "perturbation", "gamma", "place"]
     table = _per_run(runs)
+    places = zip(table["perturbation"], table["gamma"], table["gamma_train"], strict=True)
+    table["place"] = [place(*row) for row in places]
     evaluated = table.groupby([*_GROUP, "perturbation"])["seed"].transform("nunique")
     return (
         table[table.groupby(keys)["seed"].transform("nunique") == evaluated]
         .groupby(keys, as_index=False)
-        .agg(mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"), n=("n", "first"))
+        .agg(
+            mean=("value", "mean"),
+            std=("value", "std"),
+            low=("low", "mean"),
+            high=("high", "mean"),
+            seeds=("seed", "nunique"),
+            n=("n", "first"),
+        )
     )
 
 
@@ -52,8 +79,8 @@ def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
         group = (whole[[*_GROUP, "perturbation"]] == [recipe, objective, variant, kind]).all(axis=1)
         missing = sorted(set(rows["gamma"]) - set(whole[group]["gamma"]))
         if missing:
-            levels = ", ".join(f"{gamma:g}" for gamma in missing)
-            lines.append(f"{recipe} {objective} {variant}, {kind}: not every seed was evaluated at γ = {levels}")
+            level = f"{scale_of(str(kind)).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
+            lines.append(f"{recipe} {objective} {variant}, {kind}: not every seed was evaluated at {level}")
     return lines
 
 
@@ -68,6 +95,20 @@ def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
         pd.concat(parts, ignore_index=True)
         .groupby(keys, as_index=False)
         .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
+    )
+
+
+def ratio_bins(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """The histogram of per-example layer ratios: mean shares over the seeds of each group."""
+    parts = []
+    for run in runs:
+        recipe, objective, variant = run.group
+        parts.append(run.ratio_bins.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed))
+    keys = [*_GROUP, "perturbation", "gamma", "left", "right"]
+    return (
+        pd.concat(parts, ignore_index=True)
+        .groupby(keys, as_index=False)
+        .agg(share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique"))
     )
 
 
@@ -89,8 +130,7 @@ def summary(runs: Sequence[ReadRun]) -> pd.DataFrame:
 def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict[str, Any]:
     first = members[0]
     gamma_train = first.info["gamma_train"]
-    inside = curve[curve["gamma"] <= gamma_train]
-    outside = curve[curve["gamma"] > gamma_train]
+    inside, outside = (curve[curve["place"] == name] for name in ("ID", "OOD"))
     evaluated = not curve.empty
     return {
         "recipe": first.recipe,
@@ -104,7 +144,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "perturbation": kind,
         "gamma_train": gamma_train,
         "levels": len(curve),
-        "gamma_range": f"{curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
+        "range": f"{scale_of(kind).symbol} {curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
         "id_mean": inside["mean"].mean(),
         "ood_mean": outside["mean"].mean(),
         "grid_mean": curve["mean"].mean(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
-from cudt.report.tables import area_under_curve
+from cudt.levels import scale_of
+from cudt.report.tables import area_under_curve, place
 from cudt.runs import Run
 
 
@@ -13,17 +14,39 @@ def curve_table(run: Run) -> Table:
     """The metric and loss of one run at each γ, the noise seeds averaged."""
     info, ood = run.info(), run.read_table("ood")
     metric = info["metric"]["name"]
+    ends = [f"{metric}_low", f"{metric}_high"]
     table = Table(box=None, padding=(0, 2, 0, 0), title=run.path.name, title_justify="left")
-    for column in ("noise", "γ", "", metric, "loss"):
+    for column in ("noise", "level", "", metric, "95 % interval", "loss"):
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):
         values = rows.pivot_table(index="gamma", columns="metric", values="value", aggfunc="mean")
+        # Earlier versions evaluated without intervals.
+        values = values.reindex(columns=[metric, *ends, "loss"])
+        symbol = scale_of(str(kind)).symbol
         for gamma, row in values.iterrows():
-            where = "ID" if float(str(gamma)) <= info["gamma_train"] else "OOD"
-            table.add_row(str(kind), f"{gamma:g}", where, f"{row[metric]:.4f}", f"{row['loss']:.4f}")
+            level = float(str(gamma))
+            where = place(str(kind), level, info["gamma_train"])
+            interval = "" if row[ends].isna().any() else " to ".join(f"{row[end]:.4f}" for end in ends)
+            numbers = (f"{row[metric]:.4f}", interval, f"{row['loss']:.4f}")
+            table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
         area = area_under_curve(values.index.tolist(), values[metric].tolist())
-        span = f"{values.index.min():g} to {values.index.max():g}"
-        table.add_row(str(kind), span, "", f"AUC {area:.4f}", "")
+        span = f"over {symbol} {values.index.min():g} to {values.index.max():g}"
+        table.add_row(str(kind), "AUC", "", f"{area:.4f}", span, "")
+    return table
+
+
+def ratio_table(run: Run) -> Table:
+    """How single examples descend over all layers but the first, at each level; no rows for a model of one layer."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("noise", "level", "mean f_l / f_l−1", "median", "steps that lower the loss"):
+        table.add_column(column, justify="left" if column == "noise" else "right")
+    ratios = run.read_table("ratios")
+    over_layers = ratios[ratios["layer"] == 0]
+    for keys, rows in over_layers.groupby(["perturbation", "gamma"]):
+        kind, gamma = keys
+        values = dict(zip(rows["name"], rows["value"], strict=True))
+        numbers = (f"{values['mean']:.3f}", f"{values['median']:.3f}", f"{values['decreasing']:.1%}")
+        table.add_row(str(kind), f"{scale_of(kind).symbol} = {gamma:g}", *numbers)
     return table
 
 
@@ -45,6 +68,6 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
 
 def _caption(summary: pd.DataFrame) -> str:
-    ranges = ", ".join(dict.fromkeys(text for text in summary["gamma_range"] if text))
+    ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
     metrics = ", ".join(dict.fromkeys(summary["metric"]))
-    return f"mean {metrics} over γ ≤ γ_train (ID) and above (OOD)" + (f"; AUC over γ {ranges}" if ranges else "")
+    return f"mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (f"; AUC over {ranges}" if ranges else "")

@@ -1,7 +1,8 @@
 """The contract of a task: data, the loss f, a metric. A new task is one file beside this one.
 
 The file's name is the task's name in a recipe. It holds `Config`, its section of a recipe, and
-`build(config, data_root)`, which returns a `Task`.
+`build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` names the model whose tokenizer a text task
+has to use.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cudt import registry
+from cudt.errors import UserError
 from cudt.schema import NamedSection
 
 Split = Literal["train", "validation", "test"]
@@ -36,6 +38,8 @@ class Task(ABC):
     """Raised when the same recipe would give other data or another loss; stored with every run."""
     metric_name: str
     higher_is_better: bool
+    scores_are_shares: bool = False
+    """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
@@ -57,6 +61,18 @@ class Task(ABC):
     def reference_loss(self) -> float:
         """`f_0 = auto`: the loss of the best constant answer, measured on the training data."""
 
+    def corrupted(self, split: Split, probability: float, seed: int) -> Sequence[Any]:
+        """The examples of a split with discrete noise at level p in their source texts."""
+        raise UserError(f"discrete noise damages source texts, and {type(self).__name__} has none")
+
+    def fingerprint(self) -> str:
+        """Changes whenever the data do; empty where they follow from the recipe alone."""
+        return ""
+
+    def length(self, example: Any) -> int:
+        """What makes a batch long; examples of like length are batched together."""
+        return 1
+
     def weights(self, batch: Batch) -> Tensor:
         """How much each example counts in a mean (its number of tokens, say); padding never does."""
         return torch.ones(len(batch["ids"]))
@@ -66,6 +82,6 @@ class Task(ABC):
         return mean_score
 
 
-def build(config: NamedSection, data_root: Path | None) -> Task:
-    """The task that a recipe names."""
-    return registry.load("task", config.name).build(config, data_root)
+def build(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
+    """The task that a recipe names, in the tokens of the model that it names."""
+    return registry.load("task", config.name).build(config, data_root, pretrained)

@@ -10,18 +10,15 @@ follows. Which clause comes last is only told by word order, and what an adjecti
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
-from torch import Tensor
 
 from cudt.schema import Count, NamedSection
-from cudt.tasks import Batch, Split, Task
+from cudt.tasks import Batch, Split
+from cudt.tasks._classification import Classification
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
 BLAME = ("bad", "awful", "dull", "boring", "clumsy", "weak", "poor", "tedious")
@@ -70,12 +67,10 @@ def _clause(rng: random.Random, praises: bool) -> list[str]:
     return ["the", rng.choice(ASPECTS), "was", *adverb, *(["not"] if negated else []), adjective]
 
 
-class Reviews(Task):
-    """Two classes, cross-entropy, accuracy."""
+class Reviews(Classification):
+    """Two classes: blame and praise."""
 
     version = 1
-    metric_name = "accuracy"
-    higher_is_better = True
     n_classes = 2
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH
@@ -106,19 +101,10 @@ class Reviews(Task):
             "labels": torch.tensor([review.label for review in examples]),
         }
 
-    def losses(self, answer: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(answer, batch["labels"], reduction="none")
-
-    def scores(self, answer: Tensor, batch: Batch) -> Tensor:
-        return (answer.argmax(-1) == batch["labels"]).to(answer.dtype)
-
-    def reference_loss(self) -> float:
-        """The entropy of the labels, −Σ p_c·log p_c: the best a classifier can do that ignores its input."""
-        counts = Counter(review.label for review in self._splits["train"]).values()
-        total = sum(counts)
-        return -sum(count / total * log(count / total) for count in counts)
+    def train_labels(self) -> Sequence[int]:
+        return [review.label for review in self._splits["train"]]
 
 
-def build(config: Config, data_root: Path | None) -> Reviews:
-    """The task; it makes its own data, so the data root does not matter."""
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> Reviews:
+    """The task; it makes its own data and has its own words, so neither data root nor tokenizer matters."""
     return Reviews(config)

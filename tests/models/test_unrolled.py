@@ -164,7 +164,7 @@ def test_relu_step_is_the_gradient_step_of_its_energy():
 def model_and_batch(**changes):
     torch.manual_seed(0)
     config = Config(name="unrolled", layers=3, width=6, attention_width=4, **changes)
-    model = UnrolledTransformer(config, vocabulary_size=11, max_length=8, n_classes=2).double()
+    model = UnrolledTransformer(config, nn.Embedding(11, 6), max_length=8, n_classes=2).double()
     ids = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0], [9, 10, 1, 0]])
     return model, {"ids": ["a", "b", "c"], "input_ids": ids, "attention_mask": (ids > 0).long()}
 
@@ -262,4 +262,4 @@ def test_tied_layers_share_their_weights():
 
 def test_a_task_that_is_not_text_is_refused():
     with pytest.raises(UserError, match="classify sequences of words"):
-        unrolled.build(Config(name="unrolled"), object())  # type: ignore[arg-type]
+        unrolled.build(Config(name="unrolled"), object(), None)  # type: ignore[arg-type]

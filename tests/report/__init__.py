@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.conftest import tiny_recipe
 
 #: The level that the tiny recipe trains at.
 GAMMA_TRAIN = 0.4
+#: How far the ends of every interval lie from its middle.
+REACH = 0.05
 
 
 def make_run(
@@ -26,10 +29,15 @@ def make_run(
     seed: int = 0,
     name: str = "reviews-ut",
     losses: Sequence[float] = (0.6, 0.5, 0.4),
+    steps: Sequence[float] = (0.5, 0.3, 0.2),
     kind: str = "gaussian",
+    old: bool = False,
     **info: Any,
 ) -> Run:
-    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated."""
+    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated.
+
+    `steps` are the shares of ratios below 1, from 1 to 2 and above; an old run has neither these nor intervals.
+    """
     recipe = NamedRecipe(name, tiny_recipe(objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
@@ -39,13 +47,24 @@ def make_run(
     run.write_table("layers", trained.read_table("layers"))
     if accuracy is None:
         return run
-    layers = [("test", kind, GAMMA_TRAIN, layer, loss, 0.5) for layer, loss in enumerate(losses, 1)]
+    level = 0.0 if kind == "discrete" else GAMMA_TRAIN
+    layers = [("test", kind, level, layer, loss, 0.5) for layer, loss in enumerate(losses, 1)]
     run.merge_table("layers", pd.DataFrame(layers, columns=TABLES["layers"]), TABLES["layers"][:4])
     ood = [
-        (kind, gamma, noise_seed, metric, value, 40)
+        (kind, gamma, noise_seed, f"{metric}{end}", value + away, 40)
         for gamma, values in accuracy.items()
         for noise_seed, accurate in enumerate(values if isinstance(values, Sequence) else [values])
         for metric, value in (("accuracy", accurate), ("loss", 1 - accurate))
+        for end, away in (("", 0.0), *(() if old else (("_low", -REACH), ("_high", REACH))))
     ]
     run.write_table("ood", pd.DataFrame(ood, columns=TABLES["ood"]))
+    if old:
+        return run
+    below, above, far = steps
+    bins = [(0, 1, below, below), (1, 2, above, below + above), (2, math.inf, far, 1.0)]
+    rows = [(kind, level, *row) for row in bins]
+    run.write_table("ratio_bins", pd.DataFrame(rows, columns=TABLES["ratio_bins"]))
+    summary = {"mean": 0.8, "median": 0.75, "decreasing": below, "n": 80.0}
+    ratios = [(kind, level, layer, *pair) for layer in range(len(losses)) if layer != 1 for pair in summary.items()]
+    run.write_table("ratios", pd.DataFrame(ratios, columns=TABLES["ratios"]))
     return run

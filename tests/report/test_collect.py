@@ -67,6 +67,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "empty ood.csv": (cut("ood.csv", ""), "damaged"),
     "ood.csv without its columns": (cut("ood.csv", "perturbation,gam"), "damaged"),
     "layers.csv without its columns": (cut("layers.csv", "split,pert"), "damaged"),
+    "ratio_bins.csv without its columns": (cut("ratio_bins.csv", "perturbation,gam"), "damaged"),
 }
 
 
@@ -91,6 +92,13 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     assert collected.warnings == [
         f"{bare.path}: not evaluated yet, so it has no curve; run `cudt eval-ood {bare.path}`"
     ]
+
+
+def test_a_run_that_was_evaluated_by_an_earlier_version_is_whole(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE, old=True)
+    collected = collect([tmp_path])
+    assert collected.warnings == []
+    assert collected.runs[0].ratio_bins.empty
 
 
 def test_a_folder_without_runs_has_none(tmp_path):

@@ -49,8 +49,8 @@ def test_the_page_needs_nothing_but_itself(pair, tmp_path):
     html = written(pair, tmp_path / "report")
     assert not re.search(r"https?://|@import|url\(", html)
     parsed = Parsed(html)
-    assert len(parsed.links) == 1
-    assert parsed.links[0].startswith("data:image/png;base64,iVBORw0KGgo")
+    assert len(parsed.links) == 2
+    assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in parsed.links)
     assert not {"script", "link", "iframe"} & set(parsed.tags)
 
 
@@ -60,7 +60,7 @@ def test_the_page_shows_the_numbers_of_the_table(pair, tmp_path):
     for column in ("id_mean", "ood_mean", "auc", "validation_loss"):
         for value in table[column]:
             assert f"{value:.4f}" in text
-    assert "0 to 1" in text
+    assert "γ 0 to 1" in text
 
 
 def test_the_page_shows_every_run_with_its_verdicts_and_settings(pair, tmp_path):
@@ -106,6 +106,15 @@ def test_the_finding_compares_constrained_with_erm(pair, tmp_path):
         "(γ ≤ 0.4), and 0.700 against 0.500 out of distribution (1 and 1 seeds)."
     )
     assert sentence in Parsed(written(pair, tmp_path / "report")).text
+
+
+def test_a_finding_under_discrete_noise_speaks_of_probabilities(trained_run, tmp_path):
+    for objective, damaged in (("constrained", 0.75), ("erm", 0.625)):
+        make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: damaged}, objective=objective, kind="discrete")
+    assert findings(tmp_path) == [
+        "Under discrete noise the constrained model's mean accuracy is 0.900 against ERM's 0.900 in distribution "
+        "(p ≤ 0), and 0.750 against 0.625 out of distribution (1 and 1 seeds)."
+    ]
 
 
 def test_there_is_no_finding_without_a_pair(trained_run, tmp_path):

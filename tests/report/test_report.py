@@ -16,15 +16,20 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     made = report.write([tmp_path / "runs"], tmp_path / "report")
     assert made.warnings == []
     files = {path.relative_to(tmp_path / "report").as_posix() for path in (tmp_path / "report").rglob("*.*")}
-    figure = "figures/reviews-ut-gaussian-descent-and-robustness"
-    assert files == {"index.html", "table.csv", "curves.csv", "layers.csv", f"{figure}.png", f"{figure}.pdf"}
+    figures = {
+        f"figures/reviews-ut-gaussian-{name}.{kind}"
+        for name in ("descent-and-robustness", "layer-ratios")
+        for kind in ("png", "pdf")
+    }
+    assert files == {"index.html", "table.csv", "curves.csv", "layers.csv", "ratio_bins.csv", *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
 
 
 def test_a_report_is_made_from_run_folders_alone(trained_run, tmp_path):
     run = make_run(trained_run, tmp_path / "runs", CURVE)
-    assert sorted(path.name for path in run.path.iterdir()) == ["layers.csv", "ood.csv", "recipe.yaml", "run.json"]
+    tables = ["layers.csv", "ood.csv", "ratio_bins.csv", "ratios.csv"]
+    assert sorted(path.name for path in run.path.iterdir()) == [*tables, "recipe.yaml", "run.json"]
     assert report.write([tmp_path / "runs"], tmp_path / "report").page.is_file()
 
 
@@ -51,6 +56,18 @@ def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, 
     assert len(made.table) == 1
     assert "not evaluated yet" in made.page.read_text(encoding="utf-8")
     assert not list((tmp_path / "report").rglob("*.png"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("others", [{}, {"old": True, "objective": "erm"}])
+def test_runs_that_an_earlier_version_evaluated_are_reported(others, trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", CURVE, old=not others)
+    make_run(trained_run, tmp_path / "runs", CURVE, **{"old": True, "seed": 1, **others})
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert made.warnings == []
+    assert made.table["auc"].tolist() == pytest.approx([0.75] * len(made.table))
+    # One run of the new version is enough for the figure of ratios.
+    assert len(list((tmp_path / "report").rglob("*.png"))) == (2 if others else 1)
 
 
 def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):

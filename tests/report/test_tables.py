@@ -6,7 +6,7 @@ import pytest
 
 from cudt.report import tables
 from cudt.report.collect import collect
-from tests.report import GAMMA_TRAIN, make_run
+from tests.report import GAMMA_TRAIN, REACH, make_run
 
 
 def test_the_area_under_a_curve_is_that_of_its_trapezoids():
@@ -25,6 +25,21 @@ def test_a_curve_has_mean_and_standard_deviation_over_seeds(trained_run, tmp_pat
     assert curve["std"].tolist() == pytest.approx([math.sqrt(0.06 / 2), 0])
     assert curve["seeds"].tolist() == [3, 3]
     assert curve["n"].tolist() == [40, 40]
+
+
+def test_a_curve_has_the_mean_ends_of_the_intervals_over_seeds(trained_run, tmp_path):
+    for seed, accuracy in enumerate([0.9, 0.6]):
+        make_run(trained_run, tmp_path, {0.0: accuracy}, seed=seed)
+    (row,) = tables.curves(collect([tmp_path]).runs).to_dict("records")
+    assert row["low"] == pytest.approx(0.75 - REACH)
+    assert row["high"] == pytest.approx(0.75 + REACH)
+
+
+def test_a_run_without_intervals_has_a_curve_all_the_same(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, old=True)
+    curve = tables.curves(collect([tmp_path]).runs)
+    assert curve["mean"].tolist() == [0.9, 0.5]
+    assert curve[["low", "high"]].isna().all(axis=None)
 
 
 def test_noise_seeds_are_averaged_and_do_not_count_as_seeds(trained_run, tmp_path):
@@ -53,7 +68,28 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
     assert row["ood_mean"] == pytest.approx((0.6 + 0.2) / 2)
     assert row["grid_mean"] == pytest.approx(2.6 / 4)
     assert row["auc"] == pytest.approx(0.4 * 0.9 + 0.1 * 0.7 + 0.5 * 0.4)
-    assert row["gamma_range"] == "0 to 1"
+    assert row["range"] == "γ 0 to 1"
+
+
+def test_of_discrete_noise_only_level_zero_is_in_distribution(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: 0.8, 0.3: 0.4}, kind="discrete")
+    runs = collect([tmp_path]).runs
+    assert tables.curves(runs)["place"].tolist() == ["ID", "OOD", "OOD"]
+    (row,) = tables.summary(runs).to_dict("records")
+    assert row["id_mean"] == pytest.approx(0.9)
+    assert row["ood_mean"] == pytest.approx(0.6)
+    assert row["range"] == "p 0 to 0.3"
+
+
+def test_shares_of_ratios_are_means_over_seeds(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=0, steps=(0.5, 0.3, 0.2))
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=1, steps=(0.7, 0.3, 0.0))
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=2, old=True)
+    table = tables.ratio_bins(collect([tmp_path]).runs)
+    assert table["left"].tolist() == [0, 1, 2]
+    assert table["share"].tolist() == pytest.approx([0.6, 0.3, 0.1])
+    assert table["cumulative"].tolist() == pytest.approx([0.6, 0.9, 1])
+    assert table["seeds"].tolist() == [2, 2, 2]
 
 
 def test_the_summary_counts_seeds_that_are_feasible_and_monotone(trained_run, tmp_path):
@@ -81,7 +117,7 @@ def test_the_summary_has_a_row_for_each_group_and_noise(trained_run, tmp_path):
 def test_a_run_without_a_curve_keeps_its_verdicts(trained_run, tmp_path):
     make_run(trained_run, tmp_path, feasible=True)
     (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
-    assert (row["seeds"], row["feasible"], row["perturbation"], row["gamma_range"]) == (1, 1, "", "")
+    assert (row["seeds"], row["feasible"], row["perturbation"], row["range"]) == (1, 1, "", "")
     assert math.isnan(row["id_mean"])
     assert math.isnan(row["auc"])
 
@@ -95,7 +131,14 @@ def test_a_curve_has_only_levels_that_every_seed_was_evaluated_at(trained_run, t
     assert curve["gamma"].tolist() == [0, 1]
     assert curve["mean"].tolist() == pytest.approx([0.8, 0.6])
     (line,) = tables.uneven_grids(runs)
-    assert "not every seed was evaluated at γ = 0.5, 2" in line
+    assert line.endswith("gaussian: not every seed was evaluated at γ = 0.5, 2")
+
+
+def test_levels_that_seeds_do_not_share_are_named_with_their_symbol(trained_run, tmp_path):
+    for seed, level in enumerate((0.1, 0.2)):
+        make_run(trained_run, tmp_path, {level: 0.9}, seed=seed, kind="discrete")
+    (line,) = tables.uneven_grids(collect([tmp_path]).runs)
+    assert line.endswith("discrete: not every seed was evaluated at p = 0.1, 0.2")
 
 
 def test_even_grids_are_not_mentioned(trained_run, tmp_path):

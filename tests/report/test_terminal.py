@@ -2,40 +2,69 @@ from __future__ import annotations
 
 import io
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from cudt.report import tables
 from cudt.report.collect import collect
-from cudt.report.terminal import curve_table, summary_table
+from cudt.report.terminal import curve_table, ratio_table, summary_table
 from tests.report import GAMMA_TRAIN, make_run
 
 CURVE = {0.0: 1.0, GAMMA_TRAIN: 0.8, 1.0: 0.5}
 
 
 def lines(table: Table) -> list[str]:
+    """A table's lines on a terminal of eighty columns, gaps narrowed."""
     output = io.StringIO()
     Console(file=output, width=80).print(table)
     found = output.getvalue().splitlines()
     assert max(map(len, found)) <= 80
-    return found
+    return [" ".join(line.split()) for line in found]
 
 
 def test_a_curve_has_a_row_for_each_level_and_its_area(trained_run, tmp_path):
-    shown = [line.split() for line in lines(curve_table(make_run(trained_run, tmp_path, CURVE)))]
-    assert shown[1] == ["noise", "γ", "accuracy", "loss"]
+    shown = lines(curve_table(make_run(trained_run, tmp_path, CURVE)))
+    assert shown[1] == "noise level accuracy 95 % interval loss"
     assert shown[2:] == [
-        ["gaussian", "0", "ID", "1.0000", "0.0000"],
-        ["gaussian", "0.4", "ID", "0.8000", "0.2000"],
-        ["gaussian", "1", "OOD", "0.5000", "0.5000"],
-        ["gaussian", "0", "to", "1", "AUC", "0.7500"],
+        "gaussian γ = 0 ID 1.0000 0.9500 to 1.0500 0.0000",
+        "gaussian γ = 0.4 ID 0.8000 0.7500 to 0.8500 0.2000",
+        "gaussian γ = 1 OOD 0.5000 0.4500 to 0.5500 0.5000",
+        "gaussian AUC 0.7500 over γ 0 to 1",
     ]
+
+
+def test_a_curve_under_discrete_noise_has_probabilities(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: 1.0, 0.2: 0.5}, kind="discrete")
+    shown = lines(curve_table(run))
+    assert shown[2:] == [
+        "discrete p = 0 ID 1.0000 0.9500 to 1.0500 0.0000",
+        "discrete p = 0.2 OOD 0.5000 0.4500 to 0.5500 0.5000",
+        "discrete AUC 0.1500 over p 0 to 0.2",
+    ]
+
+
+def test_a_curve_without_intervals_leaves_them_blank(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: 1.0}, old=True)
+    assert lines(curve_table(run))[2] == "gaussian γ = 0 ID 1.0000 0.0000"
+    # An earlier version evaluated under one kind of noise, this one under another.
+    new = make_run(trained_run, tmp_path / "new", {0.0: 1.0}, kind="uniform")
+    run.write_table("ood", pd.concat([run.read_table("ood"), new.read_table("ood")]))
+    shown = lines(curve_table(run))
+    assert shown[2] == "gaussian γ = 0 ID 1.0000 0.0000"
+    assert shown[4] == "uniform γ = 0 ID 1.0000 0.9500 to 1.0500 0.0000"
+
+
+def test_ratios_are_shown_over_all_layers_at_each_level(trained_run, tmp_path):
+    shown = lines(ratio_table(make_run(trained_run, tmp_path, CURVE, steps=(0.625, 0.25, 0.125))))
+    assert shown[-2] == "noise level mean f_l / f_l−1 median steps that lower the loss"
+    assert shown[-1] == "gaussian γ = 0.4 0.800 0.750 62.5%"
 
 
 def test_a_curve_averages_noise_seeds(trained_run, tmp_path):
     shown = lines(curve_table(make_run(trained_run, tmp_path, {0.0: [1.0, 0.5]})))
-    assert shown[2].split() == ["gaussian", "0", "ID", "0.7500", "0.2500"]
+    assert shown[2] == "gaussian γ = 0 ID 0.7500 0.7000 to 0.8000 0.2500"
 
 
 @pytest.mark.parametrize("name", ["reviews-ut", "a-recipe-with-a-rather-long-name"])
@@ -52,12 +81,12 @@ def test_the_summary_fits_eighty_columns_with_every_number_whole(name, trained_r
 
 def test_the_caption_of_the_summary_says_what_the_numbers_are(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE)
-    caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))[-1].strip()
-    assert caption == "mean accuracy over γ ≤ γ_train (ID) and above (OOD); AUC over γ 0 to 1"
+    caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))[-1]
+    assert caption == "mean accuracy over levels up to γ_train (ID) and above (OOD); AUC over γ 0 to 1"
 
 
 def test_a_run_without_a_curve_has_blanks_in_the_summary(trained_run, tmp_path):
     make_run(trained_run, tmp_path)
     shown = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
-    assert shown[1].split() == ["reviews-ut", "constrained", "0", "of", "1", "0", "of", "1"]
+    assert shown[1] == "reviews-ut constrained 0 of 1 0 of 1"
     assert "nan" not in "\n".join(shown)

@@ -1,0 +1,161 @@
+"""A pretrained text encoder of transformers (DistilBERT, BERT, RoBERTa, any AutoModel) with one linear readout.
+
+Noise enters where words become vectors: a hook on the look-up hands the perturbed embeddings on in place of the clean
+ones, before positions and the first normalisation, in whatever way the family goes on from there. Other hooks see
+each layer's output as it is computed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cudt import hub
+from cudt.errors import UserError
+from cudt.models import LayeredModel, Visit
+from cudt.schema import ModelSection
+from cudt.tasks import Batch, Task
+from cudt.tasks._text import TextClassification
+
+
+class Config(ModelSection):
+    """Which encoder, and where its answer is read."""
+
+    pretrained: str
+    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+    readout: Literal["first", "mean"] = "first"
+    """The state of the first token, or the mean over all tokens."""
+
+    @property
+    def tokenizer_source(self) -> str:
+        return self.pretrained
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The parts of an encoder that layerwise descent looks at."""
+
+    layers: tuple[nn.Module, ...]
+    """The modules whose outputs are X_1 … X_L, in order; one module may stand for several layers that share it."""
+    final_norm: nn.Module | None
+    """What a pre-norm encoder puts after its last layer; every layer's state goes through it to be read."""
+
+
+@torch.no_grad()
+def dissect(encoder: Any) -> Anatomy:
+    """Find the layers by watching one forward pass: they are what gives the states that the encoder itself lists.
+
+    Families name and nest their layers differently, but all list their hidden states.
+    """
+    calls: list[tuple[nn.Module, Any, Any]] = []
+    hooks = [
+        module.register_forward_hook(lambda *call: calls.append((call[0], _first(call[1]), _first(call[2]))))
+        for module in encoder.modules()
+    ]
+    tokens = torch.arange(4).unsqueeze(0)
+    was_training = encoder.training
+    try:
+        output = encoder.eval()(tokens, attention_mask=torch.ones_like(tokens), output_hidden_states=True)
+        states = output.hidden_states[1:]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{type(encoder).__name__} is not an encoder of text that cudt can read: {error}") from None
+    finally:
+        for hook in hooks:
+            hook.remove()
+        encoder.train(was_training)
+    by_class: dict[type, list[tuple[nn.Module, Any, Any]]] = {}
+    for call in calls:
+        by_class.setdefault(type(call[0]), []).append(call)
+    # A part of a layer may give the same states; what contains it is finished, and thus listed, after it.
+    for candidates in reversed(list(by_class.values())):
+        if _give(candidates, states[:-1]) and len(candidates) == len(states):
+            last = candidates[-1][2]
+            layers = tuple(call[0] for call in candidates)
+            if _same(last, states[-1]):
+                return Anatomy(layers, None)
+            for module, given, returned in calls:
+                if _same(given, last) and _same(returned, states[-1]):
+                    return Anatomy(layers, module)
+    raise UserError(f"{type(encoder).__name__}: no layers found that give its {len(states)} hidden states")
+
+
+def _give(calls: Sequence[tuple[nn.Module, Any, Any]], states: Sequence[Tensor]) -> bool:
+    return all(_same(call[2], state) for call, state in zip(calls, states, strict=False))
+
+
+def _first(value: Any) -> Any:
+    """The tensor of interest in what a module was given or gives: itself, or the first of several."""
+    if isinstance(value, tuple | list):
+        return value[0] if value else None
+    return value[0] if hasattr(value, "to_tuple") else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+
+
+class Encoder(LayeredModel):
+    """An encoder, watched by hooks that do nothing unless `visit_layers` is at work."""
+
+    def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"]) -> None:
+        super().__init__()
+        # Its weights would get no gradient: the readout takes its place.
+        if getattr(encoder, "pooler", None) is not None:
+            encoder.pooler = None
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.config.hidden_size, n_classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+        self._pools = readout == "mean"
+        # In a tuple, lest they be registered a second time.
+        anatomy = dissect(encoder)
+        self._final_norm = (anatomy.final_norm,)
+        self.n_layers = len(anatomy.layers)
+        self._inputs = set(inspect.signature(encoder.forward).parameters)
+        self._signal: Tensor | None = None
+        self._visit: Visit | None = None
+        encoder.get_input_embeddings().register_forward_hook(self._look_up)
+        for layer in dict.fromkeys(anatomy.layers):
+            layer.register_forward_hook(self._leave_layer)
+
+    def _look_up(self, module: nn.Module, given: Any, embeddings: Tensor) -> Tensor:
+        return embeddings if self._signal is None else self._signal
+
+    def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
+        if self._visit is not None:
+            self._visit(_first(state))
+
+    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self.encoder.get_input_embeddings()(batch["input_ids"]), batch["attention_mask"].bool()
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        self._signal, self._visit = signal, visit
+        try:
+            self.encoder(**{name: value for name, value in batch.items() if name in self._inputs and name != "labels"})
+        finally:
+            self._signal = self._visit = None
+
+    def readout(self, state: Tensor, batch: Batch) -> Tensor:
+        norm = self._final_norm[0]
+        state = state if norm is None else norm(state)
+        if not self._pools:
+            return self.head(state[:, 0])
+        mask = batch["attention_mask"].unsqueeze(-1)
+        return self.head((state * mask).sum(1) / mask.sum(1))
+
+
+def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
+    """The encoder for a text task, which was cut into tokens by its tokenizer."""
+    if not isinstance(task, TextClassification):
+        raise UserError("model encoder reads text in its own tokens: its task must be imdb, mnli or text")
+    encoder = hub.load_encoder(config.pretrained, data_root)
+    positions = getattr(encoder.config, "max_position_embeddings", None)
+    if positions is not None and task.max_length > positions:
+        raise UserError(f"task.max_length = {task.max_length}: '{config.pretrained}' has only {positions} positions")
+    return Encoder(encoder, task.n_classes, config.readout)

@@ -1,0 +1,194 @@
+"""Texts and labels of a split, from files or from a data set of the hub.
+
+Whatever is wrong with a record is told with its file and row.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import reprlib
+import shlex
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cudt.errors import UserError, did_you_mean
+from cudt.hub import DEFAULT_ROOT, is_reachable
+from cudt.tasks._readers import READERS
+
+Label = int | str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold the texts of an example (one, or two for pairs) and its label."""
+
+    text: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class Records:
+    """The rows of a split, and where each of them stands."""
+
+    texts: list[tuple[str, ...]]
+    labels: list[Label]
+    sources: list[tuple[str, int]]
+    """The files in order, each with its number of rows."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def place(self, row: int) -> str:
+        for source, rows in self.sources:
+            if row < rows:
+                return f"{source}, row {row + 1}"
+            row -= rows
+        raise IndexError(row)
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """A data set of the hub, or its files below the data root in the hub's own layout."""
+
+    repository: str
+    subset: str | None = None
+
+    def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
+        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` where that is, else from the cache or the hub."""
+        root = data_root or DEFAULT_ROOT
+        base = root / self.repository.split("/")[-1]
+        for folder in dict.fromkeys((base / (self.subset or ""), base / "data", base)):
+            if files := _files_of_split(folder, split):
+                return read_files(files, columns)
+        return self._from_hub(split, columns, base)
+
+    def _from_hub(self, split: str, columns: Columns, base: Path) -> Records:
+        reachable = is_reachable()
+        import datasets
+
+        with _offline(not reachable):
+            try:
+                loaded = datasets.load_dataset(self.repository, self.subset, split=split)
+            except Exception as error:  # the libraries of the hub raise many kinds
+                raise UserError(self._unavailable(split, base, reachable, error)) from None
+        frame = loaded.to_pandas()
+        assert isinstance(frame, pd.DataFrame)
+        return _pick(frame, f"{self.repository} {split}", columns)
+
+    def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
+        # Where the network is the trouble it is an OSError; a split that is not there is none.
+        if reachable or not isinstance(error, OSError):
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            return f"data set '{self.repository}', split {split}: {reason}"
+        folder = base / (self.subset or "")
+        only = f" --include '{self.subset}/*'" if self.subset else ""
+        return (
+            f"data set '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; where it "
+            f"can, run `hf download {self.repository} --repo-type dataset{only} --local-dir {shlex.quote(str(base))}`"
+        )
+
+
+@contextmanager
+def _offline(offline: bool) -> Any:
+    """Let the libraries of the hub look into their caches only, instead of retrying for minutes."""
+    import datasets
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = (offline or one for one in before)
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
+
+
+def find_files(pattern: str, data_root: Path | None) -> list[Path]:
+    """The files that a recipe names, below the data root or from here; `*` stands for any letters."""
+    root = data_root or DEFAULT_ROOT
+    for folder in (root, Path()):
+        # As it stands first: brackets are letters in some names.
+        if (folder / pattern).is_file():
+            return [folder / pattern]
+        # Path.glob refuses absolute patterns.
+        found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
+        if files := [folder / name for name in found if (folder / name).is_file()]:
+            return files
+    raise UserError(f"data file '{pattern}' does not exist, neither below {root} nor here")
+
+
+def read_files(files: Sequence[Path], columns: Columns) -> Records:
+    """The rows of all the files, in order."""
+    parts = []
+    for file in files:
+        reader = READERS.get(file.suffix.lower())
+        if reader is None:
+            raise UserError(f"{file}: unknown kind of file; known: {', '.join(READERS)}")
+        parts.append(_pick(reader(file), str(file), columns))
+    return Records(
+        [texts for part in parts for texts in part.texts],
+        [label for part in parts for label in part.labels],
+        [source for part in parts for source in part.sources],
+    )
+
+
+def _files_of_split(folder: Path, split: str) -> list[Path]:
+    for pattern in (f"{split}-*.parquet", *(f"{split}{suffix}" for suffix in READERS)):
+        if files := sorted(folder.glob(pattern)):
+            return files
+    return []
+
+
+def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
+    """The columns that are wanted, every cell checked."""
+    for name in (*columns.text, columns.label):
+        if name not in frame.columns:
+            there = [str(column) for column in frame.columns]
+            raise UserError(
+                f"{source}: no column '{name}'{did_you_mean(name, there) or ';'} its columns: {', '.join(there)}"
+            )
+        if list(frame.columns).count(name) > 1:
+            raise UserError(f"{source}: more than one column is called '{name}'")
+    texts = [_checked_texts(frame[name], name, source) for name in columns.text]
+    labels = [_label(value, f"{source}, row {row}", columns.label) for row, value in enumerate(frame[columns.label], 1)]
+    return Records(list(zip(*texts, strict=True)), labels, [(source, len(labels))])
+
+
+def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
+    texts = values.tolist()
+    for row, text in enumerate(texts, 1):
+        place = f"{source}, row {row}: column '{name}'"
+        if not isinstance(text, str):
+            what = "is empty" if _is_missing(text) else f"holds {reprlib.repr(text)}, not a text"
+            raise UserError(f"{place} {what}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            # JSON can spell what no file can hold, and no tokenizer takes it.
+            raise UserError(f"{place} holds half a character ({text[error.start]!r}), not a text") from None
+    return texts
+
+
+def _label(value: Any, place: str, name: str) -> Label:
+    """A label as a plain word or number, the same from every kind of file: "1" and 1.0 are 1."""
+    if _is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise UserError(f"{place}: column '{name}' is empty")
+    if isinstance(value, str):
+        word = value.strip()
+        return int(word) if re.fullmatch(r"0|-?[1-9][0-9]*", word) else word
+    try:
+        number = int(value)
+        if number == value:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UserError(f"{place}: column '{name}' holds {reprlib.repr(value)}; a label is a word or a whole number")
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))

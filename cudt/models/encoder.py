@@ -47,34 +47,22 @@ class Anatomy:
     """What a pre-norm encoder puts after its last layer; every layer's state goes through it to be read."""
 
 
-@torch.no_grad()
+Call = tuple[nn.Module, Any, Any]
+"""A module, what it was given, what it gave."""
+
+
 def dissect(encoder: Any) -> Anatomy:
     """Find the layers by watching one forward pass: they are what gives the states that the encoder itself lists.
 
     Families name and nest their layers differently, but all list their hidden states.
     """
-    calls: list[tuple[nn.Module, Any, Any]] = []
-    hooks = [
-        module.register_forward_hook(lambda *call: calls.append((call[0], _first(call[1]), _first(call[2]))))
-        for module in encoder.modules()
-    ]
-    tokens = torch.arange(4).unsqueeze(0)
-    was_training = encoder.training
-    try:
-        output = encoder.eval()(tokens, attention_mask=torch.ones_like(tokens), output_hidden_states=True)
-        states = output.hidden_states[1:]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{type(encoder).__name__} is not an encoder of text that cudt can read: {error}") from None
-    finally:
-        for hook in hooks:
-            hook.remove()
-        encoder.train(was_training)
-    by_class: dict[type, list[tuple[nn.Module, Any, Any]]] = {}
+    calls, states = _watch(encoder)
+    by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
     # A part of a layer may give the same states; what contains it is finished, and thus listed, after it.
     for candidates in reversed(list(by_class.values())):
-        if _give(candidates, states[:-1]) and len(candidates) == len(states):
+        if len(candidates) == len(states) and _give(candidates, states[:-1]):
             last = candidates[-1][2]
             layers = tuple(call[0] for call in candidates)
             if _same(last, states[-1]):
@@ -85,7 +73,27 @@ def dissect(encoder: Any) -> Anatomy:
     raise UserError(f"{type(encoder).__name__}: no layers found that give its {len(states)} hidden states")
 
 
-def _give(calls: Sequence[tuple[nn.Module, Any, Any]], states: Sequence[Tensor]) -> bool:
+@torch.no_grad()
+def _watch(encoder: Any) -> tuple[list[Call], Sequence[Tensor]]:
+    """Every module's call in one forward pass, in the order in which they end, and the states that are listed."""
+    calls: list[Call] = []
+    hooks = [
+        module.register_forward_hook(lambda *call: calls.append((call[0], _first(call[1]), _first(call[2]))))
+        for module in encoder.modules()
+    ]
+    # An odd number: what fills up to a window shows that its states have not the length of the text.
+    tokens = torch.arange(5).unsqueeze(0)
+    try:
+        output = encoder(tokens, attention_mask=torch.ones_like(tokens), output_hidden_states=True)
+        return calls, output.hidden_states[1:]
+    except Exception as error:  # whatever it wants that is not a text
+        raise UserError(f"{type(encoder).__name__} is not an encoder of text that cudt can read: {error}") from None
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _give(calls: Sequence[Call], states: Sequence[Tensor]) -> bool:
     return all(_same(call[2], state) for call, state in zip(calls, states, strict=False))
 
 
@@ -114,7 +122,7 @@ class Encoder(LayeredModel):
         nn.init.zeros_(self.head.bias)
         self._pools = readout == "mean"
         # In a tuple, lest they be registered a second time.
-        anatomy = dissect(encoder)
+        anatomy = dissect(encoder.eval())
         self._final_norm = (anatomy.final_norm,)
         self.n_layers = len(anatomy.layers)
         self._inputs = set(inspect.signature(encoder.forward).parameters)
@@ -154,8 +162,26 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     """The encoder for a text task, which was cut into tokens by its tokenizer."""
     if not isinstance(task, TextClassification):
         raise UserError("model encoder reads text in its own tokens: its task must be imdb, mnli or text")
-    encoder = hub.load_encoder(config.pretrained, data_root)
-    positions = getattr(encoder.config, "max_position_embeddings", None)
-    if positions is not None and task.max_length > positions:
-        raise UserError(f"task.max_length = {task.max_length}: '{config.pretrained}' has only {positions} positions")
-    return Encoder(encoder, task.n_classes, config.readout)
+    model = Encoder(hub.load_encoder(config.pretrained, data_root), task.n_classes, config.readout)
+    _try_out(model, config, task.max_length)
+    return model
+
+
+@torch.no_grad()
+def _try_out(model: Encoder, config: Config, length: int) -> None:
+    """Refuse what would fail at the first long text, or could not learn: two texts that differ in their last token."""
+    tokens = torch.ones(2, length, dtype=torch.long)
+    tokens[:, 1:] += torch.arange(length - 1) % 3
+    tokens[1, -1] += 1
+    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    try:
+        last = model.layer_states(model.signal(batch)[0], batch)[-1]
+    except (IndexError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UserError(
+            f"task.max_length = {length}: '{config.pretrained}' cannot read so many tokens ({reason})"
+        ) from None
+    if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
+        raise UserError(
+            f"model.readout = 'first': the first token of '{config.pretrained}' sees no other; take readout: mean"
+        )

@@ -23,6 +23,7 @@ from cudt.errors import UserError
 from cudt.models import LayeredModel, Visit
 from cudt.schema import Count, ModelSection
 from cudt.tasks import Batch, Task
+from cudt.tasks._text import TextClassification
 
 
 class Config(ModelSection):
@@ -146,6 +147,10 @@ def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
     except AttributeError:
         raise UserError("model unrolled reads text: its task must classify sequences of words") from None
+    if config.embeddings_from is not None and not isinstance(task, TextClassification):
+        raise UserError(
+            "model.embeddings_from: the task has words of its own, which a pretrained encoder does not know"
+        )
     words = _words(config, sizes.pop("vocabulary_size"), data_root)
     model = UnrolledTransformer(config, words, **sizes)
     if config.embeddings_from is not None:

@@ -104,7 +104,8 @@ def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
         axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
     axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {_level_text(kind, runs)}")
     axes.set_xticks(sorted(table["layer"].unique()))
-    axes.set_ylim(bottom=0)
+    highest = max(table["loss"].max(), *(run.info["reference"] for run in runs))
+    axes.set_ylim(0, 1.1 * highest)
 
 
 def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -11,7 +12,7 @@ import jinja2
 import pandas as pd
 
 from cudt import __version__
-from cudt.levels import scale_of, training_level
+from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.figures import Figure
 
@@ -19,6 +20,7 @@ from cudt.report.figures import Figure
 _COLUMNS = {
     "label": "objective",
     "seeds": "seeds",
+    "noise_seeds": "noise seeds",
     "feasible": "feasible",
     "monotone": "monotone",
     "perturbation": "noise",
@@ -99,7 +101,20 @@ def _run(run: ReadRun) -> dict[str, Any]:
         "info": run.info,
         "verdicts": run.info["verdicts"],
         "recipe": run.run.recipe.text(),
+        "commands": [run.info["command"], *evaluation_commands(run)],
     }
+
+
+def evaluation_commands(run: ReadRun) -> list[str]:
+    """What repeats the evaluation, levels and noise seeds included, whatever the recipe says."""
+    commands = []
+    for kind, rows in run.ood.groupby("perturbation"):
+        option = "--probabilities" if scale_of(str(kind)) is PROBABILITY else "--gammas"
+        levels = ",".join(f"{level:g}" for level in sorted(rows["gamma"].unique()))
+        seeds = [word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))]
+        words = ["cudt", "eval-ood", str(run.run.path), "--perturbation", str(kind), option, levels, *seeds]
+        commands.append(shlex.join(words))
+    return commands
 
 
 def _inline(figure: Figure) -> str:

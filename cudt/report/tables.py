@@ -15,7 +15,9 @@ _GROUP = ["recipe", "objective", "variant"]
 
 
 def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
-    """∫ metric dγ by the trapezoid rule over the grid; means nothing without the range."""
+    """∫ metric dγ by the trapezoid rule over the grid; means nothing without the range, nor for a single level."""
+    if len(gammas) < 2:
+        return float("nan")
     return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
 
 
@@ -24,8 +26,11 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     names = ["value", "low", "high"]
     parts = []
     for run in runs:
-        rows = run.ood.assign(name=run.ood["metric"].map(dict(zip(_metric_and_ends(run.metric), names, strict=True))))
-        rows = rows.pivot_table(index=["perturbation", "gamma", "n"], columns="name", values="value", aggfunc="mean")
+        rows = run.ood.assign(name=run.ood["metric"].map(dict(zip(metric_and_ends(run.metric), names, strict=True))))
+        levels = ["perturbation", "gamma"]
+        rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
+        index = [*levels, "n", "noise_seeds"]
+        rows = rows.pivot_table(index=index, columns="name", values="value", aggfunc="mean")
         recipe, objective, variant = run.group
         parts.append(
             rows.reindex(columns=names)
@@ -36,7 +41,7 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _metric_and_ends(metric: str) -> list[str]:
+def metric_and_ends(metric: str) -> list[str]:
     """What ood.csv calls a metric and the ends of its interval."""
     return [metric, f"{metric}_low", f"{metric}_high"]
 
@@ -66,6 +71,7 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
             low=("low", "mean"),
             high=("high", "mean"),
             seeds=("seed", "nunique"),
+            noise_seeds=("noise_seeds", "min"),
             n=("n", "first"),
         )
     )
@@ -138,6 +144,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "variant": first.info["variant"],
         "seeds": len(members),
         "evaluated": int(curve["seeds"].max()) if evaluated else 0,
+        "noise_seeds": int(curve["noise_seeds"].min()) if evaluated else 0,
         "feasible": sum(run.info["feasible"] for run in members),
         "monotone": sum(run.info["monotone"] for run in members),
         "metric": first.metric,

@@ -6,7 +6,7 @@ import pandas as pd
 from rich.table import Table
 
 from cudt.levels import scale_of
-from cudt.report.tables import area_under_curve, place
+from cudt.report.tables import area_under_curve, metric_and_ends, place
 from cudt.runs import Run
 
 
@@ -14,7 +14,7 @@ def curve_table(run: Run) -> Table:
     """The metric and loss of one run at each γ, the noise seeds averaged."""
     info, ood = run.info(), run.read_table("ood")
     metric = info["metric"]["name"]
-    ends = [f"{metric}_low", f"{metric}_high"]
+    _, *ends = metric_and_ends(metric)
     table = Table(box=None, padding=(0, 2, 0, 0), title=run.path.name, title_justify="left")
     for column in ("noise", "level", "", metric, "95 % interval", "loss"):
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
@@ -29,9 +29,10 @@ def curve_table(run: Run) -> Table:
             interval = "" if row[ends].isna().any() else " to ".join(f"{row[end]:.4f}" for end in ends)
             numbers = (f"{row[metric]:.4f}", interval, f"{row['loss']:.4f}")
             table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
-        area = area_under_curve(values.index.tolist(), values[metric].tolist())
-        span = f"over {symbol} {values.index.min():g} to {values.index.max():g}"
-        table.add_row(str(kind), "AUC", "", f"{area:.4f}", span, "")
+        if len(values) > 1:
+            area = area_under_curve(values.index.tolist(), values[metric].tolist())
+            span = f"over {symbol} {values.index.min():g} to {values.index.max():g}"
+            table.add_row(str(kind), "AUC", "", f"{area:.4f}", span, "")
     return table
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,13 +22,6 @@ from cudt.schema import NamedSection
 Split = Literal["train", "validation", "test"]
 #: Tensors by name, padded to one length, and `ids`: what makes each example's noise its own.
 Batch = dict[str, Any]
-
-
-class Example(Protocol):
-    """One example; `id` stays the same whatever order or batch it is met in."""
-
-    @property
-    def id(self) -> str: ...
 
 
 class Task(ABC):
@@ -43,7 +36,7 @@ class Task(ABC):
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
-        """The examples of a split, each with an `id`."""
+        """The examples of a split, each with an `id` that stays the same whatever order or batch it is met in."""
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Batch:

@@ -88,8 +88,11 @@ def _json(text: str, place: str) -> Any:
 
 def _read_parquet(file: Path) -> pd.DataFrame:
     try:
+        table = pyarrow.parquet.read_table(file)
+        # Texts are decoded when they are looked at, which would be too late to name the file.
+        table.validate(full=True)
         # What pandas noted in the file could turn a column into an index.
-        return pyarrow.parquet.read_table(file).to_pandas(ignore_metadata=True)
+        return table.to_pandas(ignore_metadata=True)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file}: damaged, or not a parquet file ({str(error).splitlines()[0]})") from None
 

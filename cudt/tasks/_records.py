@@ -9,7 +9,7 @@ import glob
 import re
 import reprlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,17 @@ class HubSet:
     subset: str | None = None
 
     def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
-        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` where that is, else from the cache or the hub."""
+        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` where that is, else from the cache or the hub.
+
+        `<root>/<owner>/<name>/` goes before `<root>/<name>/`, for sets of one name by several owners.
+        """
         root = data_root or DEFAULT_ROOT
-        base = root / self.repository.split("/")[-1]
-        for folder in dict.fromkeys((base / (self.subset or ""), base / "data", base)):
-            if files := _files_of_split(folder, split):
-                return read_files(files, columns)
-        return self._from_hub(split, columns, base)
+        *owner, name = self.repository.split("/")
+        for base in (root.joinpath(*owner, name), root / name):
+            for folder in (base / self.subset,) if self.subset else (base, base / "data"):
+                if files := _files_of_split(folder, split):
+                    return read_files(files, columns)
+        return self._from_hub(split, columns, root / name)
 
     def _from_hub(self, split: str, columns: Columns, base: Path) -> Records:
         reachable = is_reachable()
@@ -82,8 +86,9 @@ class HubSet:
         return _pick(frame, f"{self.repository} {split}", columns)
 
     def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
-        # Where the network is the trouble it is an OSError; a split that is not there is none.
-        if reachable or not isinstance(error, OSError):
+        # Where the network is the trouble it is an OSError; a split that is not there is none. A hub that answered at
+        # first can be lost on the way.
+        if not isinstance(error, OSError) or (reachable and not isinstance(error, ConnectionError)):
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             return f"data set '{self.repository}', split {split}: {reason}"
         folder = base / (self.subset or "")
@@ -95,7 +100,7 @@ class HubSet:
 
 
 @contextmanager
-def _offline(offline: bool) -> Any:
+def _offline(offline: bool) -> Iterator[None]:
     """Let the libraries of the hub look into their caches only, instead of retrying for minutes."""
     import datasets
     from huggingface_hub import constants
@@ -111,6 +116,7 @@ def _offline(offline: bool) -> Any:
 def find_files(pattern: str, data_root: Path | None) -> list[Path]:
     """The files that a recipe names, below the data root or from here; `*` stands for any letters."""
     root = data_root or DEFAULT_ROOT
+    pattern = str(Path(pattern).expanduser()) if pattern.startswith("~") else pattern
     for folder in (root, Path()):
         # As it stands first: brackets are letters in some names.
         if (folder / pattern).is_file():
@@ -140,8 +146,16 @@ def read_files(files: Sequence[Path], columns: Columns) -> Records:
 def _files_of_split(folder: Path, split: str) -> list[Path]:
     for pattern in (f"{split}-*.parquet", *(f"{split}{suffix}" for suffix in READERS)):
         if files := sorted(folder.glob(pattern)):
+            _check_complete(files)
             return files
     return []
+
+
+def _check_complete(files: Sequence[Path]) -> None:
+    """Refuse part of a split: the hub numbers its files `train-00000-of-00003.parquet`."""
+    numbered = re.search(r"-of-(\d+)\.parquet$", files[0].name)
+    if numbered and int(numbered[1]) != len(files):
+        raise UserError(f"{files[0].parent}: {len(files)} of {int(numbered[1])} files like {files[0].name} are there")
 
 
 def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
@@ -175,7 +189,7 @@ def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
 
 
 def _label(value: Any, place: str, name: str) -> Label:
-    """A label as a plain word or number, the same from every kind of file: "1" and 1.0 are 1."""
+    """A label as a plain word or number; a whole number is one also where a file can hold words alone."""
     if _is_missing(value) or (isinstance(value, str) and not value.strip()):
         raise UserError(f"{place}: column '{name}' is empty")
     if isinstance(value, str):

@@ -29,6 +29,12 @@ class Config(TextConfig):
     subset: str | None = None
 
     @model_validator(mode="after")
+    def _test_is_not_train(self) -> Config:
+        if self.train in (self.test, self.validation):
+            raise ValueError("train is also named as test or validation: a model would be judged on what it has seen")
+        return self
+
+    @model_validator(mode="after")
     def _subset_belongs_to_hub(self) -> Config:
         if self.subset is not None and self.hub is None:
             raise ValueError("subset names a part of a data set of the hub; give hub with it")

@@ -5,14 +5,15 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from transformers import AutoModel, BartConfig
+from transformers import AutoModel, BartConfig, GPT2Config
 
 from cudt import hub, perturb
 from cudt.errors import UserError
 from cudt.models import encoder as encoders
 from cudt.models.encoder import Config, Encoder, dissect
 from cudt.tasks import reviews
-from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained
+from cudt.tasks._text import Text, TextClassification
+from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained, tiny_tokenizer
 
 FAMILIES = list(CONFIGS)
 PADDED = [[2, 30, 40, 38, 3], [2, 46, 34, 3], [2, 50, 51, 33, 41, 35, 3]]
@@ -177,13 +178,38 @@ def test_what_is_no_encoder_is_refused():
     both = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in sizes.items()}
     config = BartConfig(vocab_size=20, d_model=8, **both)
     with pytest.raises(UserError, match="BartModel"):
-        dissect(AutoModel.from_config(config))
+        dissect(AutoModel.from_config(config).eval())
 
 
 def test_a_task_with_words_of_its_own_is_refused(folders):
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
     with pytest.raises(UserError, match="its task must be imdb, mnli or text"):
         encoders.build(Config(name="encoder", pretrained=folders["bert"]), task, None)
+
+
+def text_task(folder: str, max_length: int):
+    texts = [Text(str(number), ("good film",), number % 2) for number in range(4)]
+    tokenizer = hub.load_tokenizer(folder, None)
+    return TextClassification({"train": texts, "validation": texts, "test": texts}, [0, 1], tokenizer, max_length)
+
+
+@pytest.mark.parametrize(("family", "most"), [("bert", 66), ("roberta", 65), ("distilbert", 66)])
+def test_more_tokens_than_there_are_positions_are_refused(folders, family, most):
+    """RoBERTa counts its positions from behind that of padding."""
+    config = Config(name="encoder", pretrained=folders[family])
+    assert encoders.build(config, text_task(folders[family], most), None).n_layers == 3
+    with pytest.raises(UserError, match=f"max_length = {most + 1}: .* cannot read so many tokens"):
+        encoders.build(config, text_task(folders[family], most + 1), None)
+
+
+def test_the_first_token_of_a_causal_model_is_no_readout(tmp_path):
+    config = GPT2Config(vocab_size=len(VOCABULARY), n_embd=16, n_layer=2, n_head=2, n_positions=66)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    tiny_tokenizer(pairs_have_types=False).save_pretrained(tmp_path)
+    task = text_task(str(tmp_path), 16)
+    assert encoders.build(Config(name="encoder", pretrained=str(tmp_path), readout="mean"), task, None).n_layers == 2
+    with pytest.raises(UserError, match="sees no other; take readout: mean"):
+        encoders.build(Config(name="encoder", pretrained=str(tmp_path), readout="first"), task, None)
 
 
 # ---------------------------------------------------------------- real weights

@@ -67,7 +67,9 @@ def test_the_page_shows_every_run_with_its_verdicts_and_settings(pair, tmp_path)
     text = Parsed(written(pair, tmp_path / "report")).text
     assert "2 finished runs" in text
     for run in collect([pair]).runs:
-        assert f"cudt eval-ood {run.run.path}" in text
+        levels = ",".join(f"{gamma:g}" for gamma in sorted(run.ood["gamma"].unique()))
+        command = f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas {levels} --noise-seed 0"
+        assert command in text
         assert run.run.recipe.text() in text
         for verdict in run.info["verdicts"]:
             assert f"{verdict['violation']:.4f}" in text

@@ -53,7 +53,7 @@ def test_a_curve_without_intervals_leaves_them_blank(trained_run, tmp_path):
     run.write_table("ood", pd.concat([run.read_table("ood"), new.read_table("ood")]))
     shown = lines(curve_table(run))
     assert shown[2] == "gaussian γ = 0 ID 1.0000 0.0000"
-    assert shown[4] == "uniform γ = 0 ID 1.0000 0.9500 to 1.0500 0.0000"
+    assert shown[3] == "uniform γ = 0 ID 1.0000 0.9500 to 1.0500 0.0000"
 
 
 def test_ratios_are_shown_over_all_layers_at_each_level(trained_run, tmp_path):

@@ -344,21 +344,21 @@ def cut_off(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    ("subset", "place"),
     [
-        "imdb/plain_text/train-00000-of-00001.parquet",
-        "imdb/data/train-00000-of-00001.parquet",
-        "imdb/train-00000-of-00001.parquet",
-        "imdb/plain_text/train.parquet",
-        "imdb/train.parquet",
+        ("plain_text", "imdb/plain_text/train-00000-of-00001.parquet"),
+        ("plain_text", "imdb/plain_text/train.parquet"),
+        (None, "imdb/data/train-00000-of-00001.parquet"),
+        (None, "imdb/train-00000-of-00001.parquet"),
+        (None, "imdb/train.parquet"),
     ],
 )
-def test_a_data_set_is_read_below_the_data_root_in_the_layouts_of_the_hub(place, tmp_path, monkeypatch):
+def test_a_data_set_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset, place, tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: pytest.fail("the hub was asked"))
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     path.write_bytes(parquet(text=["one", "two"], label=[1, 0]))
-    records = HubSet("stanfordnlp/imdb", "plain_text").read("train", TEXT, tmp_path)
+    records = HubSet("stanfordnlp/imdb", subset).read("train", TEXT, tmp_path)
     assert records.texts == [("one",), ("two",)]
     assert records.place(1) == f"{path}, row 2"
 
@@ -470,3 +470,55 @@ def test_an_error_that_says_nothing_is_told_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: (_ for _ in ()).throw(TimeoutError()))
     with pytest.raises(UserError, match=r"^data set 'me/none', split train: TimeoutError$"):
         HubSet("me/none").read("train", TEXT, tmp_path)
+
+
+# ---------------------------------------------------------------- what looks like the data but is not
+
+
+def test_a_text_that_is_not_utf8_inside_a_parquet_file_is_told(tmp_path):
+    texts = pa.array([b"fine", b"caf\xe9"], pa.binary()).view(pa.string())
+    assert "damaged" in (message := told(tmp_path, "x.parquet", parquet(text=texts, label=[0, 1])))
+    assert "1" in message.split("string index")[1]
+
+
+def hub_file(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(parquet(text=[text], label=[0]))
+
+
+def test_part_of_a_split_is_refused(tmp_path):
+    for number in (0, 2):
+        hub_file(tmp_path / "films", f"train-0000{number}-of-00003.parquet", "one")
+    with pytest.raises(UserError, match="2 of 3 files like train-00000-of-00003"):
+        HubSet("owner/films").read("train", TEXT, tmp_path)
+    hub_file(tmp_path / "films", "train-00001-of-00003.parquet", "two")
+    assert HubSet("owner/films").read("train", TEXT, tmp_path).texts == [("one",), ("two",), ("one",)]
+
+
+def test_a_subset_is_not_taken_from_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(_records, "is_reachable", lambda: False)
+    hub_file(tmp_path / "glue", "train-00000-of-00001.parquet", "of some other task")
+    with pytest.raises(UserError, match="hub cannot be reached"):
+        HubSet("nyu-mll/glue", "mnli").read("train", TEXT, tmp_path)
+
+
+def test_the_owners_folder_goes_before_that_of_the_bare_name(tmp_path):
+    hub_file(tmp_path / "imdb", "train-00000-of-00001.parquet", "the famous one")
+    assert HubSet("someone/imdb").read("train", TEXT, tmp_path).texts == [("the famous one",)]
+    hub_file(tmp_path / "someone" / "imdb", "train-00000-of-00001.parquet", "someone's")
+    assert HubSet("someone/imdb").read("train", TEXT, tmp_path).texts == [("someone's",)]
+
+
+def test_a_set_that_the_hubs_library_loads_is_read_by_the_same_columns(tmp_path, monkeypatch):
+    """The library takes a folder for a repository, so this is the way to the hub without the network."""
+    monkeypatch.setattr(_records, "is_reachable", lambda: True)
+    hub_file(tmp_path / "films", "train.parquet", "loaded")
+    records = HubSet(str(tmp_path / "films")).read("train", TEXT, tmp_path / "elsewhere")
+    assert records.texts == [("loaded",)]
+    assert records.place(0).endswith("films train, row 1")
+
+
+def test_a_tilde_is_ones_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.csv").touch()
+    assert find_files("~/x.csv", None) == [tmp_path / "x.csv"]

@@ -181,6 +181,14 @@ def test_a_subset_without_a_hub_set_is_refused():
         recipe.validate(values, "recipe")
 
 
+@pytest.mark.parametrize("also", ["test", "validation"])
+def test_data_that_are_trained_on_cannot_be_judged_on(also):
+    values = recipe.read(recipe.locate("imdb-minilm"))
+    values["task"] = {"name": "text", "train": "a.csv", "test": "b.csv", "text": "t", "label": "l", also: "a.csv"}
+    with pytest.raises(UserError, match="task: train is also named as test or validation"):
+        recipe.validate(values, "recipe")
+
+
 @pytest.mark.parametrize(("columns", "told"), [([], "at least 1 item"), (["a", "b", "c"], "at most 2 items")])
 def test_one_or_two_text_columns(columns, told):
     values = recipe.read(recipe.locate("imdb-minilm"))

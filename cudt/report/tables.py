@@ -31,14 +31,9 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
         rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
         index = [*levels, "n", "noise_seeds"]
         rows = rows.pivot_table(index=index, columns="name", values="value", aggfunc="mean")
-        recipe, objective, variant = run.group
-        parts.append(
-            rows.reindex(columns=names)
-            .reset_index()
-            .assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed, metric=run.metric)
-            .assign(gamma_train=run.info["gamma_train"])
-        )
-    return pd.concat(parts, ignore_index=True)
+        rows = rows.reindex(columns=names).reset_index()
+        parts.append((run, rows.assign(metric=run.metric, gamma_train=run.info["gamma_train"])))
+    return _over_groups(parts)
 
 
 def metric_and_ends(metric: str) -> list[str]:
@@ -90,15 +85,19 @@ def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
     return lines
 
 
+def _over_groups(tables: Sequence[tuple[ReadRun, pd.DataFrame]]) -> pd.DataFrame:
+    """The rows of one table of every run, each with its group and seed."""
+    return pd.concat(
+        [table.assign(**dict(zip(_GROUP, run.group, strict=True)), seed=run.seed) for run, table in tables],
+        ignore_index=True,
+    )
+
+
 def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """Each layer's loss and metric: mean and standard deviation over the seeds of each group."""
-    parts = []
-    for run in runs:
-        recipe, objective, variant = run.group
-        parts.append(run.layers.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed))
     keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
     return (
-        pd.concat(parts, ignore_index=True)
+        _over_groups([(run, run.layers) for run in runs])
         .groupby(keys, as_index=False)
         .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
     )
@@ -106,13 +105,9 @@ def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
 
 def ratio_bins(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The histogram of per-example layer ratios: mean shares over the seeds of each group."""
-    parts = []
-    for run in runs:
-        recipe, objective, variant = run.group
-        parts.append(run.ratio_bins.assign(recipe=recipe, objective=objective, variant=variant, seed=run.seed))
     keys = [*_GROUP, "perturbation", "gamma", "left", "right"]
     return (
-        pd.concat(parts, ignore_index=True)
+        _over_groups([(run, run.ratio_bins) for run in runs])
         .groupby(keys, as_index=False)
         .agg(share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique"))
     )

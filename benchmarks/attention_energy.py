@@ -18,8 +18,9 @@ from torch import Tensor
 
 from cudt import runs
 from cudt.experiment import assemble
-from cudt.models import unrolled
-from cudt.models.unrolled import UnrolledTransformer, attend, attention_descent_step, attention_energy, pair_energy
+from cudt.models import _steps
+from cudt.models._steps import attend, attention_descent_step, attention_energy, pair_energy
+from cudt.models.unrolled import UnrolledTransformer
 
 
 def share_raised(before: Tensor, after: Tensor) -> str:
@@ -65,8 +66,8 @@ def trained(path: Path) -> Table:
     for layer, state in enumerate(model.layer_states(signal, batch)):
         w1, w2 = model.layer_weights(layer)
         z = attend(x, w1, mask)
-        relu = share_raised(unrolled.relu_energy(z, w2, mask), unrolled.relu_energy(state, w2, mask))
-        bound = model.step_size / unrolled.largest_descending_step(w2)
+        relu = share_raised(_steps.relu_energy(z, w2, mask), _steps.relu_energy(state, w2, mask))
+        bound = model.step_size / _steps.largest_descending_step(w2)
         table.add_row(str(layer + 1), *attention_row(x, w1, mask), relu, f"{bound:.2f}")
         x = state
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import warnings
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from cudt import __version__
-from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
 
 if TYPE_CHECKING:
     from cudt.runs import Run
@@ -124,6 +124,9 @@ def eval_ood(
         show_default="the recipe's",
     ),
     noise_seed: list[int] = typer.Option([], help="Draw of the noise. Repeatable.", show_default="the recipe's"),
+    save_samples: int = typer.Option(
+        0, min=0, help="Save pictures of so many test examples (video).", show_default="none"
+    ),
     device: DeviceChoice = DEVICE,
     data_root: Path | None = DATA_ROOT,
 ) -> None:
@@ -145,8 +148,10 @@ def eval_ood(
     console = Console(markup=False, emoji=False)
     for one in opened:
         with one.locked():
-            evaluate.evaluate_ood(one, grid, device.value, data_root, _progress(console))
+            evaluate.evaluate_ood(one, grid, device.value, data_root, _progress(console), save_samples)
         _show_curve(console, one)
+        if save_samples:
+            console.print(f"pictures in {one.path / 'samples'}", soft_wrap=True)
 
 
 def _require_folder(path: Path) -> None:
@@ -155,12 +160,11 @@ def _require_folder(path: Path) -> None:
 
 
 def _progress(console: Console) -> Any:
-    from rich.progress import track
+    from functools import partial
 
-    def wrap(batches: Iterable[Any], total: int, what: str) -> Iterable[Any]:
-        return track(batches, what, total, console=console, transient=True, disable=not console.is_terminal)
+    from cudt.progress import track
 
-    return wrap
+    return partial(track, console=console)
 
 
 def _show_curve(console: Console, run: Run) -> None:
@@ -211,9 +215,28 @@ def list_recipes() -> None:
     console.print("\nstart one with: cudt train --recipe NAME")
 
 
+@app.command("data")
+def list_data(
+    prepare: list[str] = typer.Option(
+        [], metavar="RECIPE", help="Decode, or cut into tokens, what a recipe reads. Repeatable.", show_default=False
+    ),
+    data_root: Path | None = DATA_ROOT,
+) -> None:
+    """Show which data sets are there, which are missing, and where they come from; prepare what a recipe reads."""
+    from cudt import holdings, launch
+
+    launch.check_data_root(data_root)
+    console = Console(markup=False, emoji=False)
+    for recipe in prepare:
+        console.print(f"{recipe}: {holdings.prepare(recipe, data_root)}", soft_wrap=True)
+    if not prepare:
+        console.print("\n".join(holdings.lines(data_root)), soft_wrap=True, highlight=False)
+
+
 def main() -> None:
-    """Run a command; a mistake is told in a line, without a traceback."""
+    """Run a command; a mistake is told in a line, without a traceback, and so is a warning about data."""
     errors = Console(stderr=True, highlight=False, markup=False)
+    _tell_data_warnings(errors)
     try:
         app()
     except (UserError, OSError) as error:
@@ -225,3 +248,15 @@ def main() -> None:
     except TrainingInterruptedError as error:
         errors.print(str(error), soft_wrap=True)
         sys.exit(130)
+
+
+def _tell_data_warnings(errors: Console) -> None:
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DataWarning):
+            errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
+        else:
+            shown(message, category, *place, **more)
+
+    warnings.showwarning = show

@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
+class DataWarning(UserWarning):
+    """Something in the data that was gone on without; the command line tells it in a line."""
+
+
 class UserError(Exception):
     """A mistake that the user can mend: shown as it reads, without a traceback, exit code 2."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from cudt import device, intervals, ratios, runs
+from cudt import device, intervals, ratios, runs, samples
 from cudt.batching import batches, n_batches
 from cudt.device import DeviceName
 from cudt.errors import UserError
@@ -48,8 +48,10 @@ def check_trained(run: Run) -> None:
         )
 
 
-def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None, track: Track) -> None:
-    """Fill the tables that hold test results.
+def evaluate_ood(
+    run: Run, grid: Grid, where: DeviceName, data_root: Path | None, track: Track, n_samples: int = 0
+) -> None:
+    """Fill the tables that hold test results, and save pictures of some test examples.
 
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
     """
@@ -57,6 +59,8 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
     settings = run.recipe.settings.evaluation
     experiment = assemble(run.recipe, data_root, device.choose(where))
     runs.check_same_data(run, experiment.task.fingerprint())
+    if n_samples and not experiment.task.has_pictures:
+        raise UserError(f"--save-samples: task {run.recipe.settings.task.name} has nothing to look at; it is for video")
     experiment.layerwise.load_state_dict(run.load_best_weights())
     for kind in grid.perturbations or [*settings.perturbations]:
         asked = grid.levels(kind, settings)
@@ -70,11 +74,19 @@ def evaluate_ood(run: Run, grid: Grid, where: DeviceName, data_root: Path | None
         tables = {
             "ood": ood[ood["gamma"].isin(asked)],
             "layers": _layer_rows(task, kind, over_seeds),
+            "layer_metrics": _layer_metric_rows(task, kind, over_seeds),
             **_ratio_tables(kind, over_seeds),
         }
         replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
         for name, rows in tables.items():
-            run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
+            if not rows.empty:
+                run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
+        if n_samples:
+            samples.save(run, experiment.layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
+
+
+def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
+    return NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
 
 
 def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
@@ -94,8 +106,7 @@ def _measure(
         return track(batches(task, examples, size, place), n_batches(examples, size), f"{run.path.name} {what}")
 
     if scale_of(kind) is not PROBABILITY:
-        noise = NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
-        return measure(layerwise, tracked(task.examples("test"), kind), noise, levels)
+        return measure(layerwise, tracked(task.examples("test"), kind), _noise(run, kind, seed), levels)
     measured = []
     for probability in levels:
         examples = task.corrupted("test", probability, seed)
@@ -112,12 +123,17 @@ def _ood_rows(
         n = level.losses.shape[1]
         score = level.layer_scores[-1].item()
         ends = intervals.wilson(score, n) if task.scores_are_shares else level.interval(level.scores[-1])
-        low, high = sorted(task.metric(end) for end in ends)
-        loss = (level.layer_losses[-1].item(), *level.interval(level.losses[-1]))
-        for name, values in ((task.metric_name, (task.metric(score), low, high)), ("loss", loss)):
-            named = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
+        values = {name: [_metrics(task, one)[name] for one in (score, *ends)] for name in _metrics(task, score)}
+        values["loss"] = [level.layer_losses[-1].item(), *level.interval(level.losses[-1])]
+        for name, (value, *interval) in values.items():
+            named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=True)
             rows += [(kind, gamma, seed, *pair, n) for pair in named]
     return pd.DataFrame(rows, columns=TABLES["ood"])
+
+
+def _metrics(task: Task, score: float) -> dict[str, float]:
+    """The task's metric and whatever else it makes of the mean score, by name."""
+    return {task.metric_name: task.metric(score), **task.further_metrics(score)}
 
 
 def _layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
@@ -128,6 +144,15 @@ def _layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd
         for layer, (loss, metric) in enumerate(zip(level.layer_losses.tolist(), metrics, strict=True), 1):
             rows.append(("test", kind, gamma, layer, loss, metric))
     return pd.DataFrame(rows, columns=TABLES["layers"])
+
+
+def _layer_metric_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+    """What the task further makes of each layer's mean score; no rows where that is nothing."""
+    rows = []
+    for gamma, level in measured.items():
+        for layer, score in enumerate(level.layer_scores.tolist(), 1):
+            rows += [(kind, gamma, layer, name, value) for name, value in task.further_metrics(score).items()]
+    return pd.DataFrame(rows, columns=TABLES["layer_metrics"])
 
 
 def _ratio_tables(kind: str, measured: dict[float, Measurement]) -> dict[str, pd.DataFrame]:

@@ -1,4 +1,4 @@
-"""Files that are always whole on disk: written under another name, then renamed."""
+"""Files that are always whole on disk: written under another name, then renamed. And where the cache is."""
 
 from __future__ import annotations
 
@@ -31,3 +31,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """The same for a text."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def cache_folder() -> Path:
+    """`$CUDT_CACHE`, or `~/.cache/cudt`: what can be made again, and is kept to save time."""
+    return Path(os.environ.get("CUDT_CACHE") or Path.home() / ".cache" / "cudt")

@@ -59,6 +59,17 @@ def load_tokenizer(name: str, data_root: Path | None) -> Any:
     return _load(load, name, data_root)
 
 
+def load_image_processor(name: str, data_root: Path | None) -> Any:
+    """What a pretrained model does to an image before it looks at it."""
+
+    def load(source: str, **options: Any) -> Any:
+        from transformers import AutoImageProcessor
+
+        return AutoImageProcessor.from_pretrained(source, **options)
+
+    return _load(load, name, data_root)
+
+
 def load_encoder(name: str, data_root: Path | None) -> Any:
     """A pretrained model without a head, in fp32; refuses weights that do not fill it."""
 

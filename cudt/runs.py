@@ -5,10 +5,12 @@
         run.json        status, versions, seed, σ_x, the verdict per layer
         history.csv     step, epoch, split, layer, name, value
         layers.csv      split, perturbation, gamma, layer, loss, metric
+        layer_metrics.csv  perturbation, gamma, layer, name, value (video: PSNR)
         ood.csv         perturbation, gamma, seed, metric, value, n
         ratios.csv      perturbation, gamma, layer, name, value
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
+        samples/        pictures of test examples (video)
 
 Tables are long, so that their columns never change. Every file is written under another name and renamed.
 """
@@ -37,6 +39,7 @@ from cudt.recipe import NamedRecipe
 TABLES = {
     "history": ["step", "epoch", "split", "layer", "name", "value"],
     "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
+    "layer_metrics": ["perturbation", "gamma", "layer", "name", "value"],
     "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
     "ratios": ["perturbation", "gamma", "layer", "name", "value"],
     "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
@@ -44,6 +47,7 @@ TABLES = {
 _NUMBERS = {
     "history": ["value"],
     "layers": ["gamma", "loss", "metric"],
+    "layer_metrics": ["gamma", "value"],
     "ood": ["gamma", "value"],
     "ratios": ["gamma", "value"],
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],

@@ -39,6 +39,14 @@ class ModelSection(NamedSection):
         return None
 
 
+class Limit(Section):
+    """At most so many examples of a split, drawn by `data_seed`."""
+
+    train: Count | None = None
+    validation: Count | None = None
+    test: Count | None = None
+
+
 class TargetLoss(Section):
     """α from where the last layer should end: 1 − α = (target_loss / f_0)^(1/L)."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cudt.files import write_atomically
+from cudt.files import cache_folder, write_atomically
 
 Inputs = dict[str, np.ndarray[Any, Any]]
 _FORMAT = "1"
@@ -25,7 +24,7 @@ _WORTH_KEEPING = 2000
 
 
 def folder() -> Path:
-    return Path(os.environ.get("CUDT_CACHE") or Path.home() / ".cache" / "cudt") / "tokens"
+    return cache_folder() / "tokens"
 
 
 def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:

@@ -15,7 +15,12 @@ def test_a_name_stands_for_the_file_that_implements_it(kind, name):
 
 
 #: What nobody but the user can know.
-REQUIRED = {"encoder": {"pretrained"}, "text": {"train", "test", "text", "label"}}
+REQUIRED = {
+    "encoder": {"pretrained"},
+    "vit": {"pretrained"},
+    "folder": {"train", "test"},
+    "text": {"train", "test", "text", "label"},
+}
 
 
 @pytest.mark.parametrize("kind", ["model", "task"])

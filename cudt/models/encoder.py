@@ -8,8 +8,6 @@ each layer's output as it is computed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 from cudt import hub
 from cudt.errors import UserError
 from cudt.models import LayeredModel, Visit
+from cudt.models._anatomy import dissect, first
 from cudt.schema import ModelSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._text import TextClassification
@@ -37,77 +36,6 @@ class Config(ModelSection):
         return self.pretrained
 
 
-@dataclass(frozen=True)
-class Anatomy:
-    """The parts of an encoder that layerwise descent looks at."""
-
-    layers: tuple[nn.Module, ...]
-    """The modules whose outputs are X_1 … X_L, in order; one module may stand for several layers that share it."""
-    final_norm: nn.Module | None
-    """What a pre-norm encoder puts after its last layer; every layer's state goes through it to be read."""
-
-
-Call = tuple[nn.Module, Any, Any]
-"""A module, what it was given, what it gave."""
-
-
-def dissect(encoder: Any) -> Anatomy:
-    """Find the layers by watching one forward pass: they are what gives the states that the encoder itself lists.
-
-    Families name and nest their layers differently, but all list their hidden states.
-    """
-    calls, states = _watch(encoder)
-    by_class: dict[type, list[Call]] = {}
-    for call in calls:
-        by_class.setdefault(type(call[0]), []).append(call)
-    # A part of a layer may give the same states; what contains it is finished, and thus listed, after it.
-    for candidates in reversed(list(by_class.values())):
-        if len(candidates) == len(states) and _give(candidates, states[:-1]):
-            last = candidates[-1][2]
-            layers = tuple(call[0] for call in candidates)
-            if _same(last, states[-1]):
-                return Anatomy(layers, None)
-            for module, given, returned in calls:
-                if _same(given, last) and _same(returned, states[-1]):
-                    return Anatomy(layers, module)
-    raise UserError(f"{type(encoder).__name__}: no layers found that give its {len(states)} hidden states")
-
-
-@torch.no_grad()
-def _watch(encoder: Any) -> tuple[list[Call], Sequence[Tensor]]:
-    """Every module's call in one forward pass, in the order in which they end, and the states that are listed."""
-    calls: list[Call] = []
-    hooks = [
-        module.register_forward_hook(lambda *call: calls.append((call[0], _first(call[1]), _first(call[2]))))
-        for module in encoder.modules()
-    ]
-    # An odd number: what fills up to a window shows that its states have not the length of the text.
-    tokens = torch.arange(5).unsqueeze(0)
-    try:
-        output = encoder(tokens, attention_mask=torch.ones_like(tokens), output_hidden_states=True)
-        return calls, output.hidden_states[1:]
-    except Exception as error:  # whatever it wants that is not a text
-        raise UserError(f"{type(encoder).__name__} is not an encoder of text that cudt can read: {error}") from None
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _give(calls: Sequence[Call], states: Sequence[Tensor]) -> bool:
-    return all(_same(call[2], state) for call, state in zip(calls, states, strict=False))
-
-
-def _first(value: Any) -> Any:
-    """The tensor of interest in what a module was given or gives: itself, or the first of several."""
-    if isinstance(value, tuple | list):
-        return value[0] if value else None
-    return value[0] if hasattr(value, "to_tuple") else value
-
-
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
-
-
 class Encoder(LayeredModel):
     """An encoder, watched by hooks that do nothing unless `visit_layers` is at work."""
 
@@ -122,7 +50,7 @@ class Encoder(LayeredModel):
         nn.init.zeros_(self.head.bias)
         self._pools = readout == "mean"
         # In a tuple, lest they be registered a second time.
-        anatomy = dissect(encoder.eval())
+        anatomy = dissect(encoder.eval(), _five_tokens())
         self._final_norm = (anatomy.final_norm,)
         self.n_layers = len(anatomy.layers)
         self._inputs = set(inspect.signature(encoder.forward).parameters)
@@ -137,7 +65,7 @@ class Encoder(LayeredModel):
 
     def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
         if self._visit is not None:
-            self._visit(_first(state))
+            self._visit(first(state))
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.encoder.get_input_embeddings()(batch["input_ids"]), batch["attention_mask"].bool()
@@ -156,6 +84,12 @@ class Encoder(LayeredModel):
             return self.head(state[:, 0])
         mask = batch["attention_mask"].unsqueeze(-1)
         return self.head((state * mask).sum(1) / mask.sum(1))
+
+
+def _five_tokens() -> dict[str, Tensor]:
+    """An odd number: what fills up to a window shows that its states have not the length of the text."""
+    tokens = torch.arange(5).unsqueeze(0)
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:

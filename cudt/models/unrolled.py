@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from cudt import hub
 from cudt.errors import UserError
 from cudt.models import LayeredModel, Visit
+from cudt.models._steps import attend, relu_step
 from cudt.schema import Count, ModelSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._text import TextClassification
@@ -42,64 +43,6 @@ class Config(ModelSection):
     @property
     def tokenizer_source(self) -> str | None:
         return self.embeddings_from
-
-
-def pair_energy(y: Tensor, mask: Tensor) -> Tensor:
-    """−Σ_{t<u} exp(−½‖y_t − y_u‖²) for each sequence; padding does not count."""
-    kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2)
-    pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2) & ~torch.eye(y.shape[-2], dtype=torch.bool, device=y.device)
-    return -0.5 * (kernel * pairs).sum((-1, -2))
-
-
-def attention_energy(y: Tensor, mask: Tensor) -> Tensor:
-    """g₁(Y) = −Σ_{t<u} exp(−½‖y_t − y_u‖²) + ½ Σ_t ‖y_t‖² for each sequence.
-
-    Each pair counts once: so counted, the preconditioner of the paper's proof is the diagonal of g₁'s surrogate.
-    """
-    return pair_energy(y, mask) + 0.5 * (y.square().sum(-1) * mask).sum(-1)
-
-
-def relu_energy(x: Tensor, w2: Tensor, mask: Tensor) -> Tensor:
-    """g₂(X) = ½ Σ_t x_tᵀ W₂ x_t + ½‖X‖² + φ(X) for each sequence; φ is +∞ where X has a negative entry."""
-    smooth = 0.5 * ((x @ w2.T) * x + x.square()).sum(-1)
-    negative = ((x < 0).any(-1) & mask).any(-1)
-    return torch.where(negative, torch.inf, (smooth * mask).sum(-1))
-
-
-def largest_descending_step(w2: Tensor) -> float:
-    """2/M, M the largest eigenvalue of I + ½(W₂ + W₂ᵀ): no smaller ReLU step raises g₂."""
-    identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
-    curvature = torch.linalg.eigvalsh(identity + 0.5 * (w2 + w2.T))[-1].item()
-    return 2 / curvature if curvature > 0 else float("inf")
-
-
-def attend(x: Tensor, w1: Tensor, mask: Tensor, *, weighted: bool = False) -> Tensor:
-    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys and none for values.
-
-    Weighted by exp(−½‖y_u‖²) the softmax is one of −½‖y_t − y_u‖², and the step never raises the pair energy of Y.
-    The paper trains the unweighted one, and so do we.
-    """
-    y = x @ w1.T
-    logits = y @ y.transpose(-1, -2)
-    if weighted:
-        logits = logits - 0.5 * y.square().sum(-1).unsqueeze(-2)
-    logits = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf)
-    return torch.softmax(logits, dim=-1) @ x
-
-
-def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
-    """y_t ← Σ_{u≠t} γ_tu·y_u / Σ_u γ_tu, γ_tu = exp(−½‖y_t − y_u‖²): never raises g₁.
-
-    This is the step Y − D⁻¹∇g₁ that the paper's proof takes. It is weighted attention without the token itself in
-    the numerator; with it, as in the paper's theorem, the norms can grow (docs/energies.md).
-    """
-    kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2) * mask.unsqueeze(-2)
-    return (kernel @ y - y) / kernel.sum(-1, keepdim=True)
-
-
-def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
-    """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
-    return torch.relu((1 - step_size) * z - (0.5 * step_size) * (z @ (w2 + w2.T)))
 
 
 class UnrolledTransformer(LayeredModel):

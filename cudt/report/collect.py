@@ -57,6 +57,11 @@ class ReadRun:
         return self.info["metric"]["name"]
 
     @property
+    def samples(self) -> list[Path]:
+        """The strips of test examples that were saved, the moving pictures beside them."""
+        return sorted((self.run.path / "samples").glob("*.png"))
+
+    @property
     def group(self) -> tuple[str, str, str]:
         """Runs that differ in their seed alone share it."""
         return (self.recipe, self.objective, self.info["variant"])

@@ -31,6 +31,10 @@ STYLES: dict[str, dict[str, Any]] = {
 MARKERS = "os^Dvxp*"
 
 
+#: Losses that differ more are drawn on a logarithmic axis.
+_MANY_TIMES = 20
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure on disk; the PNG goes into the page, the PDF into papers."""
@@ -104,8 +108,11 @@ def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
         axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
     axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {_level_text(kind, runs)}")
     axes.set_xticks(sorted(table["layer"].unique()))
-    highest = max(table["loss"].max(), *(run.info["reference"] for run in runs))
-    axes.set_ylim(0, 1.1 * highest)
+    levels = [*table["loss"], *(run.info["reference"] for run in runs)]
+    if max(levels) > _MANY_TIMES * min(levels) > 0:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.1 * max(levels))
 
 
 def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
@@ -121,7 +128,9 @@ def _draw_curves(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
     # Variants trained at several levels share no in-distribution region.
     if seen and not others:
         axes.axvspan(0, seen, color="0.92", zorder=0)
-        axes.text(seen / 2, 0.02, "ID", transform=axes.get_xaxis_transform(), ha="center", color="0.4")
+        # Where the curve is not: errors begin low.
+        height = 0.02 if runs[0].info["metric"]["higher_is_better"] else 0.93
+        axes.text(seen / 2, height, "ID", transform=axes.get_xaxis_transform(), ha="center", color="0.4")
     level = "probability $p$" if scale_of(kind) is PROBABILITY else r"perturbation level $\gamma$"
     axes.set(xlabel=level, ylabel=f"test {runs[0].metric}", title=f"Under {kind} noise")
 

@@ -6,6 +6,7 @@ import base64
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -26,10 +27,14 @@ _COLUMNS = {
     "perturbation": "noise",
     "id_mean": "ID",
     "ood_mean": "OOD",
+    "grid_mean": "mean",
     "auc": "AUC",
     "range": "over",
     "validation_loss": "validation f_L",
 }
+
+#: Pictures are large, and the page holds them all; the rest is in the run folders.
+_MOST_SAMPLES = 3
 
 
 def render(collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure]) -> str:
@@ -59,7 +64,8 @@ def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: 
         "metric": runs[0].metric,
         "findings": findings(rows),
         "rows": rows.to_dict("records"),
-        "figures": [{"title": figure.title, "png": _inline(figure)} for figure in pictures],
+        "figures": [{"title": figure.title, "png": _inline(figure.png)} for figure in pictures],
+        "samples": _samples(runs),
         "runs": [_run(run) for run in runs],
     }
 
@@ -117,11 +123,30 @@ def evaluation_commands(run: ReadRun) -> list[str]:
     return commands
 
 
-def _inline(figure: Figure) -> str:
-    return "data:image/png;base64," + base64.b64encode(figure.png.read_bytes()).decode()
+def _samples(runs: Sequence[ReadRun]) -> list[dict[str, Any]]:
+    """For some of the saved test examples, the pictures of every run that has them; the same example side by side."""
+    names = list(dict.fromkeys(strip.name for run in runs for strip in run.samples))
+    shown = []
+    for name in names[:_MOST_SAMPLES]:
+        strips = [(run, strip) for run in runs for strip in run.samples if strip.name == name]
+        pictures = [
+            {
+                "title": f"{run.objective}, seed {run.seed}, {run.run.path.name}",
+                "strip": _inline(strip),
+                "moving": _inline(moving) if (moving := strip.with_suffix(".gif")).is_file() else None,
+            }
+            for run, strip in strips
+        ]
+        shown.append({"name": name.removesuffix(".png"), "pictures": pictures})
+    return shown
+
+
+def _inline(picture: Path) -> str:
+    kind = picture.suffix.removeprefix(".")
+    return f"data:image/{kind};base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
 def _number(value: Any) -> str:
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.4f}"
+        return "" if pd.isna(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:.4g}"
     return str(value)

@@ -143,6 +143,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "feasible": sum(run.info["feasible"] for run in members),
         "monotone": sum(run.info["monotone"] for run in members),
         "metric": first.metric,
+        "higher_is_better": first.info["metric"]["higher_is_better"],
         "perturbation": kind,
         "gamma_train": gamma_train,
         "levels": len(curve),

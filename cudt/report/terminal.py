@@ -15,25 +15,40 @@ def curve_table(run: Run) -> Table:
     info, ood = run.info(), run.read_table("ood")
     metric = info["metric"]["name"]
     _, *ends = metric_and_ends(metric)
+    further = further_metrics(ood, metric)
     table = Table(box=None, padding=(0, 2, 0, 0), title=run.path.name, title_justify="left")
-    for column in ("noise", "level", "", metric, "95 % interval", "loss"):
+    for column in ("noise", "level", "", metric, "95 % interval", *further, "loss"):
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):
         values = rows.pivot_table(index="gamma", columns="metric", values="value", aggfunc="mean")
         # Earlier versions evaluated without intervals.
-        values = values.reindex(columns=[metric, *ends, "loss"])
+        values = values.reindex(columns=[metric, *ends, *further, "loss"])
         symbol = scale_of(str(kind)).symbol
         for gamma, row in values.iterrows():
             level = float(str(gamma))
             where = place(str(kind), level, info["gamma_train"])
             interval = "" if row[ends].isna().any() else " to ".join(f"{row[end]:.4f}" for end in ends)
-            numbers = (f"{row[metric]:.4f}", interval, f"{row['loss']:.4f}")
+            numbers = (f"{row[metric]:.4f}", interval, *(f"{row[name]:.2f}" for name in further), _short(row["loss"]))
             table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
         if len(values) > 1:
-            area = area_under_curve(values.index.tolist(), values[metric].tolist())
-            span = f"over {symbol} {values.index.min():g} to {values.index.max():g}"
-            table.add_row(str(kind), "AUC", "", f"{area:.4f}", span, "")
+            table.add_row(str(kind), *_over_levels(values[metric], symbol, info["metric"]["higher_is_better"]))
     return table
+
+
+def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -> tuple[str, str, str, str]:
+    """One number for a curve, as the paper prints it: the area under an accuracy, the mean of an error."""
+    levels = curve.index.tolist()
+    if not higher_is_better:
+        return "mean", "", f"{curve.mean():.4f}", f"of {len(levels)} levels"
+    area = area_under_curve(levels, curve.tolist())
+    return "AUC", "", f"{area:.4f}", f"over {symbol} {min(levels):g} to {max(levels):g}"
+
+
+def further_metrics(ood: pd.DataFrame, metric: str) -> list[str]:
+    """What ood.csv has beside the metric, the loss and the ends of intervals."""
+    names = ood["metric"].unique()
+    known = {metric, "loss"}
+    return [name for name in names if name not in known and not name.endswith(("_low", "_high"))]
 
 
 def ratio_table(run: Run) -> Table:
@@ -52,9 +67,16 @@ def ratio_table(run: Run) -> Table:
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """table.csv, as much of it as fits a terminal."""
+    """table.csv, as much of it as fits a terminal: the area under curves that should be high, of others the mean."""
+    areas, means = summary["higher_is_better"].any(), (~summary["higher_is_better"]).any()
+    wanted = {
+        "ID": "id_mean",
+        "OOD": "ood_mean",
+        **({"mean": "grid_mean"} if means else {}),
+        **({"AUC": "auc"} if areas else {}),
+    }
     table = Table(box=None, padding=(0, 2, 0, 0), caption=_caption(summary), caption_justify="left")
-    for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", "AUC"):
+    for heading in ("recipe", "objective", "noise", "feasible", "monotone", *wanted):
         table.add_column(
             heading,
             justify="left" if heading in ("recipe", "objective", "noise") else "right",
@@ -63,12 +85,19 @@ def summary_table(summary: pd.DataFrame) -> Table:
         )
     for row in summary.to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
-        numbers = ("" if pd.isna(row[name]) else f"{row[name]:.4f}" for name in ("id_mean", "ood_mean", "auc"))
+        numbers = ("" if pd.isna(row[name]) else _short(row[name]) for name in wanted.values())
         table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
     return table
+
+
+def _short(value: float) -> str:
+    """Four digits behind the point, or fewer for numbers that are large."""
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.4g}"
 
 
 def _caption(summary: pd.DataFrame) -> str:
     ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
     metrics = ", ".join(dict.fromkeys(summary["metric"]))
-    return f"mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (f"; AUC over {ranges}" if ranges else "")
+    what = "AUC" if summary["higher_is_better"].all() else "mean"
+    over = f"; {what} over {ranges}"
+    return f"mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (over if ranges else "")

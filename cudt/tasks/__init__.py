@@ -2,16 +2,18 @@
 
 The file's name is the task's name in a recipe. It holds `Config`, its section of a recipe, and
 `build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` names the model whose tokenizer a text task
-has to use.
+has to use. A task on published data also has `holdings(data_root)`, which tells what is there of them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +26,18 @@ Split = Literal["train", "validation", "test"]
 Batch = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Holding:
+    """What is there of a data set."""
+
+    name: str
+    place: Path
+    parts: dict[str, str]
+    """What each split has, in words."""
+    problem: str = ""
+    """What is missing and how to get it; nothing where it is all there."""
+
+
 class Task(ABC):
     """Gives examples and batches of them, the loss of an answer, and the metric people read."""
 
@@ -33,6 +47,8 @@ class Task(ABC):
     higher_is_better: bool
     scores_are_shares: bool = False
     """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
+    has_pictures: bool = False
+    """Whether inputs and answers can be looked at (`pictures`)."""
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
@@ -73,6 +89,14 @@ class Task(ABC):
     def metric(self, mean_score: float) -> float:
         """From a mean score to the metric (a root for RMSE)."""
         return mean_score
+
+    def further_metrics(self, mean_score: float) -> dict[str, float]:
+        """Other ways to read the same mean score, by name."""
+        return {}
+
+    def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
+        """Inputs or answers as pictures, (examples, frames, height, width), 8-bit grey."""
+        raise UserError(f"{type(self).__name__} has nothing to look at")
 
 
 def build(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:

@@ -19,6 +19,7 @@ import pandas as pd
 
 from cudt.errors import UserError, did_you_mean
 from cudt.hub import DEFAULT_ROOT, is_reachable
+from cudt.tasks import Holding
 from cudt.tasks._readers import READERS
 
 Label = int | str
@@ -65,12 +66,44 @@ class HubSet:
         `<root>/<owner>/<name>/` goes before `<root>/<name>/`, for sets of one name by several owners.
         """
         root = data_root or DEFAULT_ROOT
+        if files := self._files(split, root):
+            return read_files(files, columns)
+        return self._from_hub(split, columns, self._base(root))
+
+    def holding(self, splits: Sequence[str], data_root: Path | None) -> Holding:
+        """What is there of some splits below the data root; the hub is not asked."""
+        root = data_root or DEFAULT_ROOT
+        parts: dict[str, str] = {}
+        problem = ""
+        for split in splits:
+            try:
+                files = self._files(split, root)
+            except UserError as error:
+                files, problem = [], str(error)
+            if files:
+                parts[split] = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+        if len(parts) < len(splits) and not problem:
+            problem = (
+                f"{self._how_to_get(self._base(root))}; or the hub's cache, or the hub, is asked when it is needed"
+            )
+        name = f"{self.repository} {self.subset or ''}".strip()
+        return Holding(name, self._base(root) / (self.subset or ""), parts, problem)
+
+    def _files(self, split: str, root: Path) -> list[Path]:
+        """The files of a split below the data root, if they are there."""
         *owner, name = self.repository.split("/")
-        for base in (root.joinpath(*owner, name), root / name):
+        for base in (root.joinpath(*owner, name), self._base(root)):
             for folder in (base / self.subset,) if self.subset else (base, base / "data"):
                 if files := _files_of_split(folder, split):
-                    return read_files(files, columns)
-        return self._from_hub(split, columns, root / name)
+                    return files
+        return []
+
+    def _base(self, root: Path) -> Path:
+        return root / self.repository.split("/")[-1]
+
+    def _how_to_get(self, base: Path) -> str:
+        only = f" --include '{self.subset}/*'" if self.subset else ""
+        return f"`hf download {self.repository} --repo-type dataset{only} --local-dir {shlex.quote(str(base))}`"
 
     def _from_hub(self, split: str, columns: Columns, base: Path) -> Records:
         reachable = is_reachable()
@@ -92,10 +125,9 @@ class HubSet:
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             return f"data set '{self.repository}', split {split}: {reason}"
         folder = base / (self.subset or "")
-        only = f" --include '{self.subset}/*'" if self.subset else ""
         return (
             f"data set '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; where it "
-            f"can, run `hf download {self.repository} --repo-type dataset{only} --local-dir {shlex.quote(str(base))}`"
+            f"can, run {self._how_to_get(base)}"
         )
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from cudt import text_noise, token_cache
 from cudt.errors import UserError
 from cudt.hub import load_tokenizer
-from cudt.schema import Count, NamedSection, Section
+from cudt.schema import Limit, NamedSection
 from cudt.tasks import Batch, Split
 from cudt.tasks._classification import Classification
 from cudt.tasks._records import Label, Records
@@ -23,14 +23,6 @@ from cudt.tasks._records import Label, Records
 Length = Annotated[int, Field(ge=4)]
 #: Attention costs the square of the length, so some models would read more than anyone wants to wait for.
 _LONG = 512
-
-
-class Limit(Section):
-    """At most so many examples of a split, drawn by `data_seed`."""
-
-    train: Count | None = None
-    validation: Count | None = None
-    test: Count | None = None
 
 
 class TextConfig(NamedSection):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudt.tasks import _text
+from cudt.tasks import Holding, _text
 from cudt.tasks._records import Columns, HubSet
 from cudt.tasks._text import TextClassification, TextConfig
 
@@ -25,3 +25,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
         data_root,
         pretrained,
     )
+
+
+def holdings(data_root: Path | None) -> list[Holding]:
+    return [SOURCE.holding(("train", "test"), data_root)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cudt.tasks import _text
+from cudt.tasks import Holding, _text
 from cudt.tasks._records import Columns, HubSet
 from cudt.tasks._text import Length, TextClassification, TextConfig
 
@@ -29,3 +29,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
         data_root,
         pretrained,
     )
+
+
+def holdings(data_root: Path | None) -> list[Holding]:
+    return [SOURCE.holding(("train", "validation_matched"), data_root)]

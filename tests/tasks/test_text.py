@@ -12,8 +12,9 @@ import torch
 
 from cudt import recipe
 from cudt.errors import UserError
+from cudt.schema import Limit
 from cudt.tasks import imdb, mnli, text
-from cudt.tasks._text import Limit, TextClassification
+from cudt.tasks._text import TextClassification
 from tests.pretrained import tiny_pretrained, tiny_tokenizer
 from tests.texts import write_reviews
 

@@ -1,0 +1,129 @@
+"""Clips: a video file, or a folder of frames; how they are found and decoded into 8-bit grey frames of one size.
+
+Whatever is wrong with a clip is told with its file. What can be gone on without is a note, the rest stops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudt.compat import survive_torchvision_mismatch
+from cudt.errors import UserError
+
+VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
+FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
+
+Frame = np.ndarray[Any, np.dtype[np.uint8]]
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video (one file) or frames in order (one file each)."""
+
+    name: str
+    """Its place below the folder it was found in; no other clip there has it."""
+    files: tuple[Path, ...]
+
+    @property
+    def is_video(self) -> bool:
+        return self.files[0].suffix.lower() in VIDEOS
+
+    @property
+    def path(self) -> Path:
+        return self.files[0] if self.is_video else self.files[0].parent
+
+
+def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> list[Clip]:
+    """Every video, and every folder with frames, in a folder or anywhere below it, in natural order.
+
+    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files are passed over.
+    """
+    clips = []
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for place in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
+        files = [path for path in place.iterdir() if path.is_file() and not path.name.startswith(".")]
+        files = sorted((path for path in files if path.suffix.lower() in suffixes), key=natural)
+        videos = [path for path in files if path.suffix.lower() in VIDEOS]
+        clips += [Clip(path.relative_to(folder).as_posix(), (path,)) for path in videos]
+        if frames := tuple(path for path in files if path not in videos):
+            name = place.relative_to(folder).as_posix() if place != folder else folder.name
+            clips.append(Clip(name, frames))
+    return clips
+
+
+def natural(path: Path) -> list[tuple[int, int | str]]:
+    """A key that puts 2.jpg before 10.jpg."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def _is_clutter(relative: Path) -> bool:
+    return any(part.startswith(".") or part.endswith("_gt") for part in relative.parts)
+
+
+def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
+    """The frames of a clip, (size, size) each; `note` is told what is wrong but can be gone on without."""
+    frames = _video_frames(clip.files[0], note) if clip.is_video else _image_frames(clip.files)
+    shrink = _to_grey(size)
+    sizes: dict[str, None] = {}
+    for frame in frames:
+        sizes[f"{frame.shape[1]}×{frame.shape[0]}"] = None
+        yield shrink(frame)
+    if len(sizes) > 1:
+        note(f"{clip.path}: frames of {len(sizes)} sizes ({', '.join(sizes)}); all were resized to {size}×{size}")
+
+
+def _to_grey(size: int) -> Callable[[Frame], Frame]:
+    """(height, width, colours) to (size, size)."""
+    survive_torchvision_mismatch()
+    import torch
+    from torchvision.transforms import v2
+
+    transform = v2.Compose([v2.Grayscale(), v2.Resize((size, size), antialias=True)])
+    return lambda frame: transform(torch.from_numpy(frame).permute(2, 0, 1))[0].numpy()
+
+
+def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
+    from PIL import Image
+
+    for file in files:
+        try:
+            with Image.open(file) as image:
+                if image.mode.startswith(("I", "F")):
+                    raise UserError(f"{file}: not an 8-bit image (Pillow calls it '{image.mode}'); convert it first")
+                yield np.array(image.convert("RGB"))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(
+                f"{file}: cannot be read ({error}); get it again, or delete it to go on without this frame"
+            ) from None
+
+
+def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
+    """What can be decoded of a video; a copy that breaks off gives the frames before the break."""
+    import av
+
+    # Damage is told in one line of ours; the library's own would come in hundreds.
+    av.logging.set_level(av.logging.PANIC)
+    count, announced, reason = 0, 0, "it ends too soon"
+    try:
+        with av.open(str(file)) as container:
+            if not container.streams.video:
+                raise UserError(f"{file}: no video in it")
+            stream = container.streams.video[0]
+            announced = stream.frames
+            for frame in container.decode(stream):
+                count += 1
+                yield frame.to_ndarray(format="rgb24")
+    except av.FFmpegError as error:
+        announced, reason = max(announced, count + 1), error.strerror or str(error)
+    if not count:
+        raise UserError(f"{file}: cannot be decoded ({reason}); get it again, or delete it to go on without this clip")
+    if count < announced:
+        note(f"{file}: damaged ({reason}); the first {count} frames of {announced} are used")

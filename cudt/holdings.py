@@ -1,0 +1,35 @@
+"""Which data sets are there, and making ready what a recipe reads: `cudt data`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudt import recipe as recipes
+from cudt import registry, tasks
+from cudt.tasks import Holding, Split
+
+_SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def find(data_root: Path | None) -> list[Holding]:
+    """Every data set that a task which comes with cudt reads."""
+    modules = [registry.load("task", name) for name in registry.names("task")]
+    return [holding for module in modules if hasattr(module, "holdings") for holding in module.holdings(data_root)]
+
+
+def lines(data_root: Path | None) -> list[str]:
+    """For each data set whether it is there, what there is, and what is missing and how to get it."""
+    told = []
+    for holding in find(data_root):
+        status = "there" if not holding.problem else "in part" if holding.parts else "missing"
+        told.append(f"{holding.name:28} {status:8} {holding.place}")
+        told += [f"    {split}: {part}" for split, part in holding.parts.items()]
+        told += [f"    {holding.problem}"] if holding.problem else []
+    return told
+
+
+def prepare(recipe: str, data_root: Path | None) -> str:
+    """Read everything that a recipe would train and be tested on, so that caches hold it; says how much it is."""
+    settings = recipes.load(recipe).settings
+    task = tasks.build(settings.task, data_root, settings.model.tokenizer_source)
+    return ", ".join(f"{len(task.examples(split))} {split}" for split in _SPLITS) + " examples are ready"

@@ -1,0 +1,72 @@
+"""What the models of video share: frames as sequences of patches, and a dictionary of cosines for them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from cudt.errors import UserError
+from cudt.models import LayeredModel
+from cudt.tasks import Batch, Task
+from cudt.tasks._video import VideoDenoising
+
+
+def video_task(task: Task, model: str) -> VideoDenoising:
+    """The task, which has to be one of video."""
+    if not isinstance(task, VideoDenoising):
+        raise UserError(f"model {model} reads video: its task must be ucsd, avenue, shanghaitech, folder or shapes")
+    return task
+
+
+def to_patches(frames: Tensor, side: int) -> Tensor:
+    """(examples, T, height, width) to a sequence for each patch position: (examples · positions, T, side²)."""
+    examples, length, height, width = frames.shape
+    grid = frames.reshape(examples, length, height // side, side, width // side, side)
+    return grid.permute(0, 2, 4, 1, 3, 5).reshape(-1, length, side * side)
+
+
+def from_patches(patches: Tensor, side: int, height: int, width: int) -> Tensor:
+    """The frames that `to_patches` cut up."""
+    rows, columns, length = height // side, width // side, patches.shape[1]
+    grid = patches.reshape(-1, rows, columns, length, side, side)
+    return grid.permute(0, 3, 1, 4, 2, 5).reshape(-1, length, height, width)
+
+
+def overcomplete_dct(side: int, atoms: int) -> Tensor:
+    """`atoms`² cosines for patches of side × side pixels as the columns of D, (side², atoms²).
+
+    The usual dictionary of sparse coding: cos(π·i·k/atoms) for pixel i and frequency k, without its mean where k > 0,
+    of norm 1; in two dimensions all products of a vertical and a horizontal one.
+    """
+    pixels, frequencies = torch.arange(side, dtype=torch.double), torch.arange(atoms, dtype=torch.double)
+    cosines = torch.cos(math.pi / atoms * pixels.unsqueeze(1) * frequencies)
+    cosines[:, 1:] -= cosines[:, 1:].mean(0)
+    cosines /= cosines.norm(dim=0)
+    return torch.kron(cosines, cosines).float()
+
+
+class PatchModel(LayeredModel):
+    """A model whose layer states are patches of the reconstruction."""
+
+    def __init__(self, task: VideoDenoising, patch: int) -> None:
+        super().__init__()
+        if task.height % patch or task.width % patch:
+            raise UserError(
+                f"model.patch = {patch}: frames of {task.width}×{task.height} cannot be cut into such patches"
+            )
+        self.patch = patch
+        self.height, self.width = task.height, task.width
+
+    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return frames_of(batch)
+
+    def readout(self, state: Tensor, batch: Batch) -> Tensor:
+        return from_patches(state, self.patch, self.height, self.width)
+
+
+def frames_of(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The clean frames from 0 to 255; all positions are real."""
+    frames = batch["frames"].float()
+    return frames, torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)

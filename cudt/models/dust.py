@@ -1,0 +1,104 @@
+"""DUST, the deep unfolded sequential transformer (Weerdt et al., 2023): sparse codes of video patches, layer by layer.
+
+The codes h_1 … h_T of one patch position over T frames, in the rows of H, and a dictionary D whose columns are atoms:
+
+    Z  = λ₂·softmax(H DᵀD Hᵀ) H                                      attention: akin to a step down g₁(H Dᵀ)
+    h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c              a proximal gradient step down the LISTA loss
+    Y  = H⁺ Dᵀ                                                       the reconstruction that the layer gives
+
+φ is the soft threshold, H starts at 0. D is all that is trained: λ₁ and λ₂ are fixed, and U, V and c are coupled to D.
+c is ‖D‖², the Lipschitz constant of the LISTA loss's gradient, so that no step of any layer is too long for the
+promise of descent, however D is trained. Pixels are from 0 to 255, which gives λ₁ its meaning.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cudt.models import Visit
+from cudt.models._patches import PatchModel, overcomplete_dct, to_patches, video_task
+from cudt.models._steps import attend, attention_energy
+from cudt.schema import Count, ModelSection, Positive
+from cudt.tasks import Batch, Task
+from cudt.tasks._video import VideoDenoising
+
+
+class Config(ModelSection):
+    """The size of a DUST, and the weights of its energies."""
+
+    layers: Count = 5
+    patch: Count = 16
+    """Side of a patch, in pixels."""
+    atoms: Count = 24
+    """Cosines along each side of a patch; the dictionary has atoms² columns."""
+    sparsity: Positive = 0.9
+    """λ₁, the price of a code's entries."""
+    correlation: Positive = 0.25
+    """λ₂, the weight of attention."""
+    tie_layers: bool = False
+    """One dictionary for all layers, or one for each."""
+
+
+def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:
+    """½‖x_t − D h_t‖² + λ₁‖h_t‖₁ for each token."""
+    return 0.5 * (x - h @ dictionary.T).square().sum(-1) + sparsity * h.abs().sum(-1)
+
+
+def dust_energy(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float, correlation: float) -> Tensor:
+    """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: what DUST unrolls."""
+    everywhere = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+    attention = attention_energy(h @ dictionary.T, everywhere)
+    return lista_loss(x, h, dictionary, sparsity).sum(-1) + correlation * attention
+
+
+def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
+    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both."""
+    return u - u.clamp(-threshold, threshold)
+
+
+def lista_step(x: Tensor, z: Tensor, dictionary: Tensor, sparsity: float, c: Tensor) -> Tensor:
+    """φ_{λ₁/c}(U z + V x) for each token: with c ≥ ‖D‖² it never raises the LISTA loss."""
+    return soft_threshold(z + (x - z @ dictionary.T) @ dictionary / c, sparsity / c)
+
+
+def squared_norm(dictionary: Tensor) -> Tensor:
+    """‖D‖², the largest eigenvalue of DDᵀ, differentiable where it is simple: ‖Dᵀu‖² for its eigenvector u."""
+    with torch.autocast(dictionary.device.type, enabled=False):
+        matrix = dictionary.float()
+        with torch.no_grad():
+            direction = torch.linalg.eigh(matrix @ matrix.T).eigenvectors[:, -1]
+        return (matrix.T @ direction).square().sum()
+
+
+class Dust(PatchModel):
+    """L layers of attention and LISTA; each gives the patches that its dictionary makes of its codes."""
+
+    def __init__(self, config: Config, task: VideoDenoising) -> None:
+        super().__init__(task, config.patch)
+        self.n_layers = config.layers
+        self.sparsity, self.correlation = config.sparsity, config.correlation
+        start = overcomplete_dct(config.patch, config.atoms)
+        depth = 1 if config.tie_layers else config.layers
+        self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in range(depth))
+
+    def dictionary(self, layer: int) -> Tensor:
+        """D of a layer, counted from 0."""
+        return self.dictionaries[layer % len(self.dictionaries)]
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        x = to_patches(signal, self.patch)
+        h = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
+        for layer in range(self.n_layers):
+            dictionary = self.dictionary(layer)
+            # Attention on codes that are all 0 gives 0.
+            z = self.correlation * attend(h, dictionary) if layer else h
+            h = lista_step(x, z, dictionary, self.sparsity, squared_norm(dictionary))
+            visit(h @ dictionary.T)
+
+
+def build(config: Config, task: Task, data_root: Path | None) -> Dust:
+    """A DUST for frames of the task's size."""
+    return Dust(config, video_task(task, config.name))

@@ -1,0 +1,70 @@
+"""UT, the unrolled transformer, for video: the layers of `unrolled` on patches of pixels instead of words.
+
+The patches x_1 … x_T of one position over T frames are in the rows of X; a layer's state is its reconstruction.
+
+    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ
+    X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)
+
+Weights start from an overcomplete dictionary D of cosines, as DUST's do: W₁ = Dᵀ/√c and W₂ = −DDᵀ/c with c = ‖D‖², so
+that W_s = (1−η)I + η·DDᵀ/c blurs a little and attention compares patches by their cosines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cudt.models import Visit
+from cudt.models._patches import PatchModel, overcomplete_dct, to_patches, video_task
+from cudt.models._steps import attend, relu_step
+from cudt.schema import Count, ModelSection
+from cudt.tasks import Batch, Task
+from cudt.tasks._video import VideoDenoising
+
+
+class Config(ModelSection):
+    """The size of a UT on patches."""
+
+    layers: Count = 5
+    patch: Count = 16
+    """Side of a patch, in pixels."""
+    atoms: Count = 24
+    """Cosines along each side of a patch; attention compares atoms² coefficients."""
+    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
+    tie_layers: bool = False
+    """One W₁ and one W₂ for all layers, or a pair for each."""
+
+
+class UnrolledVideo(PatchModel):
+    """L unrolled layers on patches of 0 to 255."""
+
+    def __init__(self, config: Config, task: VideoDenoising) -> None:
+        super().__init__(task, config.patch)
+        self.n_layers = config.layers
+        self.step_size = config.step_size
+        start = overcomplete_dct(config.patch, config.atoms)
+        c = torch.linalg.matrix_norm(start, 2) ** 2
+        depth = 1 if config.tie_layers else config.layers
+        self.w1 = nn.ParameterList(nn.Parameter(start.T / c.sqrt()) for _ in range(depth))
+        self.w2 = nn.ParameterList(nn.Parameter(-start @ start.T / c) for _ in range(depth))
+
+    def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
+        """W₁ and W₂ of a layer, counted from 0."""
+        index = layer % len(self.w1)
+        return self.w1[index], self.w2[index]
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        x = to_patches(signal, self.patch)
+        for layer in range(self.n_layers):
+            w1, w2 = self.layer_weights(layer)
+            x = relu_step(attend(x, w1), w2, self.step_size)
+            visit(x)
+
+
+def build(config: Config, task: Task, data_root: Path | None) -> UnrolledVideo:
+    """A UT for frames of the task's size."""
+    return UnrolledVideo(config, video_task(task, config.name))

@@ -1,0 +1,128 @@
+"""A pretrained vision transformer (ViT, DeiT, any AutoModel for images) that denoises video frame by frame.
+
+A frame goes through the model's own image processor (grey to three channels, size, mean and deviation). A patch of
+p × p pixels in three channels has 3p² numbers, and where that is the width of the model (768 = 16·16·3 for ViT-Base)
+each layer's patch tokens are read as the reconstruction: back into pixels, channels averaged, on the scale 0 to 255.
+No head and no final norm: a norm would take from every patch its brightness and contrast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
+from torch import Tensor, nn
+
+from cudt import hub
+from cudt.errors import UserError
+from cudt.models import LayeredModel, Visit
+from cudt.models._anatomy import dissect, first
+from cudt.models._patches import frames_of, video_task
+from cudt.schema import ModelSection
+from cudt.tasks import Batch, Task
+from cudt.tasks._video import VideoDenoising
+
+
+class Config(ModelSection):
+    """Which model."""
+
+    pretrained: str
+    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+
+
+class ViT(LayeredModel):
+    """An encoder of images, watched by hooks that do nothing unless `visit_layers` is at work."""
+
+    def __init__(self, encoder: Any, processor: Any, task: VideoDenoising) -> None:
+        super().__init__()
+        self.side = encoder.config.patch_size
+        self.processed = (processor.size["height"], processor.size["width"])
+        self.frame = (task.height, task.width)
+        # What the processor does to a pixel: (scale · x − mean) / deviation, for each channel.
+        self.scale = processor.rescale_factor if processor.do_rescale else 1.0
+        mean, deviation = (
+            (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
+        )
+        self.mean: Tensor
+        self.deviation: Tensor
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation).view(3, 1, 1), persistent=False)
+        anatomy = dissect(encoder.eval(), {"pixel_values": torch.zeros(1, 3, *self.processed)})
+        self.n_layers = len(anatomy.layers)
+        self.encoder = _without_head(encoder)
+        self._visit: Visit | None = None
+        for layer in dict.fromkeys(anatomy.layers):
+            layer.register_forward_hook(self._leave_layer)
+
+    def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
+        if self._visit is not None:
+            self._visit(first(state))
+
+    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return frames_of(batch)
+
+    def process(self, frames: Tensor) -> Tensor:
+        """(examples, T, height, width) of 0 to 255 to the encoder's input, (examples · T, 3, …)."""
+        pictures = frames.flatten(0, 1).unsqueeze(1).expand(-1, 3, -1, -1)
+        return (self.scale * _resized(pictures, self.processed) - self.mean) / self.deviation
+
+    def unprocess(self, pictures: Tensor, n_frames: int) -> Tensor:
+        """The way back: channels averaged, (examples, T, height, width) of 0 to 255."""
+        grey = ((pictures * self.deviation + self.mean) / self.scale).mean(1, keepdim=True)
+        return _resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        self._visit = visit
+        try:
+            self.encoder(pixel_values=self.process(signal))
+        finally:
+            self._visit = None
+
+    def readout(self, state: Tensor, batch: Batch) -> Tensor:
+        """Patch tokens, which stand behind the class token, laid out as the kernel of the patch embedding is."""
+        rows, columns = (length // self.side for length in self.processed)
+        tokens = state[:, -rows * columns :].reshape(-1, rows, columns, 3, self.side, self.side)
+        pictures = tokens.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, *self.processed)
+        return self.unprocess(pictures, batch["frames"].shape[1])
+
+
+def _resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    if pictures.shape[-2:] == size:
+        return pictures
+    return F.interpolate(pictures, size, mode="bilinear", antialias=True)
+
+
+def _without_head(encoder: Any) -> Any:
+    """The encoder without what follows its last layer, whose weights would get no gradient."""
+    for name in ("pooler", "layernorm"):
+        if getattr(encoder, name, None) is not None:
+            setattr(encoder, name, None if name == "pooler" else nn.Identity())
+    return encoder
+
+
+def build(config: Config, task: Task, data_root: Path | None) -> ViT:
+    """The model with the processor that belongs to it."""
+    video = video_task(task, config.name)
+    encoder = hub.load_encoder(config.pretrained, data_root)
+    processor = hub.load_image_processor(config.pretrained, data_root)
+    _check(encoder, processor, config.pretrained)
+    return ViT(encoder, processor, video)
+
+
+def _check(encoder: Any, processor: Any, name: str) -> None:
+    """Refuse what has no patches that can be read as pixels."""
+    side, width = getattr(encoder.config, "patch_size", None), getattr(encoder.config, "hidden_size", None)
+    if not isinstance(side, int) or width is None:
+        raise UserError(f"model '{name}': {type(encoder).__name__} does not cut images into square patches")
+    if width != 3 * side**2:
+        raise UserError(
+            f"model '{name}': its tokens have {width} numbers, and a patch of {side}×{side} pixels in three channels "
+            f"has {3 * side**2}; only where both agree can tokens be read as pixels (ViT-Base with patches of 16)"
+        )
+    size = processor.size
+    if not (processor.do_resize and size.get("height") and size.get("width")):
+        raise UserError(f"model '{name}': its image processor does not say which height and width it makes")
+    if size["height"] % side or size["width"] % side:
+        raise UserError(f"model '{name}': images of {size['height']}×{size['width']} cannot be cut into its patches")

@@ -1,0 +1,31 @@
+"""CUHK Avenue: people before a building, as videos (Lu et al., 2013)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudt.clips import VIDEOS
+from cudt.tasks import Holding, _video
+from cudt.tasks._video import VideoConfig, VideoDenoising
+from cudt.tasks._video_sets import VideoSet
+
+SET = VideoSet(
+    "Avenue",
+    "avenue",
+    "http://www.cse.cuhk.edu.hk/leojia/projects/detectabnormal/dataset.html",
+    {"train": "training_videos", "test": "testing_videos"},
+    VIDEOS,
+)
+
+
+class Config(VideoConfig):
+    """Avenue has 16 videos to train on and 21 to test."""
+
+
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
+    """The videos below `<data root>/avenue/`."""
+    return _video.build(config, _video.decoded(config, SET.find(data_root)))
+
+
+def holdings(data_root: Path | None) -> list[Holding]:
+    return [SET.holding(data_root)]

@@ -1,0 +1,40 @@
+"""Your own clips: folders of videos, or of folders of frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudt.clips import FRAMES, VIDEOS, Clip, find_clips
+from cudt.errors import UserError
+from cudt.hub import DEFAULT_ROOT
+from cudt.tasks import Split, _video
+from cudt.tasks._video import VideoConfig, VideoDenoising
+
+
+class Config(VideoConfig):
+    """Where the clips are, below the data root or from here; each video and each folder with frames is a clip."""
+
+    train: str
+    test: str
+    validation: str | None = None
+
+
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
+    """The clips of the folders that the recipe names."""
+    named: dict[Split, str | None] = {"train": config.train, "validation": config.validation, "test": config.test}
+    clips = {split: _clips(name, split, data_root) for split, name in named.items() if name is not None}
+    return _video.build(config, _video.decoded(config, clips))
+
+
+def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
+    root = data_root or DEFAULT_ROOT
+    places = [place for place in (root / Path(name).expanduser(), Path(name).expanduser()) if place.is_dir()]
+    if not places:
+        raise UserError(f"task.{split}: folder '{name}' does not exist, neither below {root} nor here")
+    clips = find_clips(places[0])
+    if not clips:
+        raise UserError(
+            f"task.{split}: no clips in '{places[0]}'; a clip is a video ({', '.join(VIDEOS)}) "
+            f"or a folder of frames ({', '.join(FRAMES)})"
+        )
+    return clips

@@ -1,0 +1,96 @@
+"""Generated videos: bright shapes drift over a textured background. Embedded, so it needs no data.
+
+Background and shapes differ from clip to clip; a clip's background stands still, as before a fixed camera.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudt.errors import UserError
+from cudt.frame_cache import Footage
+from cudt.schema import Count
+from cudt.tasks import Split, _video
+from cudt.tasks._video import VideoConfig, VideoDenoising
+
+Image = np.ndarray[Any, Any]
+
+
+class Config(VideoConfig):
+    """How many clips of each split to generate, and how long they are."""
+
+    size: Count = 64
+    train: Count = 16
+    validation: Count = 4
+    test: Count = 4
+    clip_length: Count = 24
+
+
+def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
+    """Two to four shapes that bounce off the edges of a textured picture, (length, size, size), 8 bit."""
+    background = _texture(rng, size)
+    rows, columns = np.mgrid[:size, :size] + 0.5
+    shapes = [_Shape(rng, size) for _ in range(rng.integers(2, 5))]
+    frames = []
+    for time in range(length):
+        frame = background.copy()
+        for shape in shapes:
+            inside = shape.covers(rows, columns, time)
+            frame[inside] = shape.shade
+        frames.append(frame.clip(0, 255).round().astype(np.uint8))
+    return np.stack(frames)
+
+
+def _texture(rng: np.random.Generator, size: int) -> Image:
+    """A sum of plane waves, slow ones strong and fast ones weak, around a middle grey."""
+    rows, columns = np.mgrid[:size, :size] / size
+    picture = np.full((size, size), rng.uniform(90, 140))
+    for _ in range(12):
+        frequency = rng.uniform(0.5, 12)
+        angle, phase = rng.uniform(0, 2 * np.pi, 2)
+        wave = np.sin(2 * np.pi * frequency * (rows * np.sin(angle) + columns * np.cos(angle)) + phase)
+        picture += 28 / (1 + frequency / 2) * wave
+    return picture
+
+
+class _Shape:
+    """A disc or a square with a place, a speed and a shade of grey."""
+
+    def __init__(self, rng: np.random.Generator, size: int) -> None:
+        self.size = size
+        self.is_disc = bool(rng.integers(2))
+        self.radius = rng.uniform(0.06, 0.14) * size
+        self.centre = rng.uniform(self.radius, size - self.radius, 2)
+        self.speed = rng.uniform(-0.03, 0.03, 2) * size
+        self.shade = rng.choice([rng.uniform(10, 50), rng.uniform(200, 250)])
+
+    def covers(self, rows: Image, columns: Image, time: int) -> Image:
+        row, column = self._bounced(self.centre + time * self.speed)
+        down, across = np.abs(rows - row), np.abs(columns - column)
+        distance = np.hypot(down, across) if self.is_disc else np.maximum(down, across)
+        return distance <= self.radius
+
+    def _bounced(self, place: Image) -> Image:
+        """The place folded back into the picture."""
+        room = self.size - 2 * self.radius
+        folded = np.mod(place - self.radius, 2 * room)
+        return self.radius + np.minimum(folded, 2 * room - folded)
+
+
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
+    """The task; it makes its own clips, so neither data root nor tokenizer matters."""
+    if config.clip_length < config.frames:
+        raise UserError(f"task.clip_length = {config.clip_length}: shorter than a window of {config.frames} frames")
+    rng = np.random.default_rng(config.data_seed)
+    sizes: dict[Split, int] = {"train": config.train, "validation": config.validation, "test": config.test}
+    footage = {split: [_footage(rng, config, f"clip-{n}") for n in range(size)] for split, size in sizes.items()}
+    return _video.build(config, footage)
+
+
+def _footage(rng: np.random.Generator, config: Config, name: str) -> Footage:
+    frames = make_clip(rng, config.clip_length, config.size)
+    return Footage(name, frames, hashlib.blake2b(frames.tobytes(), digest_size=16).hexdigest())

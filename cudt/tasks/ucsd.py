@@ -1,0 +1,38 @@
+"""UCSD Pedestrian: a walkway seen from above, as TIF frames (Mahadevan et al., 2010)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from cudt.tasks import Holding, _video
+from cudt.tasks._video import VideoConfig, VideoDenoising
+from cudt.tasks._video_sets import VideoSet
+
+
+def _walkway(folder: str) -> VideoSet:
+    return VideoSet(
+        folder,
+        "ucsd",
+        "http://www.svcl.ucsd.edu/projects/anomaly/dataset.htm",
+        {"train": f"{folder}/Train", "test": f"{folder}/Test"},
+        (".tif", ".tiff"),
+    )
+
+
+SETS = {"ped1": _walkway("UCSDped1"), "ped2": _walkway("UCSDped2")}
+
+
+class Config(VideoConfig):
+    """Which of its two walkways; the paper does not say."""
+
+    subset: Literal["ped1", "ped2"] = "ped2"
+
+
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
+    """The clips below `<data root>/ucsd/`."""
+    return _video.build(config, _video.decoded(config, SETS[config.subset].find(data_root)))
+
+
+def holdings(data_root: Path | None) -> list[Holding]:
+    return [walkway.holding(data_root) for walkway in SETS.values()]

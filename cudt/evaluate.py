@@ -32,20 +32,30 @@ class Grid:
     perturbations: list[str] | None = None
     noise_seeds: list[int] | None = None
 
+    def kinds(self, settings: Evaluation) -> list[str]:
+        return self.perturbations or [*settings.perturbations]
+
     def levels(self, kind: str, settings: Evaluation) -> list[float]:
-        """γ of noise on embeddings, p of noise in texts."""
+        """γ of noise on embeddings or pixels, p of noise in texts."""
         if scale_of(kind) is PROBABILITY:
             return self.probabilities if self.probabilities is not None else settings.probability_grid
         return self.gammas if self.gammas is not None else settings.grid
 
 
-def check_trained(run: Run) -> None:
-    """Refuse a run that has no verdict yet; call it for every run before evaluating the first."""
+def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
+    """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
     status = run.info().get("status")
     if status != "finished":
         raise UserError(
             f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
         )
+    task = run.recipe.settings.task.name
+    if "discrete" in grid.kinds(run.recipe.settings.evaluation) and not run.info().get("has_texts", True):
+        raise UserError(
+            f"--perturbation discrete: '{run.path}' has task {task}, which has no texts; take another noise"
+        )
+    if n_samples and not run.info().get("has_pictures"):
+        raise UserError(f"--save-samples: '{run.path}' has task {task}, which has nothing to look at; it is for video")
 
 
 def evaluate_ood(
@@ -55,14 +65,12 @@ def evaluate_ood(
 
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
     """
-    check_trained(run)
+    check(run, grid, n_samples)
     settings = run.recipe.settings.evaluation
     experiment = assemble(run.recipe, data_root, device.choose(where))
     runs.check_same_data(run, experiment.task.fingerprint())
-    if n_samples and not experiment.task.has_pictures:
-        raise UserError(f"--save-samples: task {run.recipe.settings.task.name} has nothing to look at; it is for video")
     experiment.layerwise.load_state_dict(run.load_best_weights())
-    for kind in grid.perturbations or [*settings.perturbations]:
+    for kind in grid.kinds(settings):
         asked = grid.levels(kind, settings)
         # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
         levels = sorted({*asked, training_level(kind, run.recipe.settings.noise.gamma_train)})

@@ -86,6 +86,8 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "task_version": task.version,
         "data": task.fingerprint(),
         "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
+        "has_texts": task.has_texts,
+        "has_pictures": task.has_pictures,
         "gamma_train": settings.noise.gamma_train,
         "layers": experiment.layerwise.model.n_layers,
         "parameters": sum(weight.numel() for weight in experiment.layerwise.parameters()),

@@ -159,7 +159,7 @@ def check_same_data(run: Run, fingerprint: str) -> None:
     began_with = run.info().get("data", fingerprint)
     if began_with != fingerprint:
         raise UserError(
-            f"'{run.path}' began with other data or another tokenizer ({began_with}, now {fingerprint}); "
+            f"'{run.path}' began with other data, or texts with another tokenizer ({began_with}, now {fingerprint}); "
             "bring those back, or delete the folder to train anew"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from cudt.files import write_atomically
 from cudt.layerwise import LayerwiseLosses, NoiseSource
 from cudt.runs import Run
 
+#: Columns of a strip for layers; more would be too small to see.
+_MOST_LAYERS = 7
+#: Noise cannot be compressed: with all 256 greys a report of a few runs would have tens of megabytes.
+_GREYS = 32
 #: Pixels of a frame's side at least, of the line above it, and between frames.
 _SIDE = 160
 _CAPTION = 20
@@ -56,7 +61,7 @@ def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Seque
     for index in chosen:
         strip = [look(layerwise, examples[index], noise, gamma) for gamma in spread(levels)]
         moving = look(layerwise, examples[index], noise, middle(levels))
-        stem = f"{noise.kind}-{re.sub(r'[^A-Za-z0-9]+', '-', strip[0].id)}"
+        stem = f"{noise.kind}-{index}-" + re.sub(r"[^\w.]+", "-", strip[0].id)
         made += [folder / f"{stem}.png", folder / f"{stem}.gif"]
         write_atomically(made[-2], partial(_draw_strip, strip, layerwise.task.metric_name))
         write_atomically(made[-1], partial(_draw_moving, moving))
@@ -65,7 +70,8 @@ def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Seque
 
 def spread(levels: Sequence[float]) -> list[float]:
     """The lowest, the middle and the highest of some levels."""
-    return sorted({levels[0], levels[len(levels) // 2], levels[-1]})
+    ordered = sorted(levels)
+    return sorted({ordered[0], ordered[len(ordered) // 2], ordered[-1]})
 
 
 def middle(levels: Sequence[float]) -> float:
@@ -88,21 +94,27 @@ def look(layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, gamma: fl
 
 
 def _draw_strip(samples: Sequence[Sample], metric: str, file: Any) -> None:
-    """A row for each level: the middle frame clean, noisy, and after each layer."""
-    columns = len(samples[0].layers) + 2
+    """A row for each level: the middle frame clean, noisy, and after each layer, or some of many."""
+    depth = len(samples[0].layers)
+    layers = np.unique(np.linspace(0, depth - 1, min(depth, _MOST_LAYERS)).round().astype(int))
+    columns = len(layers) + 2
     figure, axes = plt.subplots(
         len(samples), columns, figsize=(1.5 * columns, 1.75 * len(samples)), squeeze=False, constrained_layout=True
     )
     for row, sample in zip(axes, samples, strict=True):
         frame = len(sample.clean) // 2
-        names = [f"γ = {sample.gamma:g}", *(f"layer {layer}" for layer in range(1, columns - 1))]
-        titles = ["clean", *(f"{name}: {metric} {value}" for name, value in zip(names, sample.metrics, strict=True))]
-        for place, frames, title in zip(row, (sample.clean, sample.noisy, *sample.layers), titles, strict=True):
+        noisy, *by_layer = sample.metrics
+        titles = ["clean", f"γ = {sample.gamma:g}: {metric} {noisy}"]
+        titles += [f"layer {layer + 1}: {metric} {by_layer[layer]}" for layer in layers]
+        pictures = (sample.clean, sample.noisy, *(sample.layers[layer] for layer in layers))
+        for place, frames, title in zip(row, pictures, titles, strict=True):
             place.imshow(frames[frame], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             place.set_title(title, fontsize=7)
             place.set_axis_off()
-    figure.savefig(file, format="png", dpi=110)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
     plt.close(figure)
+    _fewer_greys(Image.open(drawn).convert("L")).save(file, format="png", optimize=True)
 
 
 def _draw_moving(sample: Sample, file: Any) -> None:
@@ -121,6 +133,11 @@ def _draw_moving(sample: Sample, file: Any) -> None:
             draw.text((left + 2, 2), caption, fill=0, font=font)
             frame = Image.fromarray(frames[time]).resize((width, height), Image.Resampling.NEAREST)
             picture.paste(frame, (left, _CAPTION))
-        pictures.append(picture)
+        pictures.append(_fewer_greys(picture))
     first, *others = pictures
     first.save(file, format="gif", save_all=True, append_images=others, duration=_MILLISECONDS, loop=0)
+
+
+def _fewer_greys(picture: Image.Image) -> Image.Image:
+    step = 255 / (_GREYS - 1)
+    return picture.point([round(round(grey / step) * step) for grey in range(256)]).quantize(_GREYS)

@@ -29,8 +29,8 @@ from accelerate.utils import gather_object
 from safetensors.torch import save
 from torch import Tensor
 
-from cudt import feasibility, perturb
-from cudt.batching import batches, to_device, updates
+from cudt import feasibility, perturb, progress
+from cudt.batching import batches, n_batches, to_device, updates
 from cudt.display import Display, TrainingView
 from cudt.errors import TrainingStoppedError, UserError
 from cudt.experiment import Experiment
@@ -88,7 +88,7 @@ class Trainer:
         if self.run.last_checkpoint.is_file():
             self._resume()
         else:
-            self.progress.sigma_x = perturb.measure_sigma(self.model, self._split("train"))
+            self.progress.sigma_x = self._measure_sigma()
         with StopRequest() as stop, self.display:
             while self.progress.epoch < self.settings.training.epochs:
                 self.objective.warming_up = self._warming_up
@@ -234,7 +234,7 @@ class Trainer:
         measured = self._validate()
         slack = torch.tensor(self.progress.best_slack, dtype=torch.double)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
-        sigma_x = perturb.measure_sigma(self.model, self._split("train"))
+        sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.progress.sigma_x
         if not self.accelerator.is_main_process:
             return
         layers = pd.DataFrame(
@@ -257,6 +257,10 @@ class Trainer:
             verdicts=[{**dataclasses.asdict(verdict), "verdict": verdict.verdict} for verdict in verdicts],
             multipliers=self.descent.multiplier_values.tolist(),
         )
+
+    def _measure_sigma(self) -> float:
+        total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
+        return perturb.measure_sigma(self.model, progress.track(self._split("train"), total, "measuring σ_x"))
 
     def _split(self, split: Split) -> Iterator[Batch]:
         examples = self.task.examples(split)

@@ -10,14 +10,18 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import (
     AlbertConfig,
     AutoModel,
+    BeitConfig,
     BertConfig,
     DebertaV2Config,
+    DeiTConfig,
+    DINOv3ViTConfig,
     DistilBertConfig,
     ElectraConfig,
     ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    ViTConfig,
     XLMRobertaConfig,
 )
 
@@ -65,6 +69,27 @@ CONFIGS: dict[str, Any] = {
     ),
 }
 
+#: A patch of 4 × 4 pixels in three channels has the 48 numbers of a token.
+SMALL_IMAGES: dict[str, Any] = {
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "image_size": 16,
+    "patch_size": 4,
+}
+
+#: Encoders of images, by the name of the family.
+IMAGE_CONFIGS: dict[str, Any] = {
+    "vit": ViTConfig(**SMALL_IMAGES),
+    # A token more, for distillation.
+    "deit": DeiTConfig(**SMALL_IMAGES),
+    # A weight that only masked patches use.
+    "beit": BeitConfig(**SMALL_IMAGES, use_mask_token=True),
+    # Two tokens more, and a last norm of another name.
+    "dinov3": DINOv3ViTConfig(**SMALL_IMAGES, num_register_tokens=2),
+}
+
 
 def tiny_tokenizer(pairs_have_types: bool = True) -> PreTrainedTokenizerFast:
     """Words of a small vocabulary, `[CLS] a [SEP]` and `[CLS] a [SEP] b [SEP]`."""
@@ -94,7 +119,27 @@ def tiny_pretrained(folder: Path, family: str = "bert", **changes: Any) -> str:
     config = CONFIGS[family]
     for key, value in changes.items():
         config = type(config)(**{**config.to_dict(), key: value})
-    torch.manual_seed(0)
-    AutoModel.from_config(config).save_pretrained(folder)
+    save_random(folder, config)
     tiny_tokenizer(pairs_have_types=getattr(config, "type_vocab_size", 0) > 1).save_pretrained(folder)
     return str(folder)
+
+
+def tiny_vision(folder: Path, family: str = "vit", *, processor: dict[str, Any] | None = None, **changes: Any) -> str:
+    """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls it."""
+    config = IMAGE_CONFIGS[family]
+    save_random(folder, type(config)(**{**config.to_dict(), **changes}))
+    save_processor(folder, **(processor or {}))
+    return str(folder)
+
+
+def save_random(folder: Path, config: Any) -> None:
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(folder)
+
+
+def save_processor(folder: Path, **settings: Any) -> None:
+    """ViT's image processor for 16 × 16 pixels."""
+    # Only now: it needs torchvision, which needs help.
+    from transformers import ViTImageProcessor
+
+    ViTImageProcessor(**{"size": {"height": 16, "width": 16}, **settings}).save_pretrained(folder)

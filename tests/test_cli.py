@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import pandas as pd
 import pytest
 
 from cudt import __version__, cli, recipe, runs
+from cudt.errors import DataWarning
 from cudt.runs import Run
 from tests.conftest import TINY, tiny_recipe
+from tests.videos import noise, write_frames
 
 #: The command-line form of TINY.
 SMALL = [word for setting in TINY for word in ("--set", setting)]
@@ -116,6 +119,37 @@ def test_a_recipe_that_its_model_cannot_follow_leaves_nothing_behind(call, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+# ---------------------------------------------------------------- warnings
+
+
+def test_a_warning_about_data_is_one_line_and_the_command_goes_on(call, tmp_path):
+    for name, length in (("walk", 12), ("a [/b] c", 2)):
+        write_frames(tmp_path / "clips" / name, noise(0, length, 8, 8))
+    (tmp_path / "own.yaml").write_text(
+        "reproduces: nothing\nneeds: nothing\nexpect: nothing\nmodel: {name: dust}\n"
+        "task: {name: folder, train: clips, test: clips, frames: 4, size: 8, validation_share: 0.4}\n"
+    )
+    code, output, error = call("data", "--prepare", "own.yaml")
+    assert (code, output) == (0, "own.yaml: 1 train, 1 validation, 3 test examples are ready\n")
+    assert error.splitlines() == [
+        f"warning: {split} clip 'a [/b] c' is left out: 2 frames, and a window has 4 (task.frames)"
+        for split in ("train", "test")
+    ]
+
+
+def test_other_warnings_are_shown_as_they_are_elsewhere(call, monkeypatch):
+    def warn(_: Path | None) -> list[str]:
+        warnings.warn("of a library", FutureWarning, stacklevel=1)
+        warnings.warn("of data", DataWarning, stacklevel=1)
+        return ["done"]
+
+    monkeypatch.setattr("cudt.holdings.lines", warn)
+    with pytest.warns(FutureWarning, match="^of a library$") as others:
+        code, output, error = call("data")
+    assert (code, output, error) == (0, "done\n", "warning: of data\n")
+    assert len(others) == 1
+
+
 # ---------------------------------------------------------------- questions
 
 
@@ -135,7 +169,7 @@ def test_recipes_are_listed_with_what_they_need(call):
 def test_help_names_every_command(call):
     code, output, _ = call("--help")
     assert code == 0
-    for command in ("train", "eval-ood", "report", "recipes"):
+    for command in ("train", "eval-ood", "report", "recipes", "data"):
         assert command in output
 
 

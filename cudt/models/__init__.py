@@ -25,6 +25,8 @@ class LayeredModel(nn.Module, ABC):
 
     n_layers: int
     """L, read off the model."""
+    signal_is_learned: bool = True
+    """Whether training changes the clean input (embeddings) or not (pixels)."""
 
     @abstractmethod
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:

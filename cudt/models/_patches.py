@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from cudt.errors import UserError
@@ -12,11 +14,14 @@ from cudt.models import LayeredModel
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
+#: A single pixel has no cosine but the constant one.
+PatchSide = Annotated[int, Field(ge=2)]
+
 
 def video_task(task: Task, model: str) -> VideoDenoising:
     """The task, which has to be one of video."""
     if not isinstance(task, VideoDenoising):
-        raise UserError(f"model {model} reads video: its task must be ucsd, avenue, shanghaitech, folder or shapes")
+        raise UserError(f"model {model} reads video: its task must be one of video, like ucsd or folder")
     return task
 
 
@@ -50,11 +55,14 @@ def overcomplete_dct(side: int, atoms: int) -> Tensor:
 class PatchModel(LayeredModel):
     """A model whose layer states are patches of the reconstruction."""
 
+    signal_is_learned = False
+
     def __init__(self, task: VideoDenoising, patch: int) -> None:
         super().__init__()
         if task.height % patch or task.width % patch:
             raise UserError(
-                f"model.patch = {patch}: frames of {task.width}×{task.height} cannot be cut into such patches"
+                f"model.patch = {patch}: frames of {task.width}×{task.height} cannot be cut into such patches; "
+                "task.size must be a multiple of it"
             )
         self.patch = patch
         self.height, self.width = task.height, task.width

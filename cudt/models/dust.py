@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.models import Visit
-from cudt.models._patches import PatchModel, overcomplete_dct, to_patches, video_task
+from cudt.models._patches import PatchModel, PatchSide, overcomplete_dct, to_patches, video_task
 from cudt.models._steps import attend, attention_energy
 from cudt.schema import Count, ModelSection, Positive
 from cudt.tasks import Batch, Task
@@ -30,7 +30,7 @@ class Config(ModelSection):
     """The size of a DUST, and the weights of its energies."""
 
     layers: Count = 5
-    patch: Count = 16
+    patch: PatchSide = 16
     """Side of a patch, in pixels."""
     atoms: Count = 24
     """Cosines along each side of a patch; the dictionary has atoms² columns."""
@@ -67,10 +67,13 @@ def lista_step(x: Tensor, z: Tensor, dictionary: Tensor, sparsity: float, c: Ten
 def squared_norm(dictionary: Tensor) -> Tensor:
     """‖D‖², the largest eigenvalue of DDᵀ, differentiable where it is simple: ‖Dᵀu‖² for its eigenvector u."""
     with torch.autocast(dictionary.device.type, enabled=False):
-        matrix = dictionary.float()
         with torch.no_grad():
-            direction = torch.linalg.eigh(matrix @ matrix.T).eigenvectors[:, -1]
-        return (matrix.T @ direction).square().sum()
+            gram = dictionary @ dictionary.T
+            # eigh would fail before anybody sees the loss, which then is not finite either and stops the training.
+            if not gram.isfinite().all():
+                return gram.new_tensor(torch.nan)
+            direction = torch.linalg.eigh(gram).eigenvectors[:, -1]
+        return (dictionary.T @ direction).square().sum()
 
 
 class Dust(PatchModel):
@@ -91,11 +94,12 @@ class Dust(PatchModel):
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
         h = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
+        norms = [squared_norm(dictionary) for dictionary in self.dictionaries]
         for layer in range(self.n_layers):
-            dictionary = self.dictionary(layer)
+            dictionary, c = self.dictionary(layer), norms[layer % len(norms)]
             # Attention on codes that are all 0 gives 0.
             z = self.correlation * attend(h, dictionary) if layer else h
-            h = lista_step(x, z, dictionary, self.sparsity, squared_norm(dictionary))
+            h = lista_step(x, z, dictionary, self.sparsity, c)
             visit(h @ dictionary.T)
 
 

@@ -5,8 +5,9 @@ The patches x_1 … x_T of one position over T frames are in the rows of X; a la
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)
 
-Weights start from an overcomplete dictionary D of cosines, as DUST's do: W₁ = Dᵀ/√c and W₂ = −DDᵀ/c with c = ‖D‖², so
-that W_s = (1−η)I + η·DDᵀ/c blurs a little and attention compares patches by their cosines.
+Weights start from cosines, as DUST's do: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so that attention compares
+patches by their cosines, and W₂ = −BBᵀ with an orthonormal basis B of them, which is −I: then W_s = I, and a layer at
+first hands on what attention gives.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cudt.models import Visit
-from cudt.models._patches import PatchModel, overcomplete_dct, to_patches, video_task
+from cudt.models._patches import PatchModel, PatchSide, overcomplete_dct, to_patches, video_task
 from cudt.models._steps import attend, relu_step
 from cudt.schema import Count, ModelSection
 from cudt.tasks import Batch, Task
@@ -30,7 +31,7 @@ class Config(ModelSection):
     """The size of a UT on patches."""
 
     layers: Count = 5
-    patch: Count = 16
+    patch: PatchSide = 16
     """Side of a patch, in pixels."""
     atoms: Count = 24
     """Cosines along each side of a patch; attention compares atoms² coefficients."""
@@ -47,10 +48,10 @@ class UnrolledVideo(PatchModel):
         self.n_layers = config.layers
         self.step_size = config.step_size
         start = overcomplete_dct(config.patch, config.atoms)
-        c = torch.linalg.matrix_norm(start, 2) ** 2
+        start = start.T / torch.linalg.matrix_norm(start, 2)
         depth = 1 if config.tie_layers else config.layers
-        self.w1 = nn.ParameterList(nn.Parameter(start.T / c.sqrt()) for _ in range(depth))
-        self.w2 = nn.ParameterList(nn.Parameter(-start @ start.T / c) for _ in range(depth))
+        self.w1 = nn.ParameterList(nn.Parameter(start.clone()) for _ in range(depth))
+        self.w2 = nn.ParameterList(nn.Parameter(-torch.eye(config.patch**2)) for _ in range(depth))
 
     def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
         """W₁ and W₂ of a layer, counted from 0."""

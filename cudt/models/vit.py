@@ -1,9 +1,10 @@
 """A pretrained vision transformer (ViT, DeiT, any AutoModel for images) that denoises video frame by frame.
 
-A frame goes through the model's own image processor (grey to three channels, size, mean and deviation). A patch of
-p × p pixels in three channels has 3p² numbers, and where that is the width of the model (768 = 16·16·3 for ViT-Base)
-each layer's patch tokens are read as the reconstruction: back into pixels, channels averaged, on the scale 0 to 255.
-No head and no final norm: a norm would take from every patch its brightness and contrast.
+A frame goes through what the model's own image processor does (grey to three channels, size, mean and deviation); only
+a border that it would cut off stays, since every pixel has to come back. A patch of p × p pixels in three channels has
+3p² numbers, and where that is the width of the model (768 = 16·16·3 for ViT-Base) each layer's patch tokens are read as
+the reconstruction: back into pixels, channels averaged, on the scale 0 to 255. No head and no final norm: a norm would
+take from every patch its brightness and contrast.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from cudt.schema import ModelSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
+#: What F.interpolate calls the ways to resize that PIL numbers so.
+_MODES = {2: "bilinear", 3: "bicubic"}
+
 
 class Config(ModelSection):
     """Which model."""
@@ -35,10 +39,13 @@ class Config(ModelSection):
 class ViT(LayeredModel):
     """An encoder of images, watched by hooks that do nothing unless `visit_layers` is at work."""
 
+    signal_is_learned = False
+
     def __init__(self, encoder: Any, processor: Any, task: VideoDenoising) -> None:
         super().__init__()
         self.side = encoder.config.patch_size
-        self.processed = (processor.size["height"], processor.size["width"])
+        self.processed = _size(processor)
+        self.mode = _MODES[processor.resample]
         self.frame = (task.height, task.width)
         # What the processor does to a pixel: (scale · x − mean) / deviation, for each channel.
         self.scale = processor.rescale_factor if processor.do_rescale else 1.0
@@ -51,7 +58,7 @@ class ViT(LayeredModel):
         self.register_buffer("deviation", torch.tensor(deviation).view(3, 1, 1), persistent=False)
         anatomy = dissect(encoder.eval(), {"pixel_values": torch.zeros(1, 3, *self.processed)})
         self.n_layers = len(anatomy.layers)
-        self.encoder = _without_head(encoder)
+        self.encoder = encoder
         self._visit: Visit | None = None
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_hook(self._leave_layer)
@@ -66,12 +73,12 @@ class ViT(LayeredModel):
     def process(self, frames: Tensor) -> Tensor:
         """(examples, T, height, width) of 0 to 255 to the encoder's input, (examples · T, 3, …)."""
         pictures = frames.flatten(0, 1).unsqueeze(1).expand(-1, 3, -1, -1)
-        return (self.scale * _resized(pictures, self.processed) - self.mean) / self.deviation
+        return (self.scale * self._resized(pictures, self.processed) - self.mean) / self.deviation
 
     def unprocess(self, pictures: Tensor, n_frames: int) -> Tensor:
         """The way back: channels averaged, (examples, T, height, width) of 0 to 255."""
         grey = ((pictures * self.deviation + self.mean) / self.scale).mean(1, keepdim=True)
-        return _resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
+        return self._resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         self._visit = visit
@@ -81,25 +88,22 @@ class ViT(LayeredModel):
             self._visit = None
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        """Patch tokens, which stand behind the class token, laid out as the kernel of the patch embedding is."""
+        """Patch tokens, which stand behind class and other tokens, laid out as the kernel of the patch embedding is."""
         rows, columns = (length // self.side for length in self.processed)
         tokens = state[:, -rows * columns :].reshape(-1, rows, columns, 3, self.side, self.side)
         pictures = tokens.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, *self.processed)
         return self.unprocess(pictures, batch["frames"].shape[1])
 
+    def _resized(self, pictures: Tensor, size: tuple[int, int]) -> Tensor:
+        if pictures.shape[-2:] == size:
+            return pictures
+        return F.interpolate(pictures, size, mode=self.mode, antialias=True)
 
-def _resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
-    if pictures.shape[-2:] == size:
-        return pictures
-    return F.interpolate(pictures, size, mode="bilinear", antialias=True)
 
-
-def _without_head(encoder: Any) -> Any:
-    """The encoder without what follows its last layer, whose weights would get no gradient."""
-    for name in ("pooler", "layernorm"):
-        if getattr(encoder, name, None) is not None:
-            setattr(encoder, name, None if name == "pooler" else nn.Identity())
-    return encoder
+def _size(processor: Any) -> tuple[int, int]:
+    """Height and width of what the processor makes; 0 where it does not say."""
+    size = (processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size) or {}
+    return size.get("height") or 0, size.get("width") or 0
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:
@@ -108,7 +112,10 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     encoder = hub.load_encoder(config.pretrained, data_root)
     processor = hub.load_image_processor(config.pretrained, data_root)
     _check(encoder, processor, config.pretrained)
-    return ViT(encoder, processor, video)
+    model = ViT(encoder, processor, video)
+    _check_layout(model, config.pretrained)
+    _freeze_unused(model)
+    return model
 
 
 def _check(encoder: Any, processor: Any, name: str) -> None:
@@ -121,8 +128,38 @@ def _check(encoder: Any, processor: Any, name: str) -> None:
             f"model '{name}': its tokens have {width} numbers, and a patch of {side}×{side} pixels in three channels "
             f"has {3 * side**2}; only where both agree can tokens be read as pixels (ViT-Base with patches of 16)"
         )
-    size = processor.size
-    if not (processor.do_resize and size.get("height") and size.get("width")):
+    size = _size(processor)
+    if not (processor.do_resize and all(size)):
         raise UserError(f"model '{name}': its image processor does not say which height and width it makes")
-    if size["height"] % side or size["width"] % side:
-        raise UserError(f"model '{name}': images of {size['height']}×{size['width']} cannot be cut into its patches")
+    if size[0] % side or size[1] % side:
+        raise UserError(f"model '{name}': images of {size[0]}×{size[1]} cannot be cut into its patches")
+    if processor.resample not in _MODES:
+        raise UserError(f"model '{name}': its image processor resizes in a way that cudt does not know")
+
+
+@torch.no_grad()
+def _check_layout(model: ViT, name: str) -> None:
+    """Refuse an encoder whose last tokens are not the patches in their order: two pictures differ from a blank one.
+
+    One in its first patch, one in its last; before the first layer each differs in that patch's token alone.
+    """
+    pictures = torch.zeros(3, 3, *model.processed)
+    pictures[1, :, : model.side, : model.side] = 1
+    pictures[2, :, -model.side :, -model.side :] = 1
+    blank, *others = model.encoder(pixel_values=pictures, output_hidden_states=True).hidden_states[0]
+    n_patches = model.processed[0] * model.processed[1] // model.side**2
+    moved = [(other - blank).abs().amax(-1) for other in others]
+    # Not merely unequal: a library may round the same patch differently in another picture.
+    places = [(by > 1e-3 * by.max()).nonzero().flatten().tolist() for by in moved]
+    if places != [[len(blank) - n_patches], [len(blank) - 1]]:
+        raise UserError(f"model '{name}': the last tokens of {type(model.encoder).__name__} are not its patches")
+
+
+@torch.enable_grad()
+def _freeze_unused(model: ViT) -> None:
+    """Weights that no reconstruction depends on (final norm, pooler): processes would wait for their gradients."""
+    batch = {"frames": torch.zeros(1, 1, *model.frame)}
+    answer = model.readout(model.layer_states(batch["frames"], batch)[-1], batch)
+    weights = list(model.parameters())
+    for weight, gradient in zip(weights, torch.autograd.grad(answer.sum(), weights, allow_unused=True), strict=True):
+        weight.requires_grad_(gradient is not None)

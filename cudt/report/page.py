@@ -119,12 +119,16 @@ def evaluation_commands(run: ReadRun) -> list[str]:
         levels = ",".join(f"{level:g}" for level in sorted(rows["gamma"].unique()))
         seeds = [word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))]
         words = ["cudt", "eval-ood", str(run.run.path), "--perturbation", str(kind), option, levels, *seeds]
+        if pictures := sum(strip.name.startswith(f"{kind}-") for strip in run.samples):
+            words += ["--save-samples", str(pictures)]
         commands.append(shlex.join(words))
     return commands
 
 
 def _samples(runs: Sequence[ReadRun]) -> list[dict[str, Any]]:
-    """For some of the saved test examples, the pictures of every run that has them; the same example side by side."""
+    """For some of the saved test examples, the pictures of a run of each group; the same example side by side."""
+    # Seeds look alike, and pictures are large.
+    runs = list({run.group: run for run in reversed(runs) if run.samples}.values())[::-1]
     names = list(dict.fromkeys(strip.name for run in runs for strip in run.samples))
     shown = []
     for name in names[:_MOST_SAMPLES]:

@@ -68,15 +68,8 @@ def ratio_table(run: Run) -> Table:
 
 def summary_table(summary: pd.DataFrame) -> Table:
     """table.csv, as much of it as fits a terminal: the area under curves that should be high, of others the mean."""
-    areas, means = summary["higher_is_better"].any(), (~summary["higher_is_better"]).any()
-    wanted = {
-        "ID": "id_mean",
-        "OOD": "ood_mean",
-        **({"mean": "grid_mean"} if means else {}),
-        **({"AUC": "auc"} if areas else {}),
-    }
     table = Table(box=None, padding=(0, 2, 0, 0), caption=_caption(summary), caption_justify="left")
-    for heading in ("recipe", "objective", "noise", "feasible", "monotone", *wanted):
+    for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", _over_grid(summary)):
         table.add_column(
             heading,
             justify="left" if heading in ("recipe", "objective", "noise") else "right",
@@ -85,7 +78,8 @@ def summary_table(summary: pd.DataFrame) -> Table:
         )
     for row in summary.to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
-        numbers = ("" if pd.isna(row[name]) else _short(row[name]) for name in wanted.values())
+        wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")
+        numbers = ("" if pd.isna(row[name]) else _short(row[name]) for name in wanted)
         table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
     return table
 
@@ -95,9 +89,13 @@ def _short(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.4g}"
 
 
+def _over_grid(summary: pd.DataFrame) -> str:
+    """What the last column has: one name, or both where a row has the one and a row the other."""
+    return "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"]))
+
+
 def _caption(summary: pd.DataFrame) -> str:
     ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
     metrics = ", ".join(dict.fromkeys(summary["metric"]))
-    what = "AUC" if summary["higher_is_better"].all() else "mean"
-    over = f"; {what} over {ranges}"
+    over = f"; {_over_grid(summary)} over {ranges}"
     return f"mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (over if ranges else "")

@@ -47,6 +47,8 @@ class Task(ABC):
     higher_is_better: bool
     scores_are_shares: bool = False
     """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
+    has_texts: bool = False
+    """Whether there are source texts to put discrete noise into (`corrupted`)."""
     has_pictures: bool = False
     """Whether inputs and answers can be looked at (`pictures`)."""
 

@@ -62,6 +62,7 @@ class TextClassification(Classification):
     """One or two texts and a class."""
 
     version = 1
+    has_texts = True
 
     def __init__(self, splits: dict[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
         self._texts = splits

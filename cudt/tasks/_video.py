@@ -135,10 +135,8 @@ def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[
     stride = config.stride if split == "train" else config.frames
     windows = [window for part in parts for window in _cut(config.frames, stride, split, part)]
     if not windows:
-        raise UserError(
-            f"no {split} clip has {config.frames} frames"
-            + ("; lower task.frames or raise task.validation_share" if split == "validation" else " (task.frames)")
-        )
+        advice = " or raise task.validation_share" if split == "validation" else ""
+        raise UserError(f"no {split} clip has {config.frames} frames; lower task.frames{advice}")
     most = getattr(config.limit, split)
     if most is None or most >= len(windows):
         return windows

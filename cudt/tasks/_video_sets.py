@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudt import frame_cache
@@ -23,7 +23,7 @@ class VideoSet:
     homepage: str
     folders: dict[Split, str]
     """Where the clips of each split are, from the folder that the archive unpacks into."""
-    suffixes: Sequence[str] = field(default=(*VIDEOS, *FRAMES))
+    suffixes: Sequence[str] = (*VIDEOS, *FRAMES)
 
     def find(self, data_root: Path | None) -> dict[Split, list[Clip]]:
         """The clips of each split; stops where a split has none."""

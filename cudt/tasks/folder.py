@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cudt.clips import FRAMES, VIDEOS, Clip, find_clips
@@ -23,13 +24,18 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
     """The clips of the folders that the recipe names."""
     named: dict[Split, str | None] = {"train": config.train, "validation": config.validation, "test": config.test}
     clips = {split: _clips(name, split, data_root) for split, name in named.items() if name is not None}
+    _check_apart(clips)
     return _video.build(config, _video.decoded(config, clips))
 
 
 def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
     root = data_root or DEFAULT_ROOT
-    places = [place for place in (root / Path(name).expanduser(), Path(name).expanduser()) if place.is_dir()]
-    if not places:
+    # Path.expanduser fails where there is no such user.
+    named = Path(os.path.expanduser(name))  # noqa: PTH111
+    places = [place for place in (root / named, named) if place.is_dir()]
+    if not places or not name:
+        if any(place.is_file() for place in (root / named, named)):
+            raise UserError(f"task.{split}: '{name}' is a file; name the folder that it is in")
         raise UserError(f"task.{split}: folder '{name}' does not exist, neither below {root} nor here")
     clips = find_clips(places[0])
     if not clips:
@@ -38,3 +44,13 @@ def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
             f"or a folder of frames ({', '.join(FRAMES)})"
         )
     return clips
+
+
+def _check_apart(clips: dict[Split, list[Clip]]) -> None:
+    """Refuse a clip that stands in two splits: what was trained on is no test."""
+    seen: dict[Path, str] = {}
+    for split, found in clips.items():
+        for clip in found:
+            other = seen.setdefault(clip.path.resolve(), split)
+            if other != split:
+                raise UserError(f"{clip.path}: in task.{other} and in task.{split}; name folders that share no clip")

@@ -86,7 +86,8 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
     if config.clip_length < config.frames:
         raise UserError(f"task.clip_length = {config.clip_length}: shorter than a window of {config.frames} frames")
     rng = np.random.default_rng(config.data_seed)
-    sizes: dict[Split, int] = {"train": config.train, "validation": config.validation, "test": config.test}
+    # Training clips last: more of them leave the others as they are.
+    sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
     footage = {split: [_footage(rng, config, f"clip-{n}") for n in range(size)] for split, size in sizes.items()}
     return _video.build(config, footage)
 

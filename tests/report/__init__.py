@@ -68,3 +68,26 @@ def make_run(
     ratios = [(kind, level, layer, *pair) for layer in range(len(losses)) if layer != 1 for pair in summary.items()]
     run.write_table("ratios", pd.DataFrame(ratios, columns=TABLES["ratios"]))
     return run
+
+
+def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
+    """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
+    metric = {"name": "RMSE", "higher_is_better": False}
+    run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
+    kind = changes.get("kind", "gaussian")
+    ood = [
+        (kind, gamma, 0, f"{name}{end}", value + away, 40)
+        for gamma, error in rmse.items()
+        for name, value in (("RMSE", error), ("PSNR", 20 * math.log10(255 / error)), ("loss", 256 * error**2))
+        for end, away in (("", 0.0), ("_low", -REACH), ("_high", REACH))
+    ]
+    run.write_table("ood", pd.DataFrame(ood, columns=TABLES["ood"]))
+    return run
+
+
+def save_samples(run: Run, *stems: str, moving: bool = True) -> None:
+    """Files in place of pictures, each with its own name and run in it."""
+    (run.path / "samples").mkdir()
+    for stem in stems:
+        for kind in ("png", "gif") if moving else ("png",):
+            (run.path / "samples" / f"{stem}.{kind}").write_text(f"{run.path.name} {stem}.{kind}")

@@ -12,7 +12,7 @@ import pytest
 from cudt.report import figures, tables
 from cudt.report.collect import collect
 from cudt.runs import TABLES
-from tests.report import REACH, make_run
+from tests.report import REACH, make_run, make_video_run
 
 
 @pytest.fixture
@@ -176,3 +176,32 @@ def test_each_variant_is_drawn_at_its_own_training_level(trained_run, tmp_path, 
     other.write_table("layers", layers.assign(gamma=0.2))
     figures._draw_layer_losses(axes, "gaussian", collect([tmp_path]).runs)
     assert all(len(line.get_xydata()) == 3 for line in axes.lines[:2])
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [
+        ((2e5, 9e4, 2.1e4), "linear"),
+        ((4e5, 9e4, 1.9e4), "log"),
+        ((4e5, 9e4, 0.0), "linear"),
+        # Far below f_0 already, in every layer.
+        ((10.0, 9.0, 8.0), "log"),
+    ],
+)
+def test_losses_that_differ_many_times_have_a_logarithmic_axis(losses, scale, trained_run, tmp_path, axes):
+    make_video_run(trained_run, tmp_path, {0.0: 10.0}, losses=losses, reference=4e5)
+    figures._draw_layer_losses(axes, "gaussian", collect([tmp_path]).runs)
+    assert axes.get_yscale() == scale
+    low, high = axes.get_ylim()
+    assert low <= min(losses)
+    assert high >= 4e5
+    assert (low == 0) == (scale == "linear")
+
+
+def test_the_training_levels_are_named_where_the_curve_is_not(trained_run, tmp_path, axes):
+    figures._draw_curves(axes, "gaussian", collect([make_run(trained_run, tmp_path / "a", {0.0: 0.9}).path]).runs)
+    figures._draw_curves(axes, "gaussian", collect([make_video_run(trained_run, tmp_path / "b", {0.0: 9}).path]).runs)
+    below, above = (text.get_position()[1] for text in axes.texts)
+    assert below < 0.1
+    assert above > 0.9
+    assert axes.get_ylabel() == "test RMSE"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import re
 from html.parser import HTMLParser
 
@@ -9,7 +10,8 @@ import pytest
 from cudt import report
 from cudt.report import page, tables
 from cudt.report.collect import collect
-from tests.report import GAMMA_TRAIN, make_run
+from cudt.runs import Run
+from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples
 
 EVIL = "<script>alert(1)</script>"
 
@@ -153,3 +155,76 @@ def test_runs_of_another_training_level_or_grid_are_not_compared(erm, trained_ru
     make_run(trained_run, tmp_path, curve)
     make_run(trained_run, tmp_path, **{"accuracy": curve, **erm}, objective="erm")
     assert page.findings(tables.summary(collect([tmp_path]).runs)) == []
+
+
+# ---------------------------------------------------------------- pictures of test examples
+
+
+def without_figures(folder) -> str:
+    """The page without what takes longest to draw."""
+    collected = collect([folder])
+    return page.render(collected, tables.summary(collected.runs), [])
+
+
+def pictures(html: str) -> list[str]:
+    """What the pictures of a page without figures hold, in their order."""
+    links = Parsed(html).links
+    assert all(link.startswith(("data:image/png;base64,", "data:image/gif;base64,")) for link in links)
+    return [base64.b64decode(link.split(",")[1]).decode() for link in links]
+
+
+@pytest.fixture
+def videos(trained_run, tmp_path) -> list[Run]:
+    """A constrained and an ERM run on videos."""
+    curve = {0.0: 10.0, 1.0: 20.0}
+    return [make_video_run(trained_run, tmp_path / "runs", curve, objective=word) for word in ("constrained", "erm")]
+
+
+def test_the_same_example_of_several_runs_stands_together_with_its_moving_pictures(videos, tmp_path):
+    for run in videos:
+        save_samples(run, "gaussian-b", "gaussian-a")
+    html = without_figures(tmp_path / "runs")
+    constrained, erm = (run.path.name for run in videos)
+    assert pictures(html) == [
+        f"{name} gaussian-{example}.{kind}"
+        for example in "ab"
+        for name in (constrained, erm)
+        for kind in ("png", "gif")
+    ]
+    text = Parsed(html).text
+    assert "Looked at" in text
+    assert f"constrained, seed 0, {constrained}" in text
+    assert f"erm, seed 0, {erm}" in text
+
+
+def test_a_page_shows_three_examples_at_most(videos, tmp_path):
+    save_samples(videos[0], *"edcba")
+    name = videos[0].path.name
+    shown = pictures(without_figures(tmp_path / "runs"))
+    assert shown == [f"{name} {stem}.{kind}" for stem in "abc" for kind in ("png", "gif")]
+
+
+def test_an_example_that_only_some_runs_show_or_that_does_not_move_is_shown_all_the_same(videos, tmp_path):
+    save_samples(videos[0], "a")
+    save_samples(videos[1], "b", moving=False)
+    first, second = (run.path.name for run in videos)
+    shown = pictures(without_figures(tmp_path / "runs"))
+    assert shown == [f"{first} a.png", f"{first} a.gif", f"{second} b.png"]
+
+
+def test_without_pictures_there_is_no_section_for_them(videos, tmp_path):
+    assert "Looked at" not in without_figures(tmp_path / "runs")
+
+
+def test_names_of_examples_are_shown_and_never_run(videos, tmp_path):
+    save_samples(videos[0], "<img onerror=alert(1)>")
+    html = without_figures(tmp_path / "runs")
+    assert "<img onerror" not in html
+    assert "<img onerror=alert(1)>" in Parsed(html).text
+
+
+def test_the_page_shows_the_mean_of_errors(videos, tmp_path):
+    html = without_figures(tmp_path / "runs")
+    assert "<th>mean</th>" in html
+    assert "<td>15.0000</td>" in html
+    assert "Metric: RMSE." in Parsed(html).text

@@ -6,7 +6,7 @@ import pytest
 
 from cudt.report import tables
 from cudt.report.collect import collect
-from tests.report import GAMMA_TRAIN, REACH, make_run
+from tests.report import GAMMA_TRAIN, REACH, make_run, make_video_run
 
 
 def test_the_area_under_a_curve_is_that_of_its_trapezoids():
@@ -154,3 +154,17 @@ def test_a_variant_is_named_only_where_an_objective_has_several(trained_run, tmp
     labels = tables.summary(collect([tmp_path]).runs)["label"].tolist()
     assert "erm" in labels
     assert "constrained other" in labels
+
+
+def test_errors_are_summed_up_by_their_mean_and_further_metrics_stay_out_of_the_curve(trained_run, tmp_path):
+    make_video_run(trained_run, tmp_path / "a", {0.0: 10.0, GAMMA_TRAIN: 12.0, 1.0: 32.0})
+    make_run(trained_run, tmp_path / "b", {0.0: 0.9, 1.0: 0.5})
+    runs = collect([tmp_path]).runs
+    curve = tables.curves(runs)
+    errors = curve[curve["metric"] == "RMSE"]
+    assert errors["mean"].tolist() == [10, 12, 32]
+    assert errors["low"].tolist() == pytest.approx([10 - REACH, 12 - REACH, 32 - REACH])
+    assert set(curve["metric"]) == {"RMSE", "accuracy"}
+    summary = tables.summary(runs).set_index("metric")
+    assert summary["grid_mean"].to_dict() == pytest.approx({"RMSE": 18, "accuracy": 0.7})
+    assert summary["higher_is_better"].to_dict() == {"RMSE": False, "accuracy": True}

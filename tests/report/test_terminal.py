@@ -9,8 +9,8 @@ from rich.table import Table
 
 from cudt.report import tables
 from cudt.report.collect import collect
-from cudt.report.terminal import curve_table, ratio_table, summary_table
-from tests.report import GAMMA_TRAIN, make_run
+from cudt.report.terminal import curve_table, further_metrics, ratio_table, summary_table
+from tests.report import GAMMA_TRAIN, make_run, make_video_run
 
 CURVE = {0.0: 1.0, GAMMA_TRAIN: 0.8, 1.0: 0.5}
 
@@ -90,3 +90,54 @@ def test_a_run_without_a_curve_has_blanks_in_the_summary(trained_run, tmp_path):
     shown = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
     assert shown[1] == "reviews-ut constrained 0 of 1 0 of 1"
     assert "nan" not in "\n".join(shown)
+
+
+# ---------------------------------------------------------------- errors instead of accuracies
+
+
+ERRORS = {0.0: 10.2, GAMMA_TRAIN: 12.8, 1.0: 25.5}
+
+
+def test_a_curve_of_errors_has_its_mean_and_what_else_the_task_measures(trained_run, tmp_path):
+    shown = lines(curve_table(make_video_run(trained_run, tmp_path, ERRORS)))
+    assert shown[1] == "noise level RMSE 95 % interval PSNR loss"
+    assert shown[2:] == [
+        "gaussian γ = 0 ID 10.2000 10.1500 to 10.2500 27.96 2.663e+04",
+        "gaussian γ = 0.4 ID 12.8000 12.7500 to 12.8500 25.99 4.194e+04",
+        "gaussian γ = 1 OOD 25.5000 25.4500 to 25.5500 20.00 1.665e+05",
+        "gaussian mean 16.1667 of 3 levels",
+    ]
+
+
+def test_a_curve_of_large_errors_fits_eighty_columns(trained_run, tmp_path):
+    shown = lines(curve_table(make_video_run(trained_run, tmp_path, {0.0: 103.7, 0.125: 254.9})))
+    assert shown[2] == "gaussian γ = 0 ID 103.7000 103.6500 to 103.7500 7.82 2.753e+06"
+
+
+def test_a_single_level_has_neither_mean_nor_area(trained_run, tmp_path):
+    for run in (make_video_run(trained_run, tmp_path, {0.0: 9.0}), make_run(trained_run, tmp_path, {0.0: 0.9})):
+        assert len(lines(curve_table(run))) == 3
+
+
+def test_further_metrics_are_what_is_neither_metric_nor_loss_nor_the_end_of_an_interval(trained_run, tmp_path):
+    assert further_metrics(make_video_run(trained_run, tmp_path, ERRORS).read_table("ood"), "RMSE") == ["PSNR"]
+    assert further_metrics(make_run(trained_run, tmp_path, CURVE).read_table("ood"), "accuracy") == []
+
+
+def test_the_summary_of_errors_has_their_mean_and_no_area(trained_run, tmp_path):
+    make_video_run(trained_run, tmp_path, ERRORS)
+    heading, row, *caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
+    assert heading == "recipe objective noise feasible monotone ID OOD mean"
+    assert row == "shapes-dust constrained gaussian 0 of 1 0 of 1 11.50 25.50 16.17"
+    assert " ".join(caption) == "mean RMSE over levels up to γ_train (ID) and above (OOD); mean over γ 0 to 1"
+
+
+def test_a_summary_of_both_gives_each_row_its_own_number(trained_run, tmp_path):
+    make_video_run(trained_run, tmp_path / "a", ERRORS, name="videos")
+    make_run(trained_run, tmp_path / "b", CURVE, name="texts")
+    heading, texts, videos, *caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
+    assert heading == "recipe objective noise feasible monotone ID OOD AUC/mean"
+    assert texts == "texts constrained gaussian 0 of 1 0 of 1 0.9000 0.5000 0.7500"
+    assert videos == "videos constrained gaussian 0 of 1 0 of 1 11.50 25.50 16.17"
+    assert " ".join(caption).startswith("mean accuracy, RMSE over levels")
+    assert " ".join(caption).endswith("; AUC/mean over γ 0 to 1")

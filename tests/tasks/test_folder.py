@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cudt.errors import DataWarning, UserError
+from cudt.tasks import folder
+from cudt.tasks._video import VideoDenoising
+from tests.videos import drift, noise, write_frames, write_video
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch) -> Path:
+    """A data root in the current folder, with clips of either kind to train and to test on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    write_frames(tmp_path / "root" / "mine" / "walk", noise(0, 12, 10, 14), "png")
+    write_video(tmp_path / "root" / "mine" / "b.avi", drift(0, 10))
+    write_video(tmp_path / "root" / "test" / "c.mp4", drift(1, 9))
+    write_frames(tmp_path / "root" / "other", noise(1, 9, 10, 14), "png")
+    return tmp_path / "root"
+
+
+def build(train: str = "mine", test: str = "test", root: Path | None = Path("root"), **more: Any) -> VideoDenoising:
+    settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3, **more}
+    return folder.build(folder.Config(name="folder", train=train, test=test, **settings), root, None)
+
+
+def told(*arguments: Any, **more: Any) -> str:
+    with pytest.raises(UserError) as error:
+        build(*arguments, **more)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def names(task: VideoDenoising, split: Any) -> list[str]:
+    return list(dict.fromkeys(window.footage.name for window in task.examples(split)))
+
+
+def test_videos_and_folders_of_frames_are_clips():
+    task = build()
+    assert names(task, "train") == names(task, "validation") == ["b.avi", "walk"]
+    assert names(task, "test") == ["c.mp4"]
+
+
+def test_a_folder_of_ones_own_for_validation_is_taken_as_it_is():
+    task = build("mine/walk", "other", validation="test")
+    assert names(task, "validation") == ["c.mp4"]
+    assert names(task, "train") == ["."]
+
+
+def test_a_folder_may_itself_be_a_clip():
+    task = build("test", "mine/walk")
+    assert names(task, "test") == ["."]
+    assert [window.start for window in task.examples("test")] == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        ({"train": "mine", "test": "mine"}, "root/mine/b.avi: in task.train and in task.test; "),
+        ({"train": "mine", "test": "mine/walk"}, "root/mine/walk: in task.train and in task.test; "),
+        ({"train": "mine", "validation": "test"}, "root/test/c.mp4: in task.validation and in task.test; "),
+    ],
+)
+def test_a_clip_in_two_splits_is_refused(folders, message):
+    assert told(**folders) == message + "name folders that share no clip"
+
+
+def test_folders_are_looked_for_below_the_data_root_then_here_then_as_they_are(root, tmp_path, monkeypatch):
+    write_frames(tmp_path / "test" / "here", noise(0, 9, 8, 8))
+    write_frames(tmp_path / "own" / "here", noise(0, 9, 8, 8))
+    assert names(build(), "test") == ["c.mp4"]
+    assert names(build(test="own"), "test") == ["here"]
+    assert names(build(test=str(root / "test")), "test") == ["c.mp4"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert names(build(test="~/own"), "test") == ["here"]
+    root.rename(tmp_path / "data")
+    assert names(build(root=None), "test") == ["c.mp4"]
+
+
+@pytest.mark.parametrize("name", ["gone", "", "~nobody-of-this-name/clips"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_folder_that_is_not_there_is_told_with_where_it_was_looked_for(split, name):
+    message = told(**{split: name})
+    assert message == f"task.{split}: folder '{name}' does not exist, neither below root nor here"
+
+
+def test_a_file_in_place_of_a_folder_is_told():
+    assert told(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name the folder that it is in"
+
+
+def test_a_folder_without_clips_is_told_with_what_a_clip_is(root):
+    (root / "empty" / "inside").mkdir(parents=True)
+    (root / "empty" / "notes.txt").touch()
+    message = told(test="empty")
+    assert message.startswith("task.test: no clips in 'root/empty'; a clip is a video (.avi, .mp4,")
+    assert ".tif" in message
+
+
+# ---------------------------------------------------------------- what is wrong with clips
+
+
+def test_a_clip_shorter_than_a_window_is_left_out(root):
+    write_frames(root / "mine" / "short", noise(0, 2, 8, 8))
+    with pytest.warns(DataWarning, match=r"^train clip 'short' is left out: 2 frames, and a window has 3"):
+        task = build()
+    assert names(task, "train") == ["b.avi", "walk"]
+
+
+def test_frames_of_several_sizes_are_told_and_used(root):
+    write_frames(root / "mine" / "walk", noise(1, 3, 20, 20), "png", first=13)
+    expected = r"mine/walk: frames of 2 sizes \(14×10, 20×20\); all were resized to 8×8$"
+    for _ in range(2):
+        with pytest.warns(DataWarning, match=expected):
+            task = build()
+    assert {len(window.footage) for window in task.examples("train")} == {10, 15}
+
+
+def test_a_video_that_breaks_off_is_told_and_used(root):
+    video = root / "mine" / "b.avi"
+    video.write_bytes(video.read_bytes()[:-450])
+    for _ in range(2):
+        with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); \d frames of 10 are used$"):
+            build()
+
+
+def cut_a_frame(root: Path) -> None:
+    frame = root / "mine" / "walk" / "005.png"
+    frame.write_bytes(frame.read_bytes()[:100])
+
+
+def save_16_bits(root: Path) -> None:
+    Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(root / "mine" / "walk" / "005.png")
+
+
+STOPS = {
+    "a frame that cannot be read": (cut_a_frame, "root/mine/walk/005.png: cannot be read ("),
+    "16 bits": (save_16_bits, "root/mine/walk/005.png: not an 8-bit image (Pillow calls it 'I;16'); convert it"),
+    "a text": (lambda root: (root / "mine" / "a.avi").write_text("a"), "root/mine/a.avi: cannot be decoded ("),
+    "an empty video": (lambda root: (root / "mine" / "a.avi").touch(), "root/mine/a.avi: cannot be decoded ("),
+    "a link": (lambda root: (root / "mine" / "a.avi").symlink_to("gone"), "root/mine/a.avi: cannot be read ("),
+}
+
+
+@pytest.mark.parametrize(("harm", "message"), STOPS.values(), ids=STOPS)
+def test_what_cannot_be_gone_on_without_stops_with_its_name_each_time(harm, message, root):
+    harm(root)
+    for _ in range(2):
+        assert told().startswith(message)

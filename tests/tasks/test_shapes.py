@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudt import frame_cache
+from cudt.errors import UserError
+from cudt.tasks import Split, shapes
+from cudt.tasks._video import VideoDenoising
+from cudt.tasks.shapes import Image, make_clip
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def build(**changes: Any) -> VideoDenoising:
+    settings = {"size": 16, "train": 3, "validation": 2, "test": 2, "clip_length": 12, "frames": 4}
+    return shapes.build(shapes.Config(name="shapes", **{**settings, **changes}), None, None)
+
+
+def clips_of(task: VideoDenoising) -> list[Image]:
+    found = {(split, window.footage.name): window.footage for split in SPLITS for window in task.examples(split)}
+    return [footage.frames[:] for footage in found.values()]
+
+
+def test_every_split_has_its_clips_and_no_two_clips_are_alike():
+    made = clips_of(build())
+    assert [clip.shape for clip in made] == [(12, 16, 16)] * 7
+    assert not any(np.array_equal(one[0], other[0]) for one, other in combinations(made, 2))
+
+
+def test_the_defaults_have_the_windows_that_the_recipe_counts_on():
+    task = shapes.build(shapes.Config(name="shapes"), None, None)
+    assert [len(task.examples(split)) for split in SPLITS] == [16 * 5, 4 * 3, 4 * 3]
+    assert (task.n_frames, task.height, task.width) == (8, 64, 64)
+
+
+def test_a_seed_gives_the_same_videos_and_another_others():
+    one, again, other = build(data_seed=1), build(data_seed=1), build(data_seed=2)
+    assert all(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(again), strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(other), strict=True))
+    assert one.fingerprint() == again.fingerprint() != other.fingerprint()
+
+
+def test_more_training_clips_leave_the_others_as_they_are():
+    one, more = build(), build(train=9)
+    for split in ("validation", "test"):
+        digests = [[window.footage.digest for window in task.examples(split)] for task in (one, more)]
+        assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_something_moves_in_every_clip_before_a_background_that_stands_still(seed):
+    clip: Image = make_clip(np.random.default_rng(seed), 200, 32).astype(int)
+    still = np.median(clip, axis=0)
+    moving = clip != still
+    assert moving.any((1, 2)).all()
+    assert moving.mean() < 0.4
+    # A background of many shades, and what moves before it far brighter or far darker than its middle.
+    assert len(np.unique(still)) > 20
+    assert np.abs(clip[moving] - np.median(still)).mean() > 40
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shapes_stay_whole_within_the_picture(seed):
+    shape = shapes._Shape(np.random.default_rng(seed), 64)
+    rows, columns = np.mgrid[:64, :64] + 0.5
+    areas = np.array([shape.covers(rows, columns, time).sum() for time in range(300)])
+    expected = shape.radius**2 * (np.pi if shape.is_disc else 4)
+    assert np.abs(areas / expected - 1).max() < 0.35
+    places = np.array([shape._bounced(shape.centre + time * shape.speed) for time in range(300)])
+    assert (places >= shape.radius).all()
+    assert (places <= 64 - shape.radius).all()
+    # From frame to frame it goes no further than its speed, at the edges too.
+    assert (np.abs(np.diff(places, axis=0)) <= np.abs(shape.speed) + 1e-9).all()
+
+
+def test_a_clip_shorter_than_a_window_is_told():
+    with pytest.raises(UserError, match=r"^task\.clip_length = 3: shorter than a window of 4 frames$"):
+        build(clip_length=3)
+    assert len(build(clip_length=4).examples("train")) == 3
+
+
+def test_nothing_is_read_or_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(frame_cache, "prepare", lambda *_: pytest.fail("the cache was asked"))
+    build()
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudt import frame_cache
+from cudt.errors import DataWarning, UserError
+from cudt.frame_cache import Footage
+from cudt.tasks import Split, avenue, shanghaitech, ucsd
+from cudt.tasks._video import VideoDenoising
+from cudt.tasks._video_sets import VideoSet
+from tests.videos import drift, noise, write_frames, write_video
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+MODULES: dict[str, Any] = {"ucsd": ucsd, "avenue": avenue, "shanghaitech": shanghaitech}
+SETS = {"ucsd": ucsd.SETS["ped2"], "avenue": avenue.SET, "shanghaitech": shanghaitech.SET}
+
+
+def write_ucsd(root: Path) -> None:
+    base = root / "ucsd" / "UCSD_Anomaly_Dataset.v1p2"
+    for walkway, height, width in (("UCSDped1", 16, 24), ("UCSDped2", 24, 36)):
+        for number, length in ((1, 12), (2, 10), (10, 11)):
+            clip = write_frames(base / walkway / "Train" / f"Train{number:03d}", noise(number, length, height, width))
+            (clip / "._001.tif").write_bytes(b"\x00\x05\x16\x07")
+            (clip / ".DS_Store").touch()
+        write_frames(base / walkway / "Test" / "Test001", noise(7, 9, height, width))
+        write_frames(base / walkway / "Test" / "Test001_gt", noise(8, 9, height, width), "bmp")
+        (base / walkway / "Test" / f"{walkway}.m").write_text("TestVideoFile{end+1}.gt_frame = [61:180];\n")
+        (base / walkway / "Test" / ".DS_Store").touch()
+    (base / "README.txt").touch()
+
+
+def write_avenue(root: Path) -> None:
+    base = root / "avenue" / "Avenue Dataset"
+    for place, lengths in (("training_videos", {"01": 12, "02": 10, "10": 11}), ("testing_videos", {"01": 9})):
+        for name, length in lengths.items():
+            write_video(base / place / f"{name}.avi", drift(length, length))
+    (base / "training_vol").mkdir()
+    (base / "training_vol" / "vol01.mat").touch()
+    (base / "Readme.txt").touch()
+
+
+def write_shanghaitech(root: Path) -> None:
+    base = root / "shanghaitech"
+    for name, length in (("01_001", 12), ("01_002", 10), ("01_010", 11)):
+        write_video(base / "training" / "videos" / f"{name}.avi", drift(length, length))
+    write_frames(base / "testing" / "frames" / "01_0014", noise(1, 9, 24, 36, 3), "jpg", first=0)
+    (base / "testing" / "test_frame_mask").mkdir()
+    (base / "testing" / "test_frame_mask" / "01_0014.npy").touch()
+
+
+WRITERS = {"ucsd": write_ucsd, "avenue": write_avenue, "shanghaitech": write_shanghaitech}
+
+
+@pytest.fixture(params=MODULES)
+def name(request, tmp_path, monkeypatch) -> str:
+    """A set that lies below `tmp_path` as it is downloaded, with a cache of its own."""
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    WRITERS[request.param](tmp_path)
+    return request.param
+
+
+def build(name: str, root: Path, **changes: Any) -> VideoDenoising:
+    module = MODULES[name]
+    settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
+    return module.build(module.Config(name=name, **{**settings, **changes}), root, None)
+
+
+def clips_of(task: VideoDenoising, split: Split) -> dict[str, int]:
+    return {window.footage.name: len(window.footage) for window in task.examples(split)}
+
+
+# ---------------------------------------------------------------- sets as they are downloaded
+
+
+EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    "ucsd": (
+        {"UCSDped2/Train/Train001": 12, "UCSDped2/Train/Train002": 10, "UCSDped2/Train/Train010": 11},
+        {"UCSDped2/Test/Test001": 9},
+    ),
+    "avenue": (
+        {"training_videos/01.avi": 12, "training_videos/02.avi": 10, "training_videos/10.avi": 11},
+        {"testing_videos/01.avi": 9},
+    ),
+    "shanghaitech": (
+        {"training/videos/01_001.avi": 12, "training/videos/01_002.avi": 10, "training/videos/01_010.avi": 11},
+        {"testing/frames/01_0014": 9},
+    ),
+}
+
+
+def test_a_set_is_read_as_it_is_downloaded_and_clutter_passed_over(name, tmp_path):
+    task = build(name, tmp_path)
+    train, test = EXPECTED[name]
+    assert clips_of(task, "train") == clips_of(task, "validation") == train
+    assert list(clips_of(task, "train")) == list(train)
+    assert clips_of(task, "test") == test
+    assert (task.height, task.width, task.n_frames) == (8, 8, 3)
+    assert [len(task.examples(split)) for split in SPLITS] == [6 + 5 + 6, 3, 3]
+
+
+def test_two_passes_give_the_same_windows_for_a_seed(name, tmp_path, monkeypatch):
+    limit = {"train": 5}
+    one = build(name, tmp_path, limit=limit, data_seed=4)
+    from_cache = build(name, tmp_path, limit=limit, data_seed=4)
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "another"))
+    decoded_again = build(name, tmp_path, limit=limit, data_seed=4)
+    for other in (from_cache, decoded_again):
+        assert other.fingerprint() == one.fingerprint()
+        for split in SPLITS:
+            for a, b in zip(one.examples(split), other.examples(split), strict=True):
+                assert a.id == b.id
+                assert np.array_equal(a.frames, b.frames)
+    drawn = [window.id for window in one.examples("train")]
+    assert [window.id for window in build(name, tmp_path, limit=limit, data_seed=5).examples("train")] != drawn
+
+
+def test_both_walkways_of_ucsd_can_be_chosen(tmp_path):
+    write_ucsd(tmp_path)
+    assert all("UCSDped1" in clip for clip in clips_of(build("ucsd", tmp_path, subset="ped1"), "train"))
+
+
+def test_the_folder_of_the_archive_may_be_missing_or_called_otherwise(name, tmp_path):
+    whole = build(name, tmp_path).fingerprint()
+    found = SETS[name]
+    found.holding(tmp_path).place.rename(tmp_path / "base")
+    for place in (tmp_path / found.place, tmp_path / found.place / "unpacked"):
+        shutil.rmtree(tmp_path / found.place, ignore_errors=True)
+        shutil.copytree(tmp_path / "base", place)
+        assert build(name, tmp_path).fingerprint() == whole
+
+
+def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / SETS[name].place).rename(tmp_path / "data" / SETS[name].place)
+    monkeypatch.chdir(tmp_path)
+    module = MODULES[name]
+    assert module.build(module.Config(name=name, size=8, frames=3, validation_share=0.3), None, None).n_frames == 3
+
+
+# ---------------------------------------------------------------- sets that are not all there
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder", "a file"])
+@pytest.mark.parametrize("name", MODULES, indirect=False)
+def test_a_set_that_is_not_there_is_told_with_where_it_belongs_and_comes_from(name, there, tmp_path):
+    found: VideoSet = SETS[name]
+    if there == "a folder":
+        (tmp_path / found.place / "something").mkdir(parents=True)
+    elif there == "a file":
+        (tmp_path / found.place).touch()
+    with pytest.raises(UserError) as error:
+        build(name, tmp_path)
+    missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; get the archive from {found.homepage}"
+    assert str(error.value) == f"data set {found.name}: {missing} and unpack it there"
+    (holding,) = (one for one in MODULES[name].holdings(tmp_path) if one.name == found.name)
+    assert (holding.parts, holding.problem) == ({}, f"{missing} and unpack it there")
+
+
+def test_a_split_without_clips_is_told_with_its_folder(name, tmp_path):
+    found = SETS[name]
+    for clip in found.find(tmp_path)["test"]:
+        for file in clip.files:
+            file.unlink()
+    with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips in it \(\*\..*\); get them from http"):
+        build(name, tmp_path)
+    holding = found.holding(tmp_path)
+    assert holding.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
+    assert holding.problem == f"no clips in {found.folders['test']}"
+
+
+def test_a_holding_tells_how_much_is_decoded(name, tmp_path):
+    found = SETS[name]
+    clips = found.find(tmp_path)
+    frame_cache.prepare([*clips["train"][:2], *clips["test"]], 160, "some")
+    holding = found.holding(tmp_path)
+    assert holding.parts == {"train": "3 clips, 2 decoded to 160×160", "test": "1 clip, 1 decoded to 160×160"}
+    assert (holding.name, holding.problem) == (found.name, "")
+    assert (holding.place / found.folders["train"]).is_dir()
+
+
+def test_what_is_wrong_with_a_clip_is_told_each_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    write_avenue(tmp_path)
+    base = tmp_path / "avenue" / "Avenue Dataset"
+    write_video(base / "training_videos" / "03.avi", drift(0, 2))
+    broken = base / "testing_videos" / "01.avi"
+    broken.write_bytes(broken.read_bytes()[:-450])
+    for _ in range(2):
+        with pytest.warns(DataWarning) as told:
+            task = build("avenue", tmp_path)
+        messages = [str(one.message) for one in told]
+        assert messages[0].startswith(f"{broken}: damaged (")
+        assert messages[1].startswith("train clip 'training_videos/03.avi' is left out: 2 frames")
+        assert len(messages) == 2
+        assert 0 < sum(clips_of(task, "test").values()) < 9
+
+
+# ---------------------------------------------------------------- the sets themselves
+
+
+REAL_CLIPS: dict[str, dict[str, int]] = {
+    "ucsd": {
+        "UCSDped2/Train/Train001": 120,
+        "UCSDped2/Train/Train002": 150,
+        "UCSDped2/Train/Train003": 150,
+        "UCSDped2/Train/Train004": 180,
+        "UCSDped2/Test/Test001": 180,
+        "UCSDped2/Test/Test002": 180,
+    },
+    "avenue": {"training_videos/12.avi": 145, "testing_videos/08.avi": 36, "testing_videos/21.avi": 76},
+    "shanghaitech": {
+        "training/videos/01_001.mp4": 433,
+        "testing/frames/01_0014": 160,
+        "testing/frames/01_0016": 160,
+    },
+}
+
+
+def real_footage(name: str, size: int) -> dict[str, Footage]:
+    """The clips of a set that these tests know; there may be more."""
+    clips = [clip for found in SETS[name].find(Path(str(REAL))).values() for clip in found]
+    known = [clip for clip in clips if clip.name in REAL_CLIPS[name]]
+    return {footage.name: footage for footage in frame_cache.prepare(known, size, name)}
+
+
+@real_data
+@pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
+def test_the_real_clips_have_the_frames_that_they_should(name, size):
+    footage = real_footage(name, size)
+    assert {clip: len(one) for clip, one in footage.items()} == REAL_CLIPS[name]
+    for one in footage.values():
+        frames = one.frames[:]
+        assert frames.shape[1:] == (size, size)
+        # Something is seen in every frame, and something moves.
+        assert frames.std((1, 2)).min() > 10
+        assert (frames[1:].astype(int) - frames[:-1]).std() > 0.5
+
+
+@real_data
+def test_the_training_pixels_of_the_real_ucsd_deviate_by_45_3():
+    training = [one.frames[:] for name, one in real_footage("ucsd", 160).items() if "Train" in name]
+    assert np.concatenate(training).std() == pytest.approx(45.3, abs=0.1)
+
+
+@real_data
+@pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
+def test_two_passes_over_the_real_sets_give_the_same_windows_for_a_seed(name, size):
+    one, other = (
+        build(name, Path(str(REAL)), size=size, frames=8, limit={"train": 20}, data_seed=1, validation_share=0.1)
+        for _ in range(2)
+    )
+    assert one.fingerprint() == other.fingerprint()
+    for split in SPLITS:
+        batches = [task.collate(task.examples(split)[:20]) for task in (one, other)]
+        assert batches[0]["ids"] == batches[1]["ids"]
+        assert batches[0]["frames"].equal(batches[1]["frames"])

@@ -33,6 +33,7 @@ class Experiment:
 def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> Experiment:
     """Build everything; weights are drawn from the recipe's seed."""
     settings = recipe.settings
+    models.check(settings.model, settings.task, data_root)
     task = tasks.build(settings.task, data_root, settings.model.tokenizer_source)
     device.seed_everything(settings.seed)
     layerwise = LayerwiseLosses(models.build(settings.model, task, data_root), task).to(place)

@@ -105,12 +105,27 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
         with contextlib.suppress(Exception):
             return load(name, local_files_only=True)
     if not is_reachable():
-        place = (data_root or DEFAULT_ROOT) / "models" / name
-        raise UserError(
-            f"model '{name}' is neither in {place} nor whole in the hub's cache, and the hub cannot be reached; "
-            f"where it can, run `hf download {name} --local-dir {shlex.quote(str(place))}`"
-        )
+        raise _unavailable(name, data_root)
     return _told_plainly(name, load, name)
+
+
+def check(name: str, data_root: Path | None) -> None:
+    """Refuse a model that is neither here nor to be had, without loading it: before data are read, which takes long."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if _local_folder(name, data_root) is not None:
+        return
+    _check_id(name)
+    if not isinstance(try_to_load_from_cache(name, "config.json"), str) and not is_reachable():
+        raise _unavailable(name, data_root)
+
+
+def _unavailable(name: str, data_root: Path | None) -> UserError:
+    place = (data_root or DEFAULT_ROOT) / "models" / name
+    return UserError(
+        f"model '{name}' is neither in {place} nor whole in the hub's cache, and the hub cannot be reached; "
+        f"where it can, run `hf download {name} --local-dir {shlex.quote(str(place))}`"
+    )
 
 
 def _local_folder(name: str, data_root: Path | None) -> Path | None:

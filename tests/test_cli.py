@@ -123,11 +123,12 @@ def test_a_recipe_that_its_model_cannot_follow_leaves_nothing_behind(call, tmp_p
 
 
 def test_a_warning_about_data_is_one_line_and_the_command_goes_on(call, tmp_path):
-    for name, length in (("walk", 12), ("a [/b] c", 2)):
-        write_frames(tmp_path / "clips" / name, noise(0, length, 8, 8))
+    for folder in ("clips", "others"):
+        for name, length in (("walk", 12), ("a [/b] c", 2)):
+            write_frames(tmp_path / folder / name, noise(0, length, 8, 8))
     (tmp_path / "own.yaml").write_text(
         "reproduces: nothing\nneeds: nothing\nexpect: nothing\nmodel: {name: dust}\n"
-        "task: {name: folder, train: clips, test: clips, frames: 4, size: 8, validation_share: 0.4}\n"
+        "task: {name: folder, train: clips, test: others, frames: 4, size: 8, validation_share: 0.4}\n"
     )
     code, output, error = call("data", "--prepare", "own.yaml")
     assert (code, output) == (0, "own.yaml: 1 train, 1 validation, 3 test examples are ready\n")

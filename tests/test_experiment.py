@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
+from cudt import recipe as recipes
+from cudt import tasks
 from cudt.errors import UserError
 from cudt.experiment import assemble
 from tests.conftest import tiny_recipe
@@ -47,3 +51,21 @@ def test_the_seed_draws_the_weights():
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("ucsd-dust", "task.size=100", "model.patch = 16: frames of 100×100 cannot be cut into such patches"),
+        ("ucsd-ut", "task={name: reviews}", "model unrolled_video reads video: its task must be one of video"),
+        ("ucsd-vit", "model.pretrained=nobody/nothing", "model 'nobody/nothing' is neither in "),
+        ("ucsd-vit", "task={name: reviews}", "model vit reads video: its task must be one of video"),
+    ],
+)
+def test_what_needs_no_data_is_told_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):
+    def read(*arguments):
+        raise AssertionError("data were read")
+
+    monkeypatch.setattr(tasks, "build", read)
+    with pytest.raises(UserError, match=re.escape(message)):
+        assemble(recipes.load(recipe, [override]), tmp_path, CPU)

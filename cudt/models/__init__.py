@@ -1,7 +1,8 @@
 """The contract of a layered model. A new model is one file beside this one.
 
 The file's name is the model's name in a recipe. It holds `Config`, its section of a recipe (a `ModelSection`), and
-`build(config, task, data_root)`, which returns a `LayeredModel`.
+`build(config, task, data_root)`, which returns a `LayeredModel`. It may hold `check(config, task_config, data_root)`,
+which refuses what can be told before the task's data are read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from cudt import registry
 from cudt.compat import survive_torchvision_mismatch
-from cudt.schema import ModelSection
+from cudt.schema import ModelSection, NamedSection
 from cudt.tasks import Batch, Task
 
 Visit = Callable[[Tensor], None]
@@ -48,6 +49,13 @@ class LayeredModel(nn.Module, ABC):
         states: list[Tensor] = []
         self.visit_layers(signal, batch, states.append)
         return states
+
+
+def check(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a pair of sections that cannot go together; reading the data of a task may take an hour."""
+    module = registry.load("model", config.name)
+    if hasattr(module, "check"):
+        module.check(config, task, data_root)
 
 
 def build(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:

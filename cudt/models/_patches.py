@@ -11,18 +11,48 @@ from torch import Tensor
 
 from cudt.errors import UserError
 from cudt.models import LayeredModel
+from cudt.schema import Count, ModelSection, NamedSection
 from cudt.tasks import Batch, Task
-from cudt.tasks._video import VideoDenoising
+from cudt.tasks._video import VideoConfig, VideoDenoising
 
-#: A single pixel has no cosine but the constant one.
-PatchSide = Annotated[int, Field(ge=2)]
+
+class PatchConfig(ModelSection):
+    """What models that cut frames into patches have in common."""
+
+    layers: Count = 5
+    patch: Annotated[int, Field(ge=2)] = 16
+    """Side of a patch, in pixels; a single one has no cosine but the constant."""
+    atoms: Count = 24
+    """Cosines along each side of a patch; there are atoms² for the whole of it."""
+    tie_layers: bool = False
+    """One set of weights for all layers, or one for each."""
 
 
 def video_task(task: Task, model: str) -> VideoDenoising:
     """The task, which has to be one of video."""
     if not isinstance(task, VideoDenoising):
-        raise UserError(f"model {model} reads video: its task must be one of video, like ucsd or folder")
+        raise _no_video(model)
     return task
+
+
+def check_video(task: NamedSection, model: str) -> VideoConfig:
+    """The section of a task that has to be one of video."""
+    if not isinstance(task, VideoConfig):
+        raise _no_video(model)
+    return task
+
+
+def _no_video(model: str) -> UserError:
+    return UserError(f"model {model} reads video: its task must be one of video, like ucsd or folder")
+
+
+def check_patches(side: int, height: int, width: int) -> None:
+    """Refuse frames that cannot be cut into patches."""
+    if height % side or width % side:
+        raise UserError(
+            f"model.patch = {side}: frames of {width}×{height} cannot be cut into such patches; "
+            "task.size must be a multiple of it"
+        )
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:
@@ -59,11 +89,7 @@ class PatchModel(LayeredModel):
 
     def __init__(self, task: VideoDenoising, patch: int) -> None:
         super().__init__()
-        if task.height % patch or task.width % patch:
-            raise UserError(
-                f"model.patch = {patch}: frames of {task.width}×{task.height} cannot be cut into such patches; "
-                "task.size must be a multiple of it"
-            )
+        check_patches(patch, task.height, task.width)
         self.patch = patch
         self.height, self.width = task.height, task.width
 

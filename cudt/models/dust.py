@@ -19,27 +19,28 @@ import torch
 from torch import Tensor, nn
 
 from cudt.models import Visit
-from cudt.models._patches import PatchModel, PatchSide, overcomplete_dct, to_patches, video_task
+from cudt.models._patches import (
+    PatchConfig,
+    PatchModel,
+    check_patches,
+    check_video,
+    overcomplete_dct,
+    to_patches,
+    video_task,
+)
 from cudt.models._steps import attend, attention_energy
-from cudt.schema import Count, ModelSection, Positive
+from cudt.schema import NamedSection, Positive
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
 
-class Config(ModelSection):
-    """The size of a DUST, and the weights of its energies."""
+class Config(PatchConfig):
+    """A DUST of dictionaries with atoms² columns, and the weights of its energies."""
 
-    layers: Count = 5
-    patch: PatchSide = 16
-    """Side of a patch, in pixels."""
-    atoms: Count = 24
-    """Cosines along each side of a patch; the dictionary has atoms² columns."""
     sparsity: Positive = 0.9
     """λ₁, the price of a code's entries."""
     correlation: Positive = 0.25
     """λ₂, the weight of attention."""
-    tie_layers: bool = False
-    """One dictionary for all layers, or one for each."""
 
 
 def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:
@@ -101,6 +102,12 @@ class Dust(PatchModel):
             z = self.correlation * attend(h, dictionary) if layer else h
             h = lista_step(x, z, dictionary, self.sparsity, c)
             visit(h @ dictionary.T)
+
+
+def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a task that is not one of video, or of a size that is no multiple of a patch."""
+    size = check_video(task, config.name).size
+    check_patches(config.patch, size, size)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Dust:

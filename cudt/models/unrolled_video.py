@@ -20,24 +20,26 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cudt.models import Visit
-from cudt.models._patches import PatchModel, PatchSide, overcomplete_dct, to_patches, video_task
+from cudt.models._patches import (
+    PatchConfig,
+    PatchModel,
+    check_patches,
+    check_video,
+    overcomplete_dct,
+    to_patches,
+    video_task,
+)
 from cudt.models._steps import attend, relu_step
-from cudt.schema import Count, ModelSection
+from cudt.schema import NamedSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
 
-class Config(ModelSection):
-    """The size of a UT on patches."""
+class Config(PatchConfig):
+    """A UT whose attention compares atoms² coefficients."""
 
-    layers: Count = 5
-    patch: PatchSide = 16
-    """Side of a patch, in pixels."""
-    atoms: Count = 24
-    """Cosines along each side of a patch; attention compares atoms² coefficients."""
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
-    tie_layers: bool = False
-    """One W₁ and one W₂ for all layers, or a pair for each."""
+    """η of the ReLU's step."""
 
 
 class UnrolledVideo(PatchModel):
@@ -64,6 +66,12 @@ class UnrolledVideo(PatchModel):
             w1, w2 = self.layer_weights(layer)
             x = relu_step(attend(x, w1), w2, self.step_size)
             visit(x)
+
+
+def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a task that is not one of video, or of a size that is no multiple of a patch."""
+    size = check_video(task, config.name).size
+    check_patches(config.patch, size, size)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledVideo:

@@ -20,8 +20,8 @@ from cudt import hub
 from cudt.errors import UserError
 from cudt.models import LayeredModel, Visit
 from cudt.models._anatomy import dissect, first
-from cudt.models._patches import frames_of, video_task
-from cudt.schema import ModelSection
+from cudt.models._patches import check_video, frames_of, video_task
+from cudt.schema import ModelSection, NamedSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
@@ -104,6 +104,12 @@ def _size(processor: Any) -> tuple[int, int]:
     """Height and width of what the processor makes; 0 where it does not say."""
     size = (processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size) or {}
     return size.get("height") or 0, size.get("width") or 0
+
+
+def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a task that is not one of video, and a model that cannot be had."""
+    check_video(task, config.name)
+    hub.check(config.pretrained, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:

@@ -200,7 +200,7 @@ def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path)
 
 
 def test_damage_to_texts_is_refused(run):
-    with pytest.raises(UserError, match="--perturbation discrete: .* has task shapes, which has no texts"):
+    with pytest.raises(UserError, match=r"--perturbation discrete: .* has task shapes, which has no texts"):
         evaluate(run, Grid(perturbations=["discrete"]))
 
 

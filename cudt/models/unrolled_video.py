@@ -7,7 +7,8 @@ The patches x_1 … x_T of one position over T frames are in the rows of X; a la
 
 Weights start from cosines, as DUST's do: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so that attention compares
 patches by their cosines, and W₂ = −BBᵀ with an orthonormal basis B of them, which is −I: then W_s = I, and a layer at
-first hands on what attention gives.
+first hands on what attention gives. Pixels are taken from 0 to 1: from 0 to 255 the products that attention compares
+would be in the millions, and its softmax would pick one frame where it should weigh all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cudt.models._patches import (
 from cudt.models._steps import attend, relu_step
 from cudt.schema import NamedSection
 from cudt.tasks import Batch, Task
-from cudt.tasks._video import VideoDenoising
+from cudt.tasks._video import PEAK, VideoDenoising
 
 
 class Config(PatchConfig):
@@ -43,7 +44,7 @@ class Config(PatchConfig):
 
 
 class UnrolledVideo(PatchModel):
-    """L unrolled layers on patches of 0 to 255."""
+    """L unrolled layers on patches of pixels from 0 to 1."""
 
     def __init__(self, config: Config, task: VideoDenoising) -> None:
         super().__init__(task, config.patch)
@@ -61,11 +62,11 @@ class UnrolledVideo(PatchModel):
         return self.w1[index], self.w2[index]
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        x = to_patches(signal, self.patch)
+        x = to_patches(signal, self.patch) / PEAK
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
             x = relu_step(attend(x, w1), w2, self.step_size)
-            visit(x)
+            visit(PEAK * x)
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:

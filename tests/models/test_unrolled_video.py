@@ -62,9 +62,9 @@ def literal_frames(model: UnrolledVideo, video: torch.Tensor) -> torch.Tensor:
     for top in range(0, video.shape[1], side):
         for left in range(0, video.shape[2], side):
             place = (slice(None), slice(top, top + side), slice(left, left + side))
-            x = [frame.flatten().tolist() for frame in video[place]]
+            x = [(frame / 255).flatten().tolist() for frame in video[place]]
             for layer, patches in enumerate(literal_layers(model, x)):
-                made[layer][place] = torch.tensor(patches, dtype=torch.double).view(-1, side, side)
+                made[layer][place] = 255 * torch.tensor(patches, dtype=torch.double).view(-1, side, side)
     return made
 
 
@@ -84,7 +84,7 @@ def test_batched_layers_equal_the_equations_token_by_token(tie_layers, scale):
 
 def test_gradients_equal_finite_differences():
     model = model_of(size=4, frames=2, patch=2, atoms=3, layers=2)
-    signal = random_videos(1, 2, 4, 4).requires_grad_()
+    signal = random_videos(1, 2, 4, 4, scale=255.0).requires_grad_()
 
     def of_all(video: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         model.layer_weights = lambda layer: (weights[layer], weights[2 + layer])  # type: ignore[method-assign]

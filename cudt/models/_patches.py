@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -53,6 +54,12 @@ def check_patches(side: int, height: int, width: int) -> None:
             f"model.patch = {side}: frames of {width}×{height} cannot be cut into such patches; "
             "task.size must be a multiple of it"
         )
+
+
+def check_sections(config: PatchConfig, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a task that is not one of video, or of a size that is no multiple of a patch."""
+    size = check_video(task, config.name).size
+    check_patches(config.patch, size, size)
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:

@@ -19,17 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from cudt.models import Visit
-from cudt.models._patches import (
-    PatchConfig,
-    PatchModel,
-    check_patches,
-    check_video,
-    overcomplete_dct,
-    to_patches,
-    video_task,
-)
+from cudt.models._patches import PatchConfig, PatchModel, check_sections, overcomplete_dct, to_patches, video_task
 from cudt.models._steps import attend, attention_energy
-from cudt.schema import NamedSection, Positive
+from cudt.schema import Positive
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
 
@@ -104,10 +96,8 @@ class Dust(PatchModel):
             visit(h @ dictionary.T)
 
 
-def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a task that is not one of video, or of a size that is no multiple of a patch."""
-    size = check_video(task, config.name).size
-    check_patches(config.patch, size, size)
+#: What `models.check` asks before data are read.
+check = check_sections
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Dust:

@@ -84,13 +84,12 @@ def findings(rows: pd.DataFrame) -> list[str]:
             if not kind:
                 continue
             inside = f"{scale_of(kind).symbol} ≤ {training_level(kind, constrained['gamma_train']):g}"
+            wheres = {"id_mean": f"in distribution ({inside})", "ood_mean": "out of distribution"}
+            shown = [name for name in wheres if not (pd.isna(constrained[name]) or pd.isna(erm[name]))]
+            whose = [f"{erm['label']}'s ".replace("erm", "ERM"), ""]
             parts = [
-                f"{constrained[column]:.3f} against {whose}{erm[column]:.3f} {where}"
-                for column, whose, where in (
-                    ("id_mean", f"{erm['label']}'s ".replace("erm", "ERM"), f"in distribution ({inside})"),
-                    ("ood_mean", "", "out of distribution"),
-                )
-                if not (pd.isna(constrained[column]) or pd.isna(erm[column]))
+                f"{constrained[name]:.3f} against {owner}{erm[name]:.3f} {wheres[name]}"
+                for name, owner in zip(shown, whose, strict=False)
             ]
             sentences.append(
                 f"Under {kind} noise the {constrained['label']} model's mean "

@@ -126,7 +126,9 @@ def test_a_video_that_breaks_off_is_told_and_used(root):
     video.write_bytes(video.read_bytes()[:-450])
     for _ in range(2):
         with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); \d frames of 10 are used$"):
-            build()
+            task = build()
+    assert names(task, "train") == ["b.avi", "walk"]
+    assert {len(window.footage) for window in task.examples("train") if window.footage.name == "b.avi"} < {7, 8, 9}
 
 
 def cut_a_frame(root: Path) -> None:

@@ -128,7 +128,8 @@ def test_a_video_that_breaks_off_is_told_and_used(root):
         with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); \d frames of 10 are used$"):
             task = build()
     assert names(task, "train") == ["b.avi", "walk"]
-    assert {len(window.footage) for window in task.examples("train") if window.footage.name == "b.avi"} < {7, 8, 9}
+    (length,) = {len(window.footage) for window in task.examples("train") if window.footage.name == "b.avi"}
+    assert 3 <= length < 10
 
 
 def cut_a_frame(root: Path) -> None:

@@ -56,7 +56,7 @@ def trained(path: Path) -> Table:
     """Every layer of a trained UT on its clean test data."""
     run = runs.open_run(path)
     experiment = assemble(run.recipe, None, torch.device("cpu"))
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     model = experiment.layerwise.double().model
     assert isinstance(model, UnrolledTransformer), f"{path} is not a UT"
     table = Table("layer", *STEPS, "g₂, ReLU step", "η / bound", title=f"{run.recipe.name} {path.name}")

@@ -28,7 +28,7 @@ def trained(path: Path, data_root: Path) -> Table:
     """Every layer of a trained DUST, at the codes that it really gets."""
     run = runs.open_run(path)
     experiment = assemble(run.recipe, data_root, torch.device("cpu"))
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     model = experiment.layerwise.double().model
     assert isinstance(model, Dust), f"{path} is not a DUST"
     steps = ["LISTA loss, LISTA step", "energy, attention", "energy, layer", "‖D‖²"]

@@ -155,6 +155,45 @@ def eval_ood(
             console.print(f"pictures in {one.path / 'samples'}", soft_wrap=True)
 
 
+@app.command()
+def generate(
+    run: list[Path] = typer.Argument(help="A run folder; or two, whose completions are also put side by side."),
+    instructions: Path = typer.Option(
+        ..., help="A file with a column `instruction`, and perhaps `input` and `dataset`, like AlpacaEval's."
+    ),
+    gamma: float = typer.Option(0.0, min=0, help="Level of noise on every token, the generated ones included."),
+    noise_seed: int = typer.Option(0, help="Draw of the noise."),
+    max_new_tokens: int = typer.Option(256, min=1, help="Tokens of a completion, at most."),
+    batch_size: int = typer.Option(8, min=1, help="Instructions that are answered together."),
+    limit: int | None = typer.Option(None, min=1, help="Answer the first so many alone.", show_default="all"),
+    device: DeviceChoice = DEVICE,
+    data_root: Path | None = DATA_ROOT,
+) -> None:
+    """Answer instructions under noise, into files that AlpacaEval reads. What is there already is kept."""
+    if len(run) > 2:
+        raise UserError(f"{len(run)} run folders: give one, or two to compare")
+    if not instructions.is_file():
+        raise UserError(f"instructions file '{instructions}' does not exist")
+    for path in run:
+        _require_folder(path)
+    from cudt import generate as generation
+    from cudt import launch, runs
+
+    launch.check_data_root(data_root)
+    opened = [runs.open_run(path) for path in run]
+    for one in opened:
+        generation.check(one)
+    request = generation.Request(instructions, gamma, noise_seed, max_new_tokens, batch_size, limit)
+    console = Console(markup=False, emoji=False)
+    written = []
+    for one in opened:
+        with one.locked():
+            written.append(generation.generate(one, request, device.value, data_root, _progress(console)))
+        console.print(f"completions in {written[-1]}", soft_wrap=True)
+    if len(written) == 2:
+        console.print(f"side by side in {generation.compare(*written)}", soft_wrap=True)
+
+
 def _require_folder(path: Path) -> None:
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")

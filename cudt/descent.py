@@ -90,6 +90,7 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
         super().__init__()
         if (resilience == "none") != (beta is None):
             raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+        self.n_layers = n_layers
         self.rates = rates_per_layer(alpha, n_layers)
         self.reference = reference
         self.form: Form = form
@@ -130,25 +131,33 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
         """g_1 … g_L, before any relaxation."""
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
-    def compute_cmp_state(self, layer_losses: Tensor) -> cooper.CMPState:
-        """Objective f_L (+ β/2·‖u‖²) and violation g (− u), as Cooper wants them; computed in λ's precision."""
+    def compute_cmp_state(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> cooper.CMPState:
+        """Objective f_L (+ β/2·‖u‖²) and violation g (− u), as Cooper wants them; computed in λ's precision.
+
+        `sampled` are the layers of k constraints, drawn with equal probabilities: each stands for L/k, the others for
+        nothing, which is right on average. Losses that belong to no sampled constraint are not looked at.
+        """
         layer_losses = layer_losses.to(self._multiplier.weight)
         loss, violation = in_form(layer_losses[-1], self.form), self.violations(layer_losses)
         if self._slack is not None:
             loss = loss + 0.5 * self.beta * self._slack.square().sum()
             violation = violation - self._slack
+        if sampled is not None:
+            chosen = torch.tensor(sampled, device=violation.device) - 1
+            shares = self.n_layers / len(sampled) * violation[chosen]
+            violation = torch.zeros_like(violation).index_copy(0, chosen, shares)
         return cooper.CMPState(loss, {self.descends: cooper.ConstraintState(violation)})
 
-    def lagrangian(self, layer_losses: Tensor) -> Tensor:
+    def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """f_L + Σ λ_l·g_l, with slack + β/2·‖u‖² − Σ λ_l·u_l; differentiable in f and u, λ held fixed."""
-        return self.compute_cmp_state(layer_losses).compute_primal_lagrangian().lagrangian
+        return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
 
-    def dual_step(self, layer_losses: Tensor) -> None:
+    def dual_step(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> None:
         """λ ← [λ + ascent on (g − u)]₊, u being the trained slack, λ/β under decay, or 0.
 
         Call it between the primal backward pass and the primal step, so that both sides move from one point.
         """
-        dual = self.compute_cmp_state(layer_losses.detach()).compute_dual_lagrangian().lagrangian
+        dual = self.compute_cmp_state(layer_losses.detach(), sampled).compute_dual_lagrangian().lagrangian
         if self.resilience == "decay":
             dual = dual - self._multiplier.weight.square().sum() / (2 * self.beta)
         self.dual_optimizer.zero_grad()

@@ -42,13 +42,18 @@ class Grid:
         return self.gammas if self.gammas is not None else settings.grid
 
 
-def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
-    """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
+def check_finished(run: Run) -> None:
+    """Refuse a run that has no best weights yet."""
     status = run.info().get("status")
     if status != "finished":
         raise UserError(
             f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
         )
+
+
+def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
+    """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
+    check_finished(run)
     task = run.recipe.settings.task.name
     if "discrete" in grid.kinds(run.recipe.settings.evaluation) and not run.info().get("has_texts", True):
         raise UserError(
@@ -69,7 +74,7 @@ def evaluate_ood(
     settings = run.recipe.settings.evaluation
     experiment = assemble(run.recipe, data_root, device.choose(where))
     runs.check_same_data(run, experiment.task.fingerprint())
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     for kind in grid.kinds(settings):
         asked = grid.levels(kind, settings)
         # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.

@@ -32,13 +32,21 @@ class Experiment:
 
 def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> Experiment:
     """Build everything; weights are drawn from the recipe's seed."""
+    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, place)
+    task = layerwise.task
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
+    if settings.readout.tokens is not None and not task.has_token_answers:
+        raise UserError(f"readout.tokens: task {settings.task.name} has one answer for an example, not one for each token")
+    return Experiment(task, layerwise, Objective(settings.objective, descent, settings.readout.layers))
+
+
+def assemble_model(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> LayerwiseLosses:
+    """The model and its task alone."""
     settings = recipe.settings
     models.check(settings.model, settings.task, data_root)
     task = tasks.build(settings.task, data_root, settings.model.tokenizer_source)
     device.seed_everything(settings.seed)
-    layerwise = LayerwiseLosses(models.build(settings.model, task, data_root), task).to(place)
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
-    return Experiment(task, layerwise, Objective(settings.objective, descent))
+    return LayerwiseLosses(models.build(settings.model, task, data_root), task).to(place)
 
 
 def _descent(settings: Descent, n_layers: int, task: Task, place: torch.device) -> LayerwiseDescent:

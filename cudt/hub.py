@@ -72,15 +72,24 @@ def load_image_processor(name: str, data_root: Path | None) -> Any:
 
 def load_encoder(name: str, data_root: Path | None) -> Any:
     """A pretrained model without a head, in fp32; refuses weights that do not fill it."""
+    return _load_model("AutoModel", name, data_root, torch.float32)
 
+
+def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype) -> Any:
+    """A pretrained causal language model with its head; refuses weights that do not fill it."""
+    return _load_model("AutoModelForCausalLM", name, data_root, dtype)
+
+
+def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype) -> Any:
     def load(source: str, **options: Any) -> Any:
-        from transformers import AutoModel
+        import transformers
         from transformers.utils import logging
 
         # Its report on unused heads is no news here, and its bar cuts through ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        return AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **options)
+        loader = getattr(transformers, auto_class)
+        return loader.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
 
     model, loading = _load(load, name, data_root)
     missing = [key for key in loading["missing_keys"] if "pooler" not in key]

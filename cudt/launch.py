@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cudt import __version__, runs
+from cudt import __version__, export, runs
 from cudt.device import DeviceName, accelerator_for
 from cudt.display import Display
 from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
@@ -22,7 +22,7 @@ from cudt.recipe import NamedRecipe
 from cudt.runs import Run
 from cudt.trainer import Trainer
 
-_RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "numpy")
+_RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
 
 
 def check_data_root(data_root: Path | None) -> Path | None:
@@ -49,6 +49,7 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
             runs.write_recipe(run)
             run.update_info(**_facts(recipe, experiment, accelerator))
             _fit(trainer, run.update_info)
+            export.export(run, experiment.layerwise)
             run.update_info(ended=_now())
     else:
         _fit(trainer, lambda **changes: None)
@@ -85,6 +86,7 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "variant": recipe.identity(without_seed=True),
         "task_version": task.version,
         "data": task.fingerprint(),
+        "data_notes": task.notes(),
         "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
         "has_texts": task.has_texts,
         "has_pictures": task.has_pictures,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from cudt import intervals, perturb
+from cudt.errors import UserError
 from cudt.models import LayeredModel
 from cudt.tasks import Batch, Task
 
@@ -29,7 +30,7 @@ class NoiseSource:
 
 
 class LayerwiseLosses(nn.Module):
-    """f(X, Φ_l(X + noise)) and the metric's scores for each example and layer.
+    """f(X, Φ_l(X + noise)) for each example and layer.
 
     This is the module that Accelerate wraps: model, readout and loss in one forward pass, so that gradients
     are synchronised whatever the objective does with the losses.
@@ -40,26 +41,61 @@ class LayerwiseLosses(nn.Module):
         self.model = model
         self.task = task
 
-    def forward(self, batch: Batch, noise: Tensor | None = None, last_only: bool = False) -> tuple[Tensor, Tensor]:
-        """Losses and scores, each (layers, examples): all layers, or the last alone."""
-        signal, _ = self.model.signal(batch)
+    def forward(
+        self,
+        batch: Batch,
+        noise: Tensor | None = None,
+        layers: Collection[int] | None = None,
+        thinned: Batch | None = None,
+    ) -> Tensor:
+        """Losses to train on, (layers, examples): of all layers, or of some, in order.
+
+        `thinned` is the batch with fewer tokens that count, for all layers but the last.
+        """
         losses: list[Tensor] = []
-        scores: list[Tensor] = []
-        layers = itertools.count(1)
 
-        def read(state: Tensor) -> None:
-            """Losses and scores of one layer; its state is not needed after that."""
-            if next(layers) < self.model.n_layers and last_only:
-                return
-            answer = self.model.readout(state, batch)
+        def read(layer: int, state: Tensor) -> None:
+            if layers is None or layer in layers:
+                counted = batch if thinned is None or layer == self.model.n_layers else thinned
+                losses.append(self.task.losses(self.model.readout(state, counted).float(), counted))
+
+        self._visit(batch, noise, read)
+        return torch.stack(losses)
+
+    @torch.no_grad()
+    def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Losses and the metric's scores, each (layers, examples)."""
+        judged: list[tuple[Tensor, Tensor]] = []
+
+        def read(layer: int, state: Tensor) -> None:
             # Doubles tell small losses apart that floats round to 0: per-example ratios of layers depend on it.
-            answer = answer.float() if self.training else answer.double()
-            losses.append(self.task.losses(answer, batch))
-            with torch.no_grad():
-                scores.append(self.task.scores(answer, batch))
+            judged.append(self.task.judge(self.model.readout(state, batch).double(), batch))
 
-        self.model.visit_layers(signal if noise is None else signal + noise, batch, read)
+        self._visit(batch, noise, read)
+        losses, scores = zip(*judged, strict=True)
         return torch.stack(losses), torch.stack(scores)
+
+    def learned_weights(self) -> dict[str, Tensor]:
+        """What training changes, each once: not what is frozen, as pretrained weights are under LoRA."""
+        left_out = self._frozen_or_repeated()
+        return {name: value for name, value in self.state_dict().items() if name not in left_out}
+
+    def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
+        missing, unexpected = self.load_state_dict(weights, strict=False)
+        strange = [*unexpected, *(set(missing) - self._frozen_or_repeated())]
+        if strange:
+            raise UserError(f"these are the weights of another model: {strange[0]} is missing, or is not one of its own")
+
+    def _frozen_or_repeated(self) -> set[str]:
+        learned = {name for name, weight in self.named_parameters() if weight.requires_grad}
+        return {name for name, _ in self.named_parameters(remove_duplicate=False)} - learned
+
+    def _visit(self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]) -> None:
+        """Hand each layer's number and state to `read`; a state is not needed after that."""
+        signal, _ = self.model.signal(batch)
+        layers = itertools.count(1)
+        noisy = signal if noise is None else signal + noise
+        self.model.visit_layers(noisy, batch, lambda state: read(next(layers), state))
 
 
 @dataclass(frozen=True)
@@ -101,6 +137,6 @@ def measure(
         drawn = noise.draw(layerwise.model, batch) if noise is not None and any(gammas) else None
         weights = layerwise.task.weights(batch)
         for gamma, rows in zip(gammas, parts, strict=True):
-            losses, scores = layerwise(batch, gamma * drawn if drawn is not None and gamma else None)
+            losses, scores = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
             rows.append(Measurement(*(part.double().cpu() for part in (losses, scores, weights))))
     return [Measurement.joined(rows) for rows in parts]

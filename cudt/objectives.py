@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,16 +20,38 @@ class Objective:
     In the log form f is log f in all three, so that a pair of runs differs in nothing but the objective.
     """
 
-    def __init__(self, name: ObjectiveName, descent: LayerwiseDescent) -> None:
+    def __init__(self, name: ObjectiveName, descent: LayerwiseDescent, sample_size: int | None = None) -> None:
         self.name = name
         self.descent = descent
         self.form: Form = descent.form
         self.warming_up = False
+        self._sample_size = sample_size
+        self._sampled: list[int] | None = None
+
+    def draw(self, generator: np.random.Generator) -> None:
+        """Choose k of the L constraints (of `supervised`: layers) for one update, where the recipe asks for that.
+
+        Each is chosen with probability k/L and counts L/k times, so that J and the dual gradient are right on average.
+        """
+        n_layers = self.descent.n_layers
+        if self._sample_size is not None and self._sample_size < n_layers:
+            chosen = generator.choice(n_layers, self._sample_size, replace=False) + 1
+            self._sampled = sorted(chosen.tolist())
 
     @property
-    def last_only(self) -> bool:
-        """Whether the last layer's loss is all that is needed in training."""
-        return self.name == "erm"
+    def constraints(self) -> list[int]:
+        """The layers whose constraints this update looks at."""
+        return self._sampled or list(range(1, self.descent.n_layers + 1))
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers whose losses this update needs: those of its constraints, the ones before them, and the last."""
+        last = self.descent.n_layers
+        if self.name == "erm":
+            return [last]
+        if self.name == "supervised":
+            return self.constraints
+        return sorted({*self.constraints, *(layer - 1 for layer in self.constraints if layer > 1), last})
 
     @property
     def constrains(self) -> bool:
@@ -36,9 +59,9 @@ class Objective:
         return self.name == "constrained" and not self.warming_up
 
     def value(self, f: Tensor) -> Tensor:
-        """J(f); under `last_only` f holds f_L alone."""
+        """J(f), where f holds the losses of `layers`."""
         if self.constrains:
-            return self.descent.lagrangian(f)
+            return self.descent.lagrangian(self._spread(f), self._sampled)
         return in_form(f, self.form).mean() if self.name == "supervised" else in_form(f[-1], self.form)
 
     @property
@@ -54,8 +77,19 @@ class Objective:
     def accumulate_slack_gradient(self, f: Tensor) -> None:
         """∂J/∂u into the slack's `.grad`, for the primal optimiser."""
         if self.constrains and any(True for _ in self.descent.slack_parameters()):
-            self.descent.lagrangian(f.detach()).backward()
+            self.descent.lagrangian(self._spread(f.detach()), self._sampled).backward()
 
     def dual_step(self, f: Tensor) -> None:
         if self.constrains:
-            self.descent.dual_step(f)
+            self.descent.dual_step(self._spread(f), self._sampled)
+
+    def violations(self, f: Tensor) -> Tensor:
+        """g_l for each of `constraints`."""
+        return self.descent.violations(self._spread(f))[[layer - 1 for layer in self.constraints]]
+
+    def _spread(self, f: Tensor) -> Tensor:
+        """f_1 … f_L, with nothing (NaN) for layers that were not read."""
+        if len(f) == self.descent.n_layers:
+            return f
+        full = f.new_full((self.descent.n_layers,), torch.nan)
+        return full.index_copy(0, torch.tensor(self.layers, device=f.device) - 1, f)

@@ -134,6 +134,15 @@ class Training(Section):
     """Updates between checkpoints within an epoch; there is one after each epoch in any case."""
 
 
+class Readout(Section):
+    """What is read of the layers in an update, where reading all of them costs too much. Unbiased; evaluation reads all."""
+
+    tokens: Count | None = None
+    """Answer tokens of an example that are read at every layer but the last, drawn anew in each epoch; else all."""
+    layers: Count | None = None
+    """Constraints (of `supervised`: layers) that an update looks at, drawn anew each time; else all."""
+
+
 class Noise(Section):
     """The perturbation seen in training: σ = γ_train·σ_x."""
 
@@ -190,6 +199,7 @@ class Recipe(Section):
     objective: ObjectiveName = "constrained"
     descent: Descent = Descent()
     training: Training = Training()
+    readout: Readout = Readout()
     noise: Noise = Noise()
     evaluation: Evaluation = Evaluation()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -93,6 +93,7 @@ class Trainer:
             while self.progress.epoch < self.settings.training.epochs:
                 self.objective.warming_up = self._warming_up
                 for indices in self._remaining_updates():
+                    self.objective.draw(self._generator(self.progress.step))
                     f, grad_norm = self._update(indices)
                     self.progress.step += 1
                     self.progress.step_in_epoch += 1
@@ -109,10 +110,14 @@ class Trainer:
 
     def _remaining_updates(self) -> Iterator[np.ndarray[Any, Any]]:
         """The examples of each update left in this epoch; the order depends on seed and epoch alone."""
-        generator = np.random.default_rng([self.settings.seed, self.progress.epoch])
+        generator = self._generator()
         group = self.settings.training.group_by_length
         lengths = [self.task.length(example) for example in self.train_examples] if group else None
         yield from updates(len(self.train_examples), self.batch_size, generator, lengths)[self.progress.step_in_epoch :]
+
+    def _generator(self, *place: int) -> np.random.Generator:
+        """Draws that depend on the seed and the place in training alone, whatever process or resumption asks."""
+        return np.random.default_rng([self.settings.seed, self.progress.epoch, *place])
 
     def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
         """One primal and one dual step; returns f and the norm of the primal gradient."""
@@ -166,7 +171,9 @@ class Trainer:
         gamma = self.settings.noise.gamma_train
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
         noise = gamma * source.draw(self.model, batch) if gamma else None
-        losses, _ = self.wrapped(batch, noise, last_only=self.objective.last_only)
+        tokens = self.settings.readout.tokens
+        thinned = self.task.thinned(batch, tokens, source.seed) if tokens else None
+        losses = self.wrapped(batch, noise, self.objective.layers, thinned)
         return losses @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
@@ -181,7 +188,7 @@ class Trainer:
     def _refuse_non_finite(self, f: Tensor, grad_norm: Tensor) -> None:
         if bool(torch.isfinite(f).all() & torch.isfinite(grad_norm)):
             return
-        bad = [layer for layer, loss in zip(self._trained_layers(), f.tolist(), strict=True) if not math.isfinite(loss)]
+        bad = [layer for layer, loss in zip(self.objective.layers, f.tolist(), strict=True) if not math.isfinite(loss)]
         what = f"the loss of layer {bad[0]}" if bad else "the gradient"
         raise TrainingStoppedError(
             f"update {self.progress.step + 1}: {what} is not finite; nothing was updated. "
@@ -191,7 +198,9 @@ class Trainer:
     def _primal_optimizer(self) -> torch.optim.Optimizer:
         training = self.settings.training
         groups: list[dict[str, Any]] = [
-            {"params": list(self.model.parameters()), "weight_decay": training.weight_decay}
+            {
+                "params": [weight for weight in self.model.parameters() if weight.requires_grad],
+                "weight_decay": training.weight_decay}
         ]
         if slack := list(self.descent.slack_parameters()):
             groups.append({"params": slack, "weight_decay": 0.0})
@@ -230,7 +239,7 @@ class Trainer:
     def _conclude(self) -> None:
         """Judge the best weights on validation data and close the run."""
         self.accelerator.wait_for_everyone()
-        self.layerwise.load_state_dict(self.run.load_best_weights())
+        self.layerwise.load_learned_weights(self.run.load_best_weights())
         measured = self._validate()
         slack = torch.tensor(self.progress.best_slack, dtype=torch.double)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
@@ -268,19 +277,14 @@ class Trainer:
 
     # ---------------------------------------------------------------- what is seen
 
-    def _trained_layers(self) -> list[int]:
-        first = self.model.n_layers if self.objective.last_only else 1
-        return list(range(first, self.model.n_layers + 1))
-
     def _log_update(self, f: Tensor, grad_norm: Tensor) -> None:
         if self.progress.step % self.settings.training.log_every:
             return
-        layers, values = self._trained_layers(), {"loss": f.tolist()}
+        self._record("train", self.objective.layers, {"loss": f.tolist()})
         if self.objective.constrains:
-            values["violation"] = self.descent.violations(f).tolist()
-            values["multiplier"] = self.descent.multiplier_values.tolist()
-            values["slack"] = self.descent.slack.tolist()
-        self._record("train", layers, values)
+            self._record("train", self.objective.constraints, {"violation": self.objective.violations(f).tolist()})
+            dual = {"multiplier": self.descent.multiplier_values.tolist(), "slack": self.descent.slack.tolist()}
+            self._record("train", range(1, self.model.n_layers + 1), dual)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
         self.display.update(self._view(f))
 
@@ -307,7 +311,7 @@ class Trainer:
             reference=self.descent.reference,
             rates=self.descent.rates,
             warming_up=self._warming_up,
-            train_losses=dict(zip(self._trained_layers(), f.tolist(), strict=True)) if f is not None else {},
+            train_losses=dict(zip(self.objective.layers, f.tolist(), strict=True)) if f is not None else {},
             validation_losses=self.validation_losses,
             multipliers=self.descent.multiplier_values.tolist() if self.objective.name == "constrained" else None,
         )
@@ -330,7 +334,7 @@ class Trainer:
 
     def _save_best(self) -> None:
         if self.accelerator.is_main_process:
-            weights = {name: value.contiguous() for name, value in self.layerwise.state_dict().items()}
+            weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
             write_atomically(self.run.best_weights, lambda file: file.write(save(weights)))
 
     def _save(self) -> None:
@@ -341,7 +345,7 @@ class Trainer:
         state = {
             "progress": dataclasses.asdict(self.progress),
             "validation_losses": self.validation_losses,
-            "weights": self.layerwise.state_dict(),
+            "weights": self.layerwise.learned_weights(),
             "optimizer": self.optimizer.state_dict(),
             "descent": self.descent.state_dict(),
             "history_length": len(self.history),
@@ -354,7 +358,7 @@ class Trainer:
         state = self.run.load_last_checkpoint()
         self.progress = Progress(**state["progress"])
         self.validation_losses = state["validation_losses"]
-        self.layerwise.load_state_dict(state["weights"])
+        self.layerwise.load_learned_weights(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.descent.load_state_dict(state["descent"])
         torch.set_rng_state(state["generator"])

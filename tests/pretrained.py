@@ -1,4 +1,4 @@
-"""Tiny random encoders of the real classes, saved as folders that a recipe can name in place of a hub id."""
+"""Tiny random models of the real classes, saved as folders that a recipe can name in place of a hub id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AlbertConfig,
     AutoModel,
@@ -112,6 +112,42 @@ def tiny_tokenizer(pairs_have_types: bool = True) -> PreTrainedTokenizerFast:
         model_max_length=64,
         model_input_names=names,
     )
+
+
+def tiny_llama_tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>` ends one."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {name: index for index, name in enumerate(["<s>", "</s>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def tiny_llama(folder: Path, **changes: Any) -> str:
+    """Save a random Llama with a tokenizer of bytes; returns what a recipe calls it."""
+    # Only now, like the image processor: it needs torchvision, which needs help.
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    small = {
+        "vocab_size": 258,
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+        "max_position_embeddings": 512,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "tie_word_embeddings": True,
+    }
+    torch.manual_seed(0)
+    # Larger than usual, so that a random model is not indifferent to what it reads.
+    config = LlamaConfig(**{**small, "initializer_range": 0.2, **changes})
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tiny_llama_tokenizer().save_pretrained(folder)
+    return str(folder)
 
 
 def tiny_pretrained(folder: Path, family: str = "bert", **changes: Any) -> str:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cudt.batching import batches
+from cudt.errors import UserError
 from cudt.experiment import assemble
 from cudt.layerwise import Measurement, NoiseSource, measure
 from tests.conftest import tiny_recipe
@@ -24,22 +25,46 @@ def measured(experiment, size, gammas=(0.0, 0.7), split="test"):
     return measure(experiment.layerwise, batches(task, task.examples(split), size, CPU), NOISE, gammas)
 
 
-@pytest.mark.parametrize(("training", "precision"), [(True, torch.float32), (False, torch.float64)])
-def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(experiment, training, precision):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
+def answers(experiment, batch, precision):
     model = experiment.layerwise.model
-    experiment.layerwise.train(training)
-    losses, scores = experiment.layerwise(batch)
-    experiment.layerwise.eval()
-    answers = [model.readout(state, batch).to(precision) for state in model.layer_states(model.signal(batch)[0], batch)]
-    assert losses.dtype == precision
-    assert torch.equal(losses, torch.stack([experiment.task.losses(answer, batch) for answer in answers]))
-    assert torch.equal(scores, torch.stack([experiment.task.scores(answer, batch) for answer in answers]))
+    return [model.readout(state, batch).to(precision) for state in model.layer_states(model.signal(batch)[0], batch)]
 
 
-def test_last_only_gives_the_last_row(experiment):
+def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(experiment):
     batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    assert torch.equal(experiment.layerwise(batch, last_only=True)[0], experiment.layerwise(batch)[0][-1:])
+    expected = [experiment.task.losses(answer, batch) for answer in answers(experiment, batch, torch.float32)]
+    losses = experiment.layerwise(batch)
+    assert losses.dtype == torch.float32
+    assert torch.equal(losses, torch.stack(expected))
+
+
+def test_judging_is_in_doubles_and_gives_the_scores_too(experiment):
+    batch = experiment.task.collate(experiment.task.examples("test")[:5])
+    exact, task = answers(experiment, batch, torch.float64), experiment.task
+    losses, scores = experiment.layerwise.judge(batch)
+    assert losses.dtype == torch.float64
+    assert not losses.requires_grad
+    assert torch.equal(losses, torch.stack([task.losses(answer, batch) for answer in exact]))
+    assert torch.equal(scores, torch.stack([task.scores(answer, batch) for answer in exact]))
+
+
+@pytest.mark.parametrize("layers", [[3], [1, 3], [2]])
+def test_some_layers_give_their_rows(experiment, layers):
+    batch = experiment.task.collate(experiment.task.examples("test")[:5])
+    rows = [layer - 1 for layer in layers]
+    assert torch.equal(experiment.layerwise(batch, layers=layers), experiment.layerwise(batch)[rows])
+
+
+def test_learned_weights_come_back_and_those_of_another_model_are_refused(experiment):
+    layerwise = experiment.layerwise
+    weights = {name: value.clone() for name, value in layerwise.learned_weights().items()}
+    assert set(weights) == set(layerwise.state_dict())
+    layerwise.load_learned_weights(weights)
+    name = next(iter(weights))
+    with pytest.raises(UserError, match="another model"):
+        layerwise.load_learned_weights({**weights, "strange": weights[name]})
+    with pytest.raises(UserError, match=name.replace(".", r"\.")):
+        layerwise.load_learned_weights({key: value for key, value in weights.items() if key != name})
 
 
 def test_measurements_do_not_depend_on_the_batch_size(experiment):
@@ -50,11 +75,11 @@ def test_measurements_do_not_depend_on_the_batch_size(experiment):
 
 def test_level_zero_is_no_noise_and_levels_scale_one_draw(experiment):
     batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    clean, _ = experiment.layerwise(batch)
+    clean, _ = experiment.layerwise.judge(batch)
     zero, both = measured(experiment, 5)
     assert torch.equal(zero.losses[:, :5], clean)
     drawn = NOISE.draw(experiment.layerwise.model, batch)
-    noisy, _ = experiment.layerwise(batch, 0.7 * drawn)
+    noisy, _ = experiment.layerwise.judge(batch, 0.7 * drawn)
     assert torch.allclose(both.losses[:, :5], noisy, atol=1e-6)
     assert not torch.allclose(zero.losses, both.losses)
 

@@ -98,7 +98,7 @@ def test_a_width_that_the_embeddings_do_not_have_is_refused(texts):
 def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
     values = evaluate(run, texts)["value"]
     experiment = assemble(run.recipe, texts, CPU)
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     task = experiment.task
     (clean,) = measure(experiment.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0])
     for kind in ("gaussian", "uniform", "discrete"):
@@ -144,7 +144,7 @@ def test_another_noise_seed_is_other_noise_and_the_same_is_the_same(run, texts):
 def test_ratios_and_intervals_are_those_of_the_examples(run, texts):
     values = evaluate(run, texts, Grid(gammas=[0.5], perturbations=["gaussian"]))["value"]
     experiment = assemble(run.recipe, texts, CPU)
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     task = experiment.task
     noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0)
     (measured,) = measure(experiment.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])

@@ -86,7 +86,7 @@ def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
     trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     indices = next(trainer._remaining_updates())
-    losses, _ = trainer.layerwise(trainer.task.collate([trainer.train_examples[i] for i in indices]))
+    losses = trainer.layerwise(trainer.task.collate([trainer.train_examples[i] for i in indices]))
     trainer.descent.lagrangian(losses.mean(1)).backward()
     expected = {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
     trainer.model.zero_grad()

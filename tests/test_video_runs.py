@@ -167,7 +167,7 @@ def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finis
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
     rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
     experiment = assemble(run.recipe, None, CPU)
-    experiment.layerwise.load_state_dict(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
     task, model = experiment.task, experiment.layerwise.model
     batch = task.collate(task.examples("test"))
     noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0).draw(model, batch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -41,8 +42,15 @@ class LayeredModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        """The answer read from one layer's state."""
+    def readout(self, state: Tensor, batch: Batch) -> Any:
+        """The answer read from one layer's state: a tensor, or `TokenLogits` where it would be too large for one."""
+
+    def save_pretrained(self, folder: Path) -> str | None:
+        """Save for transformers or peft alone; returns the lines of Python that load it, with FOLDER for the folder.
+
+        None for a model that no other library knows.
+        """
+        return None
 
     def layer_states(self, signal: Tensor, batch: Batch) -> list[Tensor]:
         """X_1 … X_L all at once, for who wants to look at them."""

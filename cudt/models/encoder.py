@@ -1,26 +1,31 @@
-"""A pretrained text encoder of transformers (DistilBERT, BERT, RoBERTa, any AutoModel) with one linear readout.
-
-Noise enters where words become vectors: a hook on the look-up hands the perturbed embeddings on in place of the clean
-ones, before positions and the first normalisation, in whatever way the family goes on from there. Other hooks see
-each layer's output as it is computed.
-"""
+"""A pretrained text encoder of transformers (DistilBERT, BERT, RoBERTa, any AutoModel) with one linear readout."""
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from cudt import hub
 from cudt.errors import UserError
-from cudt.models import LayeredModel, Visit
-from cudt.models._anatomy import dissect, first
+from cudt.files import write_atomically
+from cudt.models._watched import WatchedText
 from cudt.schema import ModelSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._text import TextClassification
+
+
+#: Loads what `save_pretrained` wrote. Of one text, without padding, so that the mean is over its own tokens.
+_SNIPPET = """\
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+encoder, tokenizer = AutoModel.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
+state = encoder(**tokenizer("a text", return_tensors="pt")).last_hidden_state.{state}
+logits = state @ (readout := load_file("FOLDER/readout.safetensors"))["weight"].T + readout["bias"]
+"""
 
 
 class Config(ModelSection):
@@ -36,67 +41,44 @@ class Config(ModelSection):
         return self.pretrained
 
 
-class Encoder(LayeredModel):
-    """An encoder, watched by hooks that do nothing unless `visit_layers` is at work."""
+class Encoder(WatchedText):
+    """An encoder and one linear layer, which reads every layer's state."""
 
     def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"]) -> None:
-        super().__init__()
         # Its weights would get no gradient: the readout takes its place.
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None
+        super().__init__(encoder)
         self.encoder = encoder
         self.head = nn.Linear(encoder.config.hidden_size, n_classes)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
         self._pools = readout == "mean"
-        # In a tuple, lest they be registered a second time.
-        anatomy = dissect(encoder.eval(), _five_tokens())
-        self._final_norm = (anatomy.final_norm,)
-        self.n_layers = len(anatomy.layers)
-        self._inputs = set(inspect.signature(encoder.forward).parameters)
-        self._signal: Tensor | None = None
-        self._visit: Visit | None = None
-        encoder.get_input_embeddings().register_forward_hook(self._look_up)
-        for layer in dict.fromkeys(anatomy.layers):
-            layer.register_forward_hook(self._leave_layer)
-
-    def _look_up(self, module: nn.Module, given: Any, embeddings: Tensor) -> Tensor:
-        return embeddings if self._signal is None else self._signal
-
-    def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
-        if self._visit is not None:
-            self._visit(first(state))
-
-    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.encoder.get_input_embeddings()(batch["input_ids"]), batch["attention_mask"].bool()
-
-    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        self._signal, self._visit = signal, visit
-        try:
-            self.encoder(**{name: value for name, value in batch.items() if name in self._inputs and name != "labels"})
-        finally:
-            self._signal = self._visit = None
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        norm = self._final_norm[0]
-        state = state if norm is None else norm(state)
+        state = self.normed(state)
         if not self._pools:
             return self.head(state[:, 0])
         mask = batch["attention_mask"].unsqueeze(-1)
         return self.head((state * mask).sum(1) / mask.sum(1))
 
-
-def _five_tokens() -> dict[str, Tensor]:
-    """An odd number: what fills up to a window shows that its states have not the length of the text."""
-    tokens = torch.arange(5).unsqueeze(0)
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    def save_pretrained(self, folder: Path) -> str:
+        """The encoder as transformers saves it, the readout beside it."""
+        self.encoder.save_pretrained(folder)
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
+        write_atomically(folder / "readout.safetensors", lambda file: file.write(save(weights)))
+        return _SNIPPET.format(state="mean(1)" if self._pools else "select(1, 0)")
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     """The encoder for a text task, which was cut into tokens by its tokenizer."""
     if not isinstance(task, TextClassification):
         raise UserError("model encoder reads text in its own tokens: its task must be imdb, mnli or text")
-    model = Encoder(hub.load_encoder(config.pretrained, data_root), task.n_classes, config.readout)
+    encoder = hub.load_encoder(config.pretrained, data_root)
+    # Who loads the saved encoder without cudt finds here what its classes are.
+    encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
+    encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
+    model = Encoder(encoder, task.n_classes, config.readout)
     _try_out(model, config, task.max_length)
     return model
 

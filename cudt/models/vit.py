@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from cudt import hub
 from cudt.errors import UserError
-from cudt.models import LayeredModel, Visit
-from cudt.models._anatomy import dissect, first
+from cudt.models import Visit
+from cudt.models._anatomy import dissect
 from cudt.models._patches import check_video, frames_of, video_task
+from cudt.models._watched import Watched
 from cudt.schema import ModelSection, NamedSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._video import VideoDenoising
@@ -36,13 +37,13 @@ class Config(ModelSection):
     """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
 
 
-class ViT(LayeredModel):
-    """An encoder of images, watched by hooks that do nothing unless `visit_layers` is at work."""
+class ViT(Watched):
+    """An encoder of images whose every layer is read as pictures."""
 
     signal_is_learned = False
 
     def __init__(self, encoder: Any, processor: Any, task: VideoDenoising) -> None:
-        super().__init__()
+        super().__init__(dissect(encoder.eval(), {"pixel_values": torch.zeros(1, 3, *_size(processor))}))
         self.side = encoder.config.patch_size
         self.processed = _size(processor)
         self.mode = _MODES[processor.resample]
@@ -56,16 +57,7 @@ class ViT(LayeredModel):
         self.deviation: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviation).view(3, 1, 1), persistent=False)
-        anatomy = dissect(encoder.eval(), {"pixel_values": torch.zeros(1, 3, *self.processed)})
-        self.n_layers = len(anatomy.layers)
         self.encoder = encoder
-        self._visit: Visit | None = None
-        for layer in dict.fromkeys(anatomy.layers):
-            layer.register_forward_hook(self._leave_layer)
-
-    def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
-        if self._visit is not None:
-            self._visit(first(state))
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return frames_of(batch)
@@ -81,11 +73,8 @@ class ViT(LayeredModel):
         return self._resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        self._visit = visit
-        try:
+        with self._visited_by(visit):
             self.encoder(pixel_values=self.process(signal))
-        finally:
-            self._visit = None
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         """Patch tokens, which stand behind class and other tokens, laid out as the kernel of the patch embedding is."""

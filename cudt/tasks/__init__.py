@@ -24,6 +24,8 @@ from cudt.schema import NamedSection
 Split = Literal["train", "validation", "test"]
 #: Tensors by name, padded to one length, and `ids`: what makes each example's noise its own.
 Batch = dict[str, Any]
+#: The label of a token that does not count, as everywhere in transformers.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Task(ABC):
     """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
     has_texts: bool = False
     """Whether there are source texts to put discrete noise into (`corrupted`)."""
+    has_token_answers: bool = False
+    """Whether an example has an answer for each of its tokens, some of which can be left out (`thinned`)."""
     has_pictures: bool = False
     """Whether inputs and answers can be looked at (`pictures`)."""
 
@@ -61,12 +65,16 @@ class Task(ABC):
         """One batch, padded to its longest example, with the examples' `ids`."""
 
     @abstractmethod
-    def losses(self, answer: Tensor, batch: Batch) -> Tensor:
+    def losses(self, answer: Any, batch: Batch) -> Tensor:
         """f(X, Φ_l(X)) for each example, from the readout's answer at one layer."""
 
     @abstractmethod
-    def scores(self, answer: Tensor, batch: Batch) -> Tensor:
+    def scores(self, answer: Any, batch: Batch) -> Tensor:
         """The metric's share of each example, to be averaged."""
+
+    def judge(self, answer: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Losses and scores, for an answer that is costly to evaluate twice."""
+        return self.losses(answer, batch), self.scores(answer, batch)
 
     @abstractmethod
     def reference_loss(self) -> float:
@@ -75,6 +83,10 @@ class Task(ABC):
     def corrupted(self, split: Split, probability: float, seed: int) -> Sequence[Any]:
         """The examples of a split with discrete noise at level p in their source texts."""
         raise UserError(f"discrete noise damages source texts, and {type(self).__name__} has none")
+
+    def notes(self) -> dict[str, int]:
+        """What was cut or left out of the data, by name; stored with every run."""
+        return {}
 
     def fingerprint(self) -> str:
         """Changes whenever the data do; empty where they follow from the recipe alone."""
@@ -87,6 +99,13 @@ class Task(ABC):
     def weights(self, batch: Batch) -> Tensor:
         """How much each example counts in a mean (its number of tokens, say); padding never does."""
         return torch.ones(len(batch["ids"]))
+
+    def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
+        """The batch with `count` tokens of each example that count, drawn by (seed, example id); all where it has fewer.
+
+        Their mean loss is that of all of them on average.
+        """
+        raise UserError(f"readout.tokens: {type(self).__name__} has one answer for an example, not one for each token")
 
     def metric(self, mean_score: float) -> float:
         """From a mean score to the metric (a root for RMSE)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,29 @@ def _read_jsonl(file: Path) -> pd.DataFrame:
 
 
 def _read_json(file: Path) -> pd.DataFrame:
-    rows = _json(_read_text(file), str(file))
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    text = _read_text(file)
+    rows = _json(text, f"{file}{_broken_row(text)}")
+    if not isinstance(rows, list):
         raise UserError(f"{file}: not a list of JSON objects")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise UserError(f"{file}, row {number}: not a JSON object")
     return _as_frame(rows, file)
+
+
+def _broken_row(text: str) -> str:
+    """Which row of a list is not JSON; nothing where all are, or it is not a list."""
+    decoder, row = json.JSONDecoder(), 0
+    separator = re.compile(r"\s*,?\s*")
+    opening = re.match(r"\s*\[\s*", text)
+    position = opening.end() if opening else len(text)
+    try:
+        while position < len(text) and text[position] != "]":
+            row += 1
+            position = separator.match(text, decoder.raw_decode(text, position)[1]).end()
+    except (ValueError, RecursionError):
+        return f", row {row}"
+    return ""
 
 
 def _as_frame(rows: list[dict[str, Any]], file: Path) -> pd.DataFrame:

@@ -27,10 +27,12 @@ Label = int | str
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the texts of an example (one, or two for pairs) and its label."""
+    """Which columns hold the texts of an example and its label, if it has one."""
 
     text: tuple[str, ...]
-    label: str
+    label: str | None
+    optional: tuple[str, ...] = ()
+    """Columns of texts that may be missing, in single rows or altogether; they are empty then."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Records:
     """The files in order, each with its number of rows."""
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.texts)
 
     def place(self, row: int) -> str:
         for source, rows in self.sources:
@@ -192,7 +194,9 @@ def _check_complete(files: Sequence[Path]) -> None:
 
 def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
     """The columns that are wanted, every cell checked."""
-    for name in (*columns.text, columns.label):
+    for name in columns.optional:
+        frame = _with_optional(frame, name)
+    for name in (*columns.text, *([columns.label] if columns.label is not None else [])):
         if name not in frame.columns:
             there = [str(column) for column in frame.columns]
             raise UserError(
@@ -201,8 +205,18 @@ def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
         if list(frame.columns).count(name) > 1:
             raise UserError(f"{source}: more than one column is called '{name}'")
     texts = [_checked_texts(frame[name], name, source) for name in columns.text]
-    labels = [_label(value, f"{source}, row {row}", columns.label) for row, value in enumerate(frame[columns.label], 1)]
-    return Records(list(zip(*texts, strict=True)), labels, [(source, len(labels))])
+    labels: list[Label] = []
+    if columns.label is not None:
+        values = enumerate(frame[columns.label], 1)
+        labels = [_label(value, f"{source}, row {row}", columns.label) for row, value in values]
+    return Records(list(zip(*texts, strict=True)), labels, [(source, len(frame))])
+
+
+def _with_optional(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table with an empty text wherever the column has none."""
+    if name not in frame.columns:
+        return frame.assign(**{name: ""})
+    return frame.assign(**{name: [("" if _is_missing(value) else value) for value in frame[name]]})
 
 
 def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:

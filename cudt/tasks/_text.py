@@ -67,7 +67,7 @@ class TextClassification(Classification):
     def __init__(self, splits: dict[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
         self._texts = splits
         self._tokens: dict[Split, list[Tokens]] = {}
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.classes = list(classes)
         self.n_classes = len(self.classes)
         self.max_length = max_length
@@ -90,7 +90,7 @@ class TextClassification(Classification):
     def fingerprint(self) -> str:
         parts = []
         for texts in self._texts.values():
-            parts.append(token_cache.key(self._tokenizer, [text.texts for text in texts], self.max_length))
+            parts.append(token_cache.key(self.tokenizer, [text.texts for text in texts], self.max_length))
             parts += [f"{text.id} {text.label}" for text in texts]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
@@ -104,7 +104,7 @@ class TextClassification(Classification):
         length = max(example.length for example in examples)
         batch: Batch = {}
         for name in examples[0].inputs:
-            fill = (self._tokenizer.pad_token_id or 0) if name == "input_ids" else 0
+            fill = (self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0
             rows = [_padded(example.inputs[name], length, fill) for example in examples]
             batch[name] = torch.from_numpy(np.stack(rows))
         lengths = torch.tensor([example.length for example in examples])
@@ -114,7 +114,7 @@ class TextClassification(Classification):
         return batch
 
     def _tokenised(self, texts: Sequence[Text], tokenise: Callable[..., list[token_cache.Inputs]]) -> list[Tokens]:
-        rows = tokenise(self._tokenizer, [text.texts for text in texts], self.max_length)
+        rows = tokenise(self.tokenizer, [text.texts for text in texts], self.max_length)
         return [Tokens(text.id, inputs, text.label) for text, inputs in zip(texts, rows, strict=True)]
 
 

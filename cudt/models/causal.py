@@ -1,0 +1,142 @@
+"""A pretrained causal language model of transformers (Llama, SmolLM, any AutoModelForCausalLM), fine-tuned whole or by LoRA.
+
+The readout is the model's own: its final norm and its head, at every layer. Logits are computed a chunk at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cudt import hub
+from cudt.errors import UserError
+from cudt.models import Visit
+from cudt.models._watched import WatchedText
+from cudt.schema import Count, ModelSection, NamedSection, Positive, Section
+from cudt.tasks import IGNORED, Batch, Task
+from cudt.tasks.alpaca import Alpaca
+from cudt.token_logits import TokenLogits
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_WHOLE = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model, tokenizer = AutoModelForCausalLM.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
+prompt = tokenizer("### Instruction:\\nName a colour.\\n\\n### Response:\\n", return_tensors="pt")
+answer = model.generate(**prompt, max_new_tokens=64, do_sample=False)
+text = tokenizer.decode(answer[0, prompt["input_ids"].shape[1]:], skip_special_tokens=True)
+"""
+_ADAPTER = _WHOLE.replace("from transformers import AutoModelForCausalLM,", "from peft import AutoPeftModelForCausalLM\nfrom transformers import").replace("= AutoModelForCausalLM.", "= AutoPeftModelForCausalLM.")
+
+
+class Lora(Section):
+    """Low-rank adapters; the values are the paper's."""
+
+    rank: Count = 6
+    alpha: Positive = 8.0
+    """Updates are scaled by alpha/rank."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    targets: Literal["all-linear", "default"] = "all-linear"
+    """Every linear map of a layer, or what peft adapts of this family by default (of Llama: queries and values)."""
+
+
+class Config(ModelSection):
+    """Which model, and what of it is trained."""
+
+    pretrained: str
+    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+    lora: Lora | None = Lora()
+    """null trains all weights."""
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    """The precision of the pretrained weights; adapters are fp32 in any case."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again in the backward pass rather than keep what it computed."""
+
+    @property
+    def tokenizer_source(self) -> str:
+        return self.pretrained
+
+
+class Causal(WatchedText):
+    """A causal language model; `lm` is the model with its head, perhaps wrapped by peft."""
+
+    context_length: int
+    """Tokens of a prompt and what is written after it."""
+
+    def __init__(self, lm: Any, config: Config) -> None:
+        super().__init__(lm.get_decoder())
+        self._more_inputs = {"use_cache": False}
+        self.context_length = lm.config.max_position_embeddings
+        self.signal_is_learned = config.lora is None
+        self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
+        self._recomputes = config.gradient_checkpointing
+        if self._recomputes:
+            lm.gradient_checkpointing_enable({"use_reentrant": False})
+        self.lm = lm if config.lora is None else _with_adapters(lm, config.lora)
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        if not (self._recomputes and self.training):
+            super().visit_layers(signal, batch, visit)
+            return
+        # A layer that is run again in the backward pass must not be read again: what is read is not part of it.
+        states: list[Tensor] = []
+        super().visit_layers(signal, batch, states.append)
+        for state in states:
+            visit(state)
+
+    def readout(self, state: Tensor, batch: Batch) -> TokenLogits:
+        """The answer at the tokens that count, in order."""
+        return TokenLogits(self.normed(state[batch["labels"] != IGNORED]), self._head[0])
+
+    def save_pretrained(self, folder: Path) -> str:
+        """A folder for transformers, or an adapter for peft."""
+        if self.signal_is_learned:
+            self.lm.save_pretrained(folder)
+            return _WHOLE
+        # Not "auto", which asks the hub whether the vocabulary has grown.
+        self.lm.save_pretrained(folder, save_embedding_layers=False)
+        return _ADAPTER
+
+
+def _with_adapters(lm: Any, lora: Lora) -> Any:
+    # Only now: it imports all of transformers, which may need help (compat.py) and takes seconds.
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules="all-linear" if lora.targets == "all-linear" else None,
+    )
+    return get_peft_model(lm, config)
+
+
+def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse another task than instructions, and a model that cannot be had."""
+    if task.name != "alpaca":
+        raise UserError(f"model causal writes answers to instructions: its task must be alpaca, not {task.name}")
+    hub.check(config.pretrained, data_root)
+
+
+def build(config: Config, task: Task, data_root: Path | None) -> Causal:
+    """The model for instructions in its own tokens."""
+    assert isinstance(task, Alpaca)
+    lm = hub.load_causal_lm(config.pretrained, data_root, _DTYPES[config.dtype])
+    _check_head(lm, config.pretrained)
+    return Causal(lm, config)
+
+
+@torch.no_grad()
+def _check_head(lm: Any, name: str) -> None:
+    """Refuse a model that does more to its logits than one linear map: layers would be read in another way than it."""
+    head, tokens = lm.get_output_embeddings(), torch.arange(5).unsqueeze(0)
+    if not isinstance(head, nn.Linear):
+        raise UserError(f"model '{name}': {type(lm).__name__} has no linear head to read its layers with")
+    own = lm.eval()(input_ids=tokens, use_cache=False).logits
+    read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)
+    if not torch.allclose(own, read, atol=1e-3, rtol=1e-3):
+        raise UserError(f"model '{name}': {type(lm).__name__} scales or caps its logits, which cudt's readout does not")

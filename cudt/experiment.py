@@ -36,7 +36,9 @@ def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -
     task = layerwise.task
     descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
     if settings.readout.tokens is not None and not task.has_token_answers:
-        raise UserError(f"readout.tokens: task {settings.task.name} has one answer for an example, not one for each token")
+        raise UserError(
+            f"readout.tokens: task {settings.task.name} has one answer for an example, not one for each token"
+        )
     return Experiment(task, layerwise, Objective(settings.objective, descent, settings.readout.layers))
 
 

@@ -17,9 +17,8 @@ def export(run: Run, layerwise: LayerwiseLosses) -> Path | None:
     lines = layerwise.model.save_pretrained(folder)
     if lines is None:
         return None
-    tokenizer = getattr(layerwise.task, "tokenizer", None)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+    if layerwise.task.tokenizer is not None:
+        layerwise.task.tokenizer.save_pretrained(folder)
     # The last: where the card is, the rest is whole.
     write_text(folder / "README.md", card(run, lines))
     return folder
@@ -28,7 +27,7 @@ def export(run: Run, layerwise: LayerwiseLosses) -> Path | None:
 def card(run: Run, lines: str) -> str:
     """The model card; `lines` load the model where it is copied to, with FOLDER for the folder."""
     loader = PackageLoader("cudt", ".")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701  (Markdown)
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     table = run.read_table("layers")
     return environment.get_template("model_card.md").render(
         info=run.info(),

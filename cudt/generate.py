@@ -1,8 +1,8 @@
 """Completions under noise, as AlpacaEval reads them: `cudt generate`.
 
 Noise is on every token, the model's own generations included: what a model has just written is looked up and perturbed
-like its prompt. An instruction's draw depends on the noise seed and its place in the file alone, and decoding is greedy,
-so that completions do not depend on the batch, nor on where an interrupted command goes on.
+like its prompt. An instruction's draw depends on the noise seed and its place in the file alone, and decoding is
+greedy, so that completions do not depend on the batch, nor on where an interrupted command goes on.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model writes no text."""
     check_finished(run)
     if run.recipe.settings.model.name != "causal":
-        raise UserError(f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one")
+        raise UserError(
+            f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one"
+        )
 
 
 def generate(run: Run, request: Request, where: DeviceName, data_root: Path | None, track: Track) -> Path:

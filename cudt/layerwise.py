@@ -84,7 +84,9 @@ class LayerwiseLosses(nn.Module):
         missing, unexpected = self.load_state_dict(weights, strict=False)
         strange = [*unexpected, *(set(missing) - self._frozen_or_repeated())]
         if strange:
-            raise UserError(f"these are the weights of another model: {strange[0]} is missing, or is not one of its own")
+            raise UserError(
+                f"these are the weights of another model: {strange[0]} is missing, or is not one of its own"
+            )
 
     def _frozen_or_repeated(self) -> set[str]:
         learned = {name for name, weight in self.named_parameters() if weight.requires_grad}

@@ -11,6 +11,8 @@
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
         samples/        pictures of test examples (video)
+        completions/    answers to instructions, as AlpacaEval reads them
+        model/          the best model as transformers or peft loads it, with a card (pretrained text models)
 
 Tables are long, so that their columns never change. Every file is written under another name and renamed.
 """

@@ -135,7 +135,7 @@ class Training(Section):
 
 
 class Readout(Section):
-    """What is read of the layers in an update, where reading all of them costs too much. Unbiased; evaluation reads all."""
+    """What an update reads of the layers, where reading all costs too much: unbiased samples. Evaluation reads all."""
 
     tokens: Count | None = None
     """Answer tokens of an example that are read at every layer but the last, drawn anew in each epoch; else all."""

@@ -1,8 +1,8 @@
 """Logits over a vocabulary that are never all there at once.
 
-32 layers × 512 tokens × 128,256 words would be 8 GB. Here a layer's answer is what its head would be given, and each loss
-is computed a chunk of tokens at a time; autograd keeps the chunk's states alone and computes its logits again in the
-backward pass. On CUDA, Liger's kernel does both in one, where it is installed.
+32 layers × 512 tokens × 128,256 words would be 8 GB. Here a layer's answer is what its head would be given, and each
+loss is computed a chunk of tokens at a time; autograd keeps the chunk's states alone and computes its logits again in
+the backward pass. On CUDA, Liger's kernel does both in one, where it is installed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TokenLogits:
         return dataclasses.replace(self, dtype=torch.float32)
 
     def double(self) -> TokenLogits:
-        """The product stays in the head's precision, whose weights would be doubled in size; the softmax is in doubles."""
+        """The softmax in doubles; the product stays in the head's precision, whose weights would double in size."""
         return dataclasses.replace(self, dtype=torch.float64)
 
     def losses(self, targets: Tensor) -> Tensor:

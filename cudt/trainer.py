@@ -200,7 +200,8 @@ class Trainer:
         groups: list[dict[str, Any]] = [
             {
                 "params": [weight for weight in self.model.parameters() if weight.requires_grad],
-                "weight_decay": training.weight_decay}
+                "weight_decay": training.weight_decay,
+            }
         ]
         if slack := list(self.descent.slack_parameters()):
             groups.append({"params": slack, "weight_decay": 0.0})

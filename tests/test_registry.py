@@ -16,6 +16,7 @@ def test_a_name_stands_for_the_file_that_implements_it(kind, name):
 
 #: What nobody but the user can know.
 REQUIRED = {
+    "causal": {"pretrained"},
     "encoder": {"pretrained"},
     "vit": {"pretrained"},
     "folder": {"train", "test"},

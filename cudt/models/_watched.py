@@ -44,7 +44,7 @@ class WatchedText(Watched):
     """
 
     def __init__(self, backbone: Any) -> None:
-        anatomy = dissect(backbone.eval(), _five_tokens())
+        anatomy = dissect(backbone.eval(), five_tokens())
         super().__init__(anatomy)
         # In tuples, lest they be registered: a subclass holds them by the names that its weights are saved under.
         self._backbone = (backbone,)
@@ -82,7 +82,7 @@ class WatchedText(Watched):
         return state if norm is None else norm(state)
 
 
-def _five_tokens() -> dict[str, Tensor]:
+def five_tokens() -> dict[str, Tensor]:
     """An odd number: what fills up to a window shows that its states have not the length of the text."""
     tokens = torch.arange(5).unsqueeze(0)
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}

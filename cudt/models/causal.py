@@ -1,4 +1,4 @@
-"""A pretrained causal language model of transformers (Llama, SmolLM, any AutoModelForCausalLM), fine-tuned whole or by LoRA.
+"""A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head), tuned whole or by LoRA.
 
 The readout is the model's own: its final norm and its head, at every layer. Logits are computed a chunk at a time.
 """
@@ -18,18 +18,19 @@ from cudt.models import Visit
 from cudt.models._watched import WatchedText
 from cudt.schema import Count, ModelSection, NamedSection, Positive, Section
 from cudt.tasks import IGNORED, Batch, Task
+from cudt.tasks._prompts import prompt_text
 from cudt.tasks.alpaca import Alpaca
 from cudt.token_logits import TokenLogits
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_WHOLE = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-model, tokenizer = AutoModelForCausalLM.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
-prompt = tokenizer("### Instruction:\\nName a colour.\\n\\n### Response:\\n", return_tensors="pt")
-answer = model.generate(**prompt, max_new_tokens=64, do_sample=False)
-text = tokenizer.decode(answer[0, prompt["input_ids"].shape[1]:], skip_special_tokens=True)
+#: Loads what `save_pretrained` wrote, by `loader` of `library`.
+_SNIPPET = """\
+from {library} import {loader}
+from transformers import AutoTokenizer
+model, tokenizer = {loader}.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
+prompt = tokenizer({prompt!r}, return_tensors="pt")
+text = tokenizer.decode(model.generate(**prompt, max_new_tokens=64, do_sample=False)[0], skip_special_tokens=True)
 """
-_ADAPTER = _WHOLE.replace("from transformers import AutoModelForCausalLM,", "from peft import AutoPeftModelForCausalLM\nfrom transformers import").replace("= AutoModelForCausalLM.", "= AutoPeftModelForCausalLM.")
 
 
 class Lora(Section):
@@ -70,7 +71,8 @@ class Causal(WatchedText):
         super().__init__(lm.get_decoder())
         self._more_inputs = {"use_cache": False}
         self.context_length = lm.config.max_position_embeddings
-        self.signal_is_learned = config.lora is None
+        self._is_adapted = config.lora is not None
+        self.signal_is_learned = not self._is_adapted
         self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
         self._recomputes = config.gradient_checkpointing
         if self._recomputes:
@@ -93,12 +95,13 @@ class Causal(WatchedText):
 
     def save_pretrained(self, folder: Path) -> str:
         """A folder for transformers, or an adapter for peft."""
-        if self.signal_is_learned:
-            self.lm.save_pretrained(folder)
-            return _WHOLE
-        # Not "auto", which asks the hub whether the vocabulary has grown.
-        self.lm.save_pretrained(folder, save_embedding_layers=False)
-        return _ADAPTER
+        prompt = prompt_text("Name a colour.", "")
+        if self._is_adapted:
+            # Not "auto", which asks the hub whether the vocabulary has grown.
+            self.lm.save_pretrained(folder, save_embedding_layers=False)
+            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
+        self.lm.save_pretrained(folder)
+        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", prompt=prompt)
 
 
 def _with_adapters(lm: Any, lora: Lora) -> Any:

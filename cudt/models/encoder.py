@@ -17,7 +17,6 @@ from cudt.schema import ModelSection
 from cudt.tasks import Batch, Task
 from cudt.tasks._text import TextClassification
 
-
 #: Loads what `save_pretrained` wrote. Of one text, without padding, so that the mean is over its own tokens.
 _SNIPPET = """\
 from safetensors.torch import load_file

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
-from torch import Tensor, nn
+from torch import Tensor
 
 from cudt import hub
 from cudt.errors import UserError

@@ -49,6 +49,8 @@ class Task(ABC):
     higher_is_better: bool
     scores_are_shares: bool = False
     """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
+    tokenizer: Any = None
+    """What cuts its texts into tokens, if it has texts and a pretrained model reads them."""
     has_texts: bool = False
     """Whether there are source texts to put discrete noise into (`corrupted`)."""
     has_token_answers: bool = False
@@ -101,7 +103,7 @@ class Task(ABC):
         return torch.ones(len(batch["ids"]))
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        """The batch with `count` tokens of each example that count, drawn by (seed, example id); all where it has fewer.
+        """The batch with `count` tokens of each example left that count, drawn by (seed, id); all where it has fewer.
 
         Their mean loss is that of all of them on average.
         """

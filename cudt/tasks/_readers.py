@@ -16,6 +16,8 @@ import pyarrow.parquet
 
 from cudt.errors import UserError
 
+_COMMA = re.compile(r"\s*,\s*")
+
 
 def _read_text(file: Path) -> str:
     try:
@@ -69,7 +71,10 @@ def _read_jsonl(file: Path) -> pd.DataFrame:
 
 def _read_json(file: Path) -> pd.DataFrame:
     text = _read_text(file)
-    rows = _json(text, f"{file}{_broken_row(text)}")
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}{_broken_row(text)}: not JSON ({error})") from None
     if not isinstance(rows, list):
         raise UserError(f"{file}: not a list of JSON objects")
     for number, row in enumerate(rows, 1):
@@ -79,18 +84,19 @@ def _read_json(file: Path) -> pd.DataFrame:
 
 
 def _broken_row(text: str) -> str:
-    """Which row of a list is not JSON; nothing where all are, or it is not a list."""
+    """Which row of a list is not JSON; nothing where it is not a list."""
     decoder, row = json.JSONDecoder(), 0
-    separator = re.compile(r"\s*,?\s*")
     opening = re.match(r"\s*\[\s*", text)
-    position = opening.end() if opening else len(text)
-    try:
-        while position < len(text) and text[position] != "]":
-            row += 1
-            position = separator.match(text, decoder.raw_decode(text, position)[1]).end()
-    except (ValueError, RecursionError):
-        return f", row {row}"
-    return ""
+    position = opening.end() if opening else None
+    while position is not None:
+        row += 1
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            break
+        comma = _COMMA.match(text, end)
+        position = comma.end() if comma else None
+    return f", row {row}" if row else ""
 
 
 def _as_frame(rows: list[dict[str, Any]], file: Path) -> pd.DataFrame:

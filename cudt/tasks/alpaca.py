@@ -67,7 +67,7 @@ class Tokens:
 
 
 class Alpaca(Task):
-    """f is the cross-entropy of the next token, averaged over the tokens of a response; the metric is the share of hits.
+    """f is the cross-entropy of the next token, averaged over a response's tokens; the metric is the share of hits.
 
     Examples count by their response tokens, so that f_l is the mean over all of them.
     """
@@ -167,7 +167,7 @@ class Alpaca(Task):
         return _by_example(losses, batch), _by_example(hits, batch)
 
     def reference_loss(self) -> float:
-        """The entropy of the response tokens, −Σ p_w·log p_w: the best that a model can do without looking at its input."""
+        """The entropy of the response tokens, −Σ p_w·log p_w: the best that a model can do that ignores its input."""
         counts = Counter[int]()
         for example in self.examples("train"):
             counts.update(example.tokens[example.start :].tolist())

@@ -11,6 +11,7 @@ from cudt import hub, perturb
 from cudt.errors import UserError
 from cudt.models import encoder as encoders
 from cudt.models._anatomy import dissect
+from cudt.models._watched import five_tokens
 from cudt.models.encoder import Config, Encoder
 from cudt.tasks import reviews
 from cudt.tasks._text import Text, TextClassification
@@ -179,7 +180,7 @@ def test_what_is_no_encoder_is_refused():
     both = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in sizes.items()}
     config = BartConfig(vocab_size=20, d_model=8, **both)
     with pytest.raises(UserError, match="BartModel"):
-        dissect(AutoModel.from_config(config).eval(), encoders._five_tokens())
+        dissect(AutoModel.from_config(config).eval(), five_tokens())
 
 
 def test_a_task_with_words_of_its_own_is_refused(folders):

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections import Counter
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cudt.errors import DataWarning, UserError
+from cudt.models import causal
+from cudt.schema import Limit
+from cudt.tasks import IGNORED, _records, alpaca
+from cudt.tasks._prompts import prompt_text
+from cudt.tasks.alpaca import Alpaca, Tokens
+from cudt.token_logits import TokenLogits
+from tests.instructions import write_instructions
+from tests.pretrained import tiny_llama, tiny_llama_tokenizer
+from tests.tasks import parquet
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+SPLITS = ("train", "validation", "test")
+EOS = 1
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> str:
+    return tiny_llama(tmp_path_factory.mktemp("pretrained") / "llama")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_instructions(tmp_path_factory.mktemp("instructions")).parent
+
+
+def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
+    settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
+    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
+
+
+def of_texts(*texts: tuple[str, str, str], max_length: int = 400) -> Alpaca:
+    """A task whose splits all hold the same few examples: instruction, input and output."""
+    rows: list[tuple[str, tuple[str, ...]]] = [(f"{number}", row) for number, row in enumerate(texts)]
+    return Alpaca(lambda: {"train": rows, "validation": rows, "test": rows}, tiny_llama_tokenizer(), max_length)
+
+
+def own_tokens(text: str) -> list[int]:
+    return tiny_llama_tokenizer()(text, add_special_tokens=False)["input_ids"]
+
+
+def ids(task: Alpaca) -> dict[str, list[str]]:
+    return {split: [example.id for example in task.examples(split)] for split in SPLITS}  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_splits_are_disjoint_and_hold_every_instruction_once(folder, pretrained):
+    found = ids(build(folder, pretrained))
+    assert [len(found[split]) for split in SPLITS] == [24, 8, 8]
+    assert sorted(int(name) for names in found.values() for name in names) == list(range(40))
+
+
+def test_the_same_seed_is_the_same_split_and_another_is_another(folder, pretrained):
+    one, again, other = (ids(build(folder, pretrained, data_seed=seed)) for seed in (0, 0, 1))
+    assert one == again
+    assert all(set(one[split]) != set(other[split]) for split in SPLITS)
+
+
+def test_a_limit_leaves_the_others_out_and_changes_none_that_stays(folder, pretrained):
+    whole = build(folder, pretrained)
+    few = build(folder, pretrained, limit=Limit(train=5, test=3))
+    assert [len(few.examples(split)) for split in SPLITS] == [5, 8, 3]
+    tokens = {example.id: example.tokens.tolist() for example in whole.examples("train")}
+    assert all(tokens[example.id] == example.tokens.tolist() for example in few.examples("train"))
+
+
+def test_too_few_instructions_to_hold_any_out_are_refused(tmp_path, pretrained):
+    write_instructions(tmp_path, 4)
+    with pytest.raises(UserError, match="4 instructions are too few: none is left for test"):
+        build(tmp_path, pretrained, test_share=0.05).examples("train")
+
+
+def test_shares_must_leave_something_to_train_on():
+    with pytest.raises(ValueError, match="leave nothing to train on"):
+        alpaca.Config(name="alpaca", validation_share=0.5, test_share=0.5)
+
+
+# ---------------------------------------------------------------- tokens and batches
+
+
+def test_an_example_is_the_prompt_and_the_response_with_its_end():
+    (example,) = of_texts(("Say red.", "", "red")).examples("train")
+    prompt = [0, *own_tokens(prompt_text("Say red.", ""))]
+    assert example.tokens.tolist() == [*prompt, *own_tokens("red"), EOS]
+    assert example.start == len(prompt)
+
+
+def test_labels_are_the_tokens_that_follow_where_those_are_of_the_response():
+    task = of_texts(("Say.", "", "a"))
+    examples = [Tokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3), Tokens("y", torch.tensor([0, 9, 1]).numpy(), 2)]
+    batch = task.collate(examples)
+    _ = IGNORED
+    assert batch["labels"].tolist() == [[_, _, 20, 21, 1, _], [_, 1, _, _, _, _]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]
+    assert batch["input_ids"].tolist() == [[0, 7, 8, 20, 21, 1], [0, 9, 1, 0, 0, 0]]
+    assert batch["ids"] == ["x", "y"]
+    assert task.weights(batch).tolist() == [3.0, 1.0]
+    assert [task.length(example) for example in examples] == [6, 3]
+
+
+def test_padding_that_is_the_end_of_text_never_counts():
+    task = of_texts(("Say.", "", "a"))
+    task.tokenizer.pad_token = task.tokenizer.eos_token
+    batch = task.collate([Tokens("x", torch.tensor([0, 7, 20, 1]).numpy(), 2), Tokens("y", torch.tensor([0, 1]).numpy(), 1)])
+    assert batch["input_ids"][1].tolist() == [0, 1, 1, 1]
+    assert task.weights(batch).tolist() == [2.0, 1.0]
+    assert batch["labels"][1].tolist() == [1, IGNORED, IGNORED, IGNORED]
+
+
+@pytest.mark.parametrize("max_length", [150, 180, 260])
+def test_what_is_cut_or_left_out_is_told_counted_and_noted(max_length):
+    response = ("Say.", "", "red")
+    long_prompt = ("Sort these: " + "ant, bee, " * 30, "", "ant")
+    long_response = ("Say.", "", "blue " * 100)
+    empty, blank = ("Say.", "", ""), ("Say.", "", " \n")
+    task = of_texts(response, long_prompt, long_response, empty, blank, max_length=max_length)
+    # The template alone has 150 tokens: with 150 nothing has room, and neither has the prompt's quarter below 200.
+    template = len(own_tokens(prompt_text("", ""))) + 1
+    if max_length - min(4, max_length // 4) < template:
+        with pytest.warns(DataWarning), pytest.raises(UserError, match=f"task.max_length = {max_length}: none of 5 train"):
+            task.examples("train")
+        return
+    fits_long = max_length - max_length // 4 >= template
+    with pytest.warns(DataWarning) as told:
+        kept = [example.id for example in task.examples("train")]
+    assert kept == (["0", "1", "2"] if fits_long else ["0", "1"])
+    skipped = 2 if fits_long else 3
+    cut = {"prompts cut": 1, "responses cut": 1} if fits_long else {"prompts cut": 1}
+    expected = {**cut, "skipped without a response": skipped}
+    assert task.notes() == {f"train: {name}": count for name, count in expected.items()}
+    what = ", ".join(f"{count} {name}" for name, count in sorted(expected.items()))
+    assert [str(warning.message) for warning in told] == [f"train, 5 examples: {what}"]
+
+
+def test_where_nothing_is_cut_nothing_is_told(folder, pretrained, recwarn):
+    task = build(folder, pretrained)
+    assert len(task.examples("train")) == 24
+    assert task.notes() == {}
+    assert not [warning for warning in recwarn if issubclass(warning.category, DataWarning)]
+
+
+def test_if_nothing_is_left_it_is_an_error():
+    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 2 test examples has room for a response"):
+        of_texts(("Say.", "", " "), ("Say.", "", "")).examples("test")
+
+
+# ---------------------------------------------------------------- losses
+
+
+def test_losses_are_the_librarys_own_of_one_example_at_a_time(folder, pretrained):
+    task = build(folder, pretrained)
+    model = causal.build(causal.Config(name="causal", pretrained=pretrained, lora=None), task, None).eval()
+    library = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32).eval()
+    examples = sorted(task.examples("test"), key=task.length)[::3]
+    assert len({task.length(example) for example in examples}) > 1
+    batch = task.collate(examples)
+    with torch.no_grad():
+        ours = task.losses(model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch), batch)
+        for example, loss in zip(examples, ours.tolist(), strict=True):
+            tokens = torch.from_numpy(example.tokens).long().unsqueeze(0)
+            labels = tokens.masked_fill(torch.arange(tokens.shape[1]) < example.start, IGNORED)
+            assert loss == pytest.approx(library(input_ids=tokens, labels=labels).loss.item(), abs=1e-5)
+
+
+def answer_and_batch() -> tuple[Alpaca, TokenLogits, dict[str, Any]]:
+    """Three response tokens of one example and one of another; the head is the identity, so that states are logits."""
+    task = of_texts(("Say.", "", "a"))
+    batch = {"ids": ["x", "y"], "labels": torch.tensor([[IGNORED, 0, 1, 2], [1, IGNORED, IGNORED, IGNORED]])}
+    head = torch.nn.Linear(3, 3, bias=False)
+    torch.nn.init.eye_(head.weight)
+    states = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 3.0], [0.0, 5.0, 0.0]])
+    return task, TokenLogits(states, head), batch
+
+
+def test_an_examples_loss_is_the_mean_of_its_tokens_and_its_score_the_share_of_hits():
+    task, answer, batch = answer_and_batch()
+    probabilities = answer.states.softmax(-1)
+    own = [-log(probabilities[row, token].item()) for row, token in enumerate([0, 1, 2, 1])]
+    expected = [sum(own[:3]) / 3, own[3]]
+    assert task.losses(answer, batch).tolist() == pytest.approx(expected)
+    assert task.scores(answer, batch).tolist() == pytest.approx([2 / 3, 1])
+    losses, scores = task.judge(answer.double(), batch)
+    assert losses.dtype == torch.float64
+    assert losses.tolist() == pytest.approx(expected)
+    assert scores.tolist() == pytest.approx([2 / 3, 1])
+
+
+def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
+    task = of_texts(("Say.", "", "aab"), ("Say.", "", "b"))
+    # a, a, b, end, b, end
+    assert task.reference_loss() == pytest.approx(log(3))
+    task = of_texts(("Say.", "", "aaa"))
+    assert task.reference_loss() == pytest.approx(-(0.75 * log(0.75) + 0.25 * log(0.25)))
+
+
+# ---------------------------------------------------------------- fewer tokens
+
+
+def chosen(batch: dict[str, Any]) -> list[list[int]]:
+    return [(row != IGNORED).nonzero().squeeze(1).tolist() for row in batch["labels"]]
+
+
+def test_thinned_batches_count_some_of_the_response_tokens_and_change_nothing_else(folder, pretrained):
+    task = build(folder, pretrained)
+    batch = task.collate(task.examples("train")[:6])
+    few = task.thinned(batch, 4, "seed")
+    for own, kept in zip(chosen(batch), chosen(few), strict=True):
+        assert len(kept) == 4
+        assert set(kept) < set(own)
+    places = few["labels"] != IGNORED
+    assert torch.equal(few["labels"][places], batch["labels"][places])
+    assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
+
+
+def test_examples_with_fewer_tokens_keep_all():
+    task = of_texts(("Say.", "", "ab"), ("Say.", "", "abcdefgh"))
+    batch = task.collate(task.examples("train"))
+    assert [len(kept) for kept in chosen(task.thinned(batch, 5, 0))] == [3, 5]
+    assert torch.equal(task.thinned(batch, 100, 0)["labels"], batch["labels"])
+
+
+def test_which_tokens_are_kept_depends_on_seed_and_example_alone(folder, pretrained):
+    task = build(folder, pretrained)
+    examples = list(task.examples("train")[:6])
+    together = dict(zip("abcdef", chosen(task.thinned(task.collate(examples), 4, "s")), strict=True))
+    backwards = chosen(task.thinned(task.collate(examples[::-1]), 4, "s"))[::-1]
+    alone = [chosen(task.thinned(task.collate([example]), 4, "s"))[0] for example in examples]
+    assert list(together.values()) == backwards == alone
+    assert chosen(task.thinned(task.collate(examples), 4, "t")) != alone
+    one, other = (Tokens(name, examples[0].tokens, examples[0].start) for name in ("one", "other"))
+    assert chosen(task.thinned(task.collate([one]), 4, "s")) != chosen(task.thinned(task.collate([other]), 4, "s"))
+
+
+def test_the_loss_of_a_thinned_batch_is_right_on_average():
+    task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"), ("Say.", "", "green, white and red again"))
+    batch = task.collate(task.examples("train"))
+    generator = torch.Generator().manual_seed(0)
+    states, head = torch.randn(*batch["labels"].shape, 8, generator=generator) * 3, torch.nn.Linear(8, 258)
+
+    def losses(counted: dict[str, Any]) -> torch.Tensor:
+        return task.losses(TokenLogits(states[counted["labels"] != IGNORED], head), counted)
+
+    with torch.no_grad():
+        full = losses(batch)
+        draws = torch.stack([losses(task.thinned(batch, 5, seed)) for seed in range(600)])
+    standard_error = draws.std(0) / len(draws) ** 0.5
+    assert (standard_error[[0, 2]] > 0).all()
+    assert ((draws.mean(0) - full).abs() <= 4 * standard_error + 1e-6).all()
+    # What an update makes of it: examples count by all their tokens.
+    weights = task.weights(batch)
+    means = draws @ weights / weights.sum()
+    assert abs(means.mean() - full @ weights / weights.sum()) <= 4 * means.std() / len(means) ** 0.5

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from cudt.tasks._prompts import Dialogue, Prompt, fitted_dialogue, fitted_prompt, prompt_text
+from tests.pretrained import tiny_llama_tokenizer
+
+HEAD = "Below is an instruction that describes a task"
+TAIL = "\n\n### Response:\n"
+INSTRUCTION = "Sort these words by length, and say which of them is the longest."
+GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
+EOS = 1
+
+
+def merging_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte pairs merged as in a real tokenizer: a text may have fewer tokens than its own beginning."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<s>", "</s>"], initial_alphabet=sorted(alphabet))
+    tokenizer.train_from_iterator([prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+BYTES, MERGES = tiny_llama_tokenizer(), merging_tokenizer()
+TOKENIZERS = pytest.mark.parametrize("tokenizer", [BYTES, MERGES], ids=["bytes", "merges"])
+
+
+def length(text: str, tokenizer: Any = BYTES) -> int:
+    return len(tokenizer(text)["input_ids"])
+
+
+def shown(prompt: Prompt | None, tokenizer: Any = BYTES) -> str:
+    assert prompt is not None
+    assert prompt.tokens[0] == 0
+    return tokenizer.decode(prompt.tokens[1:])
+
+
+def dialogue(output: str, max_length: int, instruction: str = INSTRUCTION, given: str = GIVEN) -> Dialogue:
+    made = fitted_dialogue(BYTES, (instruction, given, output), max_length)
+    assert made is not None
+    return made
+
+
+# ---------------------------------------------------------------- the template
+
+
+def test_the_template_is_alpacas_with_and_without_an_input():
+    assert prompt_text("Add {x}.", "1 and {input}") == (
+        "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+        "response that appropriately completes the request.\n\n### Instruction:\nAdd {x}.\n\n### Input:\n"
+        "1 and {input}\n\n### Response:\n"
+    )
+    assert prompt_text("Add.", "") == (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+        "\n\n### Instruction:\nAdd.\n\n### Response:\n"
+    )
+
+
+def test_a_blank_input_is_none():
+    assert prompt_text("Add.", " \n") == prompt_text("Add.", "")
+
+
+# ---------------------------------------------------------------- prompts that are too long
+
+
+@TOKENIZERS
+def test_a_prompt_that_fits_is_whole(tokenizer):
+    whole = length(prompt_text(INSTRUCTION, GIVEN), tokenizer)
+    prompt = fitted_prompt(tokenizer, INSTRUCTION, GIVEN, whole)
+    assert shown(prompt, tokenizer) == prompt_text(INSTRUCTION, GIVEN)
+    assert not prompt.is_cut
+    assert fitted_prompt(tokenizer, INSTRUCTION, GIVEN, whole - 1).is_cut
+
+
+@pytest.mark.parametrize("missing", [1, 7, len(GIVEN) - 1])
+def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
+    most = length(prompt_text(INSTRUCTION, GIVEN)) - missing
+    prompt = fitted_prompt(BYTES, INSTRUCTION, GIVEN, most)
+    assert shown(prompt) == prompt_text(INSTRUCTION, GIVEN[:-missing])
+
+
+def test_where_no_input_is_left_its_heading_goes_too_and_the_instruction_stays_whole():
+    most = length(prompt_text(INSTRUCTION, "a")) - 1
+    assert shown(fitted_prompt(BYTES, INSTRUCTION, GIVEN, most)) == prompt_text(INSTRUCTION, "")
+
+
+@pytest.mark.parametrize("given", ["", GIVEN])
+def test_the_instruction_is_cut_when_the_input_is_gone(given):
+    most = length(prompt_text(INSTRUCTION, "")) - 5
+    prompt = fitted_prompt(BYTES, INSTRUCTION, given, most)
+    assert shown(prompt) == prompt_text(INSTRUCTION[:-5], "")
+    assert prompt.is_cut
+
+
+def test_the_template_is_never_cut():
+    alone = length(prompt_text("", ""))
+    assert shown(fitted_prompt(BYTES, INSTRUCTION, GIVEN, alone)) == prompt_text("", "")
+    assert fitted_prompt(BYTES, INSTRUCTION, GIVEN, alone - 1) is None
+
+
+@TOKENIZERS
+@pytest.mark.parametrize("given", ["", GIVEN, "  \n " + GIVEN])
+def test_whatever_the_length_the_prompt_fits_in_it_and_keeps_the_template(tokenizer, given):
+    alone = length(prompt_text("", ""), tokenizer)
+    for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
+        prompt = fitted_prompt(tokenizer, INSTRUCTION, given, most)
+        if most < alone:
+            assert prompt is None
+            continue
+        assert len(prompt.tokens) <= most
+        text = shown(prompt, tokenizer)
+        assert text.startswith(HEAD)
+        assert text.endswith(TAIL)
+        assert prompt.is_cut == (text != prompt_text(INSTRUCTION, given))
+
+
+def test_no_character_is_cut_in_two():
+    given = "naïve café 漢字 🙂" * 3
+    for most in range(length(prompt_text("Say.", "")), length(prompt_text("Say.", given))):
+        assert "\ufffd" not in shown(fitted_prompt(BYTES, "Say.", given, most))
+
+
+# ---------------------------------------------------------------- prompts with their responses
+
+
+@pytest.mark.parametrize("output", ["", " ", "\n\t "])
+def test_without_a_response_there_is_no_dialogue(output):
+    assert fitted_dialogue(BYTES, (INSTRUCTION, GIVEN, output), 1000) is None
+
+
+def test_without_room_for_the_template_there_is_no_dialogue():
+    alone = length(prompt_text("", ""))
+    # A response of one letter and its end needs two tokens.
+    assert fitted_dialogue(BYTES, ("Say.", "", "a"), alone + 1) is None
+    assert dialogue("a", alone + 2, "Say.", "").response == BYTES("a", add_special_tokens=False)["input_ids"] + [EOS]
+
+
+def test_a_response_ends_with_the_end_of_text_unless_it_is_cut():
+    prompt = length(prompt_text(INSTRUCTION, GIVEN))
+    words = BYTES("zebra", add_special_tokens=False)["input_ids"]
+    whole, cut = dialogue("zebra", prompt + 6), dialogue("zebra" * 100, prompt + 200)
+    assert whole.response == [*words, EOS]
+    assert not whole.response_is_cut
+    assert cut.response == words * 40
+    assert cut.response_is_cut
+    assert not whole.prompt.is_cut
+    assert not cut.prompt.is_cut
+
+
+def test_a_response_whose_end_of_text_alone_has_no_room_is_cut():
+    """At least a quarter of the length is kept; this response has more, and a token too many."""
+    prompt = length(prompt_text(INSTRUCTION, GIVEN))
+    made = dialogue("zebra" * 50, prompt + 250)
+    assert made.response_is_cut
+    assert EOS not in made.response
+
+
+def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_has():
+    prompt = length(prompt_text(INSTRUCTION, GIVEN))
+    long, short = dialogue("z" * 500, prompt + 4), dialogue("zebra", prompt + 4)
+    assert len(long.response) == (prompt + 4) // 4
+    assert long.prompt.is_cut
+    assert short.response[-1] == EOS
+    assert len(short.response) == 6
+    assert len(short.prompt.tokens) == prompt - 2
+
+
+def test_without_an_end_of_text_the_response_is_its_words():
+    tokenizer = tiny_llama_tokenizer()
+    tokenizer.eos_token = None
+    made = fitted_dialogue(tokenizer, (INSTRUCTION, "", "zebra"), 1000)
+    assert made is not None
+    assert made.response == BYTES("zebra", add_special_tokens=False)["input_ids"]
+
+
+@TOKENIZERS
+@pytest.mark.parametrize("output", ["a", "zebra " * 60])
+def test_whatever_the_length_prompt_and_response_fit_in_it(tokenizer, output):
+    for max_length in range(8, 600, 3):
+        made = fitted_dialogue(tokenizer, (INSTRUCTION, GIVEN, output), max_length)
+        if made is not None:
+            assert len(made.prompt.tokens) + len(made.response) <= max_length
+            assert made.response
+            assert made.response_is_cut == (made.response[-1] != EOS)
+            assert shown(made.prompt, tokenizer).endswith(TAIL)

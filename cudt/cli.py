@@ -181,17 +181,19 @@ def generate(
 
     launch.check_data_root(data_root)
     opened = [runs.open_run(path) for path in run]
+    if len({one.path.resolve() for one in opened}) < len(opened):
+        raise UserError(f"'{run[0]}' is given twice: give two runs to compare")
     for one in opened:
         generation.check(one)
     request = generation.Request(instructions, gamma, noise_seed, max_new_tokens, batch_size, limit)
     console = Console(markup=False, emoji=False)
-    written = []
+    written: list[Path] = []
     for one in opened:
         with one.locked():
             written.append(generation.generate(one, request, device.value, data_root, _progress(console)))
         console.print(f"completions in {written[-1]}", soft_wrap=True)
     if len(written) == 2:
-        console.print(f"side by side in {generation.compare(*written)}", soft_wrap=True)
+        console.print(f"side by side in {generation.compare(written[0], written[1], limit)}", soft_wrap=True)
 
 
 def _require_folder(path: Path) -> None:

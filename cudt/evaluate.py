@@ -9,12 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from cudt import device, intervals, ratios, runs, samples
+from cudt import device, intervals, ratios, runs, samples, trained
 from cudt.batching import batches, n_batches
 from cudt.device import DeviceName
 from cudt.errors import UserError
-from cudt.experiment import Experiment, assemble
-from cudt.layerwise import Measurement, NoiseSource, measure
+from cudt.layerwise import LayerwiseLosses, Measurement, NoiseSource, measure
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.runs import TABLES, Run
 from cudt.schema import Evaluation
@@ -42,18 +41,9 @@ class Grid:
         return self.gammas if self.gammas is not None else settings.grid
 
 
-def check_finished(run: Run) -> None:
-    """Refuse a run that has no best weights yet."""
-    status = run.info().get("status")
-    if status != "finished":
-        raise UserError(
-            f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
-        )
-
-
 def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
     """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
-    check_finished(run)
+    trained.check_finished(run)
     task = run.recipe.settings.task.name
     if "discrete" in grid.kinds(run.recipe.settings.evaluation) and not run.info().get("has_texts", True):
         raise UserError(
@@ -72,16 +62,15 @@ def evaluate_ood(
     """
     check(run, grid, n_samples)
     settings = run.recipe.settings.evaluation
-    experiment = assemble(run.recipe, data_root, device.choose(where))
-    runs.check_same_data(run, experiment.task.fingerprint())
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
+    layerwise = trained.load(run, data_root, device.choose(where))
+    task = layerwise.task
+    runs.check_same_data(run, task.fingerprint())
     for kind in grid.kinds(settings):
         asked = grid.levels(kind, settings)
         # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
         levels = sorted({*asked, training_level(kind, run.recipe.settings.noise.gamma_train)})
         seeds = list(dict.fromkeys(grid.noise_seeds or settings.noise_seeds))
-        by_seed = [_measure(run, experiment, kind, seed, levels, track) for seed in seeds]
-        task = experiment.task
+        by_seed = [_measure(run, layerwise, kind, seed, levels, track) for seed in seeds]
         ood = pd.concat([_ood_rows(task, kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
         over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
         tables = {
@@ -94,8 +83,9 @@ def evaluate_ood(
         for name, rows in tables.items():
             if not rows.empty:
                 run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
+        run.update_info(data_notes={**run.info().get("data_notes", {}), **task.notes()})
         if n_samples:
-            samples.save(run, experiment.layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
+            samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
 
 
 def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
@@ -109,10 +99,10 @@ def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
 
 
 def _measure(
-    run: Run, experiment: Experiment, kind: str, seed: int, levels: Sequence[float], track: Track
+    run: Run, layerwise: LayerwiseLosses, kind: str, seed: int, levels: Sequence[float], track: Track
 ) -> list[Measurement]:
     """Every test example at each level, for one draw of the noise."""
-    task, layerwise, size = experiment.task, experiment.layerwise, run.recipe.settings.evaluation.batch_size
+    task, size = layerwise.task, run.recipe.settings.evaluation.batch_size
     place = next(layerwise.parameters()).device
 
     def tracked(examples: Sequence[Any], what: str) -> Iterable[Batch]:

@@ -34,11 +34,11 @@ def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -
     """Build everything; weights are drawn from the recipe's seed."""
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, place)
     task = layerwise.task
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise UserError(
             f"readout.tokens: task {settings.task.name} has one answer for an example, not one for each token"
         )
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
     return Experiment(task, layerwise, Objective(settings.objective, descent, settings.readout.layers))
 
 

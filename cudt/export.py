@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cudt.files import write_text
+from cudt.files import make_readable, write_text
 from cudt.layerwise import LayerwiseLosses
 from cudt.runs import Run
 
-
-def export(run: Run, layerwise: LayerwiseLosses) -> Path | None:
-    """Save the run's best model, its tokenizer and a card into `model/`; None for a model that only cudt knows."""
-    folder = run.path / "model"
-    lines = layerwise.model.save_pretrained(folder)
-    if lines is None:
-        return None
-    if layerwise.task.tokenizer is not None:
-        layerwise.task.tokenizer.save_pretrained(folder)
-    # The last: where the card is, the rest is whole.
-    write_text(folder / "README.md", card(run, lines))
-    return folder
+#: In the run's folder.
+FOLDER = "model"
 
 
-def card(run: Run, lines: str) -> str:
-    """The model card; `lines` load the model where it is copied to, with FOLDER for the folder."""
+def is_done(run: Run) -> bool:
+    """Whether a finished run's model is saved, or known to be one that cannot be."""
+    saved = run.info().get("saved_model", "not yet")
+    return saved is None or (run.path / saved).is_dir()
+
+
+def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
+    """Save the run's best model, its tokenizer and a card; None for a model that only cudt knows.
+
+    The folder, whose name is returned, is there when all of it is.
+    """
+    with tempfile.TemporaryDirectory(dir=run.path, prefix=".saving.") as name:
+        folder = Path(name) / FOLDER
+        lines = layerwise.model.save_pretrained(folder)
+        if lines is None:
+            return None
+        if layerwise.task.tokenizer is not None:
+            layerwise.task.tokenizer.save_pretrained(folder)
+        # Over peft's own, which says nothing.
+        write_text(folder / "README.md", card(run, lines, is_adapter=(folder / "adapter_config.json").is_file()))
+        for file in folder.iterdir():
+            make_readable(file)
+        shutil.rmtree(run.path / FOLDER, ignore_errors=True)
+        folder.replace(run.path / FOLDER)
+    return FOLDER
+
+
+def card(run: Run, lines: str, *, is_adapter: bool) -> str:
+    """The model card; `lines` load the model, with FOLDER for the folder that it is in."""
     loader = PackageLoader("cudt", ".")
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     table = run.read_table("layers")
@@ -33,6 +52,6 @@ def card(run: Run, lines: str) -> str:
         info=run.info(),
         layers=table[table["split"] == "validation"].to_dict("records"),
         base=getattr(run.recipe.settings.model, "pretrained", None),
-        is_adapter=(run.path / "model" / "adapter_config.json").is_file(),
-        lines=lines.replace("FOLDER", "model"),
+        is_adapter=is_adapter,
+        lines=lines.replace("FOLDER", FOLDER),
     )

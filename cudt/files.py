@@ -19,13 +19,17 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes private files; results are as readable as anything else the user writes.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        make_readable(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_readable(path: Path) -> None:
+    """As readable as anything else the user writes: mkstemp, and safetensors, make private files."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cudt import device, perturb
+from cudt import device, perturb, trained
 from cudt.device import DeviceName
-from cudt.errors import UserError
-from cudt.evaluate import check_finished
-from cudt.experiment import assemble_model
+from cudt.errors import DataWarning, UserError
 from cudt.files import write_text
 from cudt.layerwise import LayerwiseLosses, NoiseSource
 from cudt.models.causal import Causal
@@ -67,14 +67,14 @@ class Request:
         rows = read_files([self.instructions], _COLUMNS).texts
         stem = self.instructions.stem
         return [
-            Instruction(f"{stem}-{row}", instruction, given, dataset or stem)
+            Instruction(str(row), instruction, given, dataset or stem)
             for row, (instruction, given, dataset) in enumerate(rows[: self.limit])
         ]
 
 
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model writes no text."""
-    check_finished(run)
+    trained.check_finished(run)
     if run.recipe.settings.model.name != "causal":
         raise UserError(
             f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one"
@@ -89,8 +89,7 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
-        layerwise = assemble_model(run.recipe, data_root, device.choose(where))
-        layerwise.load_learned_weights(run.load_best_weights())
+        layerwise = trained.load(run, data_root, device.choose(where))
         noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
@@ -100,9 +99,9 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
     return path
 
 
-def compare(first: Path, second: Path) -> Path:
-    """Put the completions of two runs side by side, as AlpacaEval's annotators read pairs."""
-    one, two = (json.loads(path.read_text(encoding="utf-8")) for path in (first, second))
+def compare(first: Path, second: Path, limit: int | None = None) -> Path:
+    """Put the (first so many) completions of two runs side by side, as AlpacaEval's annotators read pairs."""
+    one, two = (json.loads(path.read_text(encoding="utf-8"))[:limit] for path in (first, second))
     pairs = [
         {
             "instruction": a["instruction"],
@@ -125,6 +124,8 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
         return []
     try:
         done = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(done, list):
+            raise TypeError("not a list")
         written = [completion["instruction"] for completion in done]
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path}: damaged ({type(error).__name__}); delete it to begin again") from None
@@ -137,16 +138,10 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
 def _completed(
     layerwise: LayerwiseLosses, asked: Sequence[Instruction], noise: NoiseSource, request: Request, generator: str
 ) -> list[Completion]:
-    model, task = layerwise.eval().model, layerwise.task
+    model, task = layerwise.model, layerwise.task
     assert isinstance(model, Causal)
     assert isinstance(task, Alpaca)
-    most = model.context_length - request.max_new_tokens
-    prompts = []
-    for one in asked:
-        prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
-        if prompt is None:
-            raise UserError(f"--max-new-tokens {request.max_new_tokens}: leaves {most} tokens, no room for a prompt")
-        prompts.append(prompt.tokens)
+    prompts = [_prompt(model, task, one, request.max_new_tokens) for one in asked]
     stream = NoiseStream(noise, request.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
     with model.replacing(stream) if request.gamma else contextlib.nullcontext():
         outputs = complete(model, task.tokenizer, prompts, request.max_new_tokens)
@@ -154,6 +149,17 @@ def _completed(
         {"instruction": _shown(one), "output": output, "generator": generator, "dataset": one.dataset}
         for one, output in zip(asked, outputs, strict=True)
     ]
+
+
+def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
+    """The tokens of one prompt, cut where it and its completion do not fit into the model's context."""
+    most = (model.context_length or sys.maxsize) - max_new_tokens
+    prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
+    if prompt is None:
+        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens of the context, no room for a prompt")
+    if prompt.is_cut:
+        warnings.warn(f"instruction {int(one.id) + 1}: cut to {most} tokens", DataWarning, stacklevel=2)
+    return prompt.tokens
 
 
 def _shown(one: Instruction) -> str:

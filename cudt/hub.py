@@ -107,7 +107,8 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     survive_torchvision_mismatch()
     folder = _local_folder(name, data_root)
     if folder is not None:
-        return _told_plainly(name, load, str(folder), local_files_only=True)
+        # Absolute, since adapters remember it as their base, wherever they are loaded from.
+        return _told_plainly(name, load, str(folder.absolute()), local_files_only=True)
     _check_id(name)
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         # It need not be whole: a tokenizer that was fetched brings the configuration, but no weights.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib import metadata
@@ -13,11 +14,12 @@ from typing import Any
 
 import torch
 
-from cudt import __version__, export, runs
-from cudt.device import DeviceName, accelerator_for
+from cudt import __version__, export, runs, trained
+from cudt.device import DeviceName, accelerator_for, choose
 from cudt.display import Display
-from cudt.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
 from cudt.experiment import Experiment, assemble
+from cudt.layerwise import LayerwiseLosses
 from cudt.recipe import NamedRecipe
 from cudt.runs import Run
 from cudt.trainer import Trainer
@@ -38,19 +40,22 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
     if run.info().get("status") == "finished":
         # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
         runs.write_recipe(run)
+        if not export.is_done(run):
+            _export(run, trained.load(run, data_root, choose(device)))
         return run
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
     experiment = assemble(recipe, data_root, accelerator.device)
     runs.check_same_data(run, experiment.task.fingerprint())
+    runs.check_same_base(run, experiment.layerwise.frozen_digest())
     trainer = Trainer(run, experiment, accelerator, display)
     if accelerator.is_main_process:
         with run.locked():
             runs.write_recipe(run)
             run.update_info(**_facts(recipe, experiment, accelerator))
             _fit(trainer, run.update_info)
-            export.export(run, experiment.layerwise)
             run.update_info(ended=_now())
+            _export(run, experiment.layerwise)
     else:
         _fit(trainer, lambda **changes: None)
     accelerator.wait_for_everyone()
@@ -74,6 +79,15 @@ def _fit(trainer: Trainer, record: Callable[..., None]) -> None:
         raise
 
 
+def _export(run: Run, layerwise: LayerwiseLosses) -> None:
+    """Save the model for other libraries; a run is not lost over what they refuse, and the same command tries again."""
+    try:
+        run.update_info(saved_model=export.export(run, layerwise))
+    except Exception as error:  # libraries raise many kinds over settings that they find odd
+        reason = str(error).strip().split("\n")[0]
+        warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
+
+
 def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dict[str, Any]:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
@@ -87,6 +101,7 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "task_version": task.version,
         "data": task.fingerprint(),
         "data_notes": task.notes(),
+        "frozen_weights": experiment.layerwise.frozen_digest(),
         "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
         "has_texts": task.has_texts,
         "has_pictures": task.has_pictures,

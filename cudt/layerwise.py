@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from cudt import intervals, perturb
 from cudt.errors import UserError
 from cudt.models import LayeredModel
 from cudt.tasks import Batch, Task
+
+#: Numbers of a weight that stand for all of it.
+_DIGESTED = 256
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,17 @@ class LayerwiseLosses(nn.Module):
             raise UserError(
                 f"these are the weights of another model: {strange[0]} is missing, or is not one of its own"
             )
+
+    def frozen_digest(self) -> str:
+        """Tells other frozen weights apart, which are not kept with what is learned; empty where there are none."""
+        digest, found = hashlib.blake2b(digest_size=8), False
+        for name, weight in self.named_parameters():
+            if not weight.requires_grad:
+                values, found = weight.detach().flatten(), True
+                # Some of each: all of them would take long.
+                some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
+                digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
+        return digest.hexdigest() if found else ""
 
     def _frozen_or_repeated(self) -> set[str]:
         learned = {name for name, weight in self.named_parameters() if weight.requires_grad}

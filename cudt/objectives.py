@@ -50,7 +50,8 @@ class Objective:
         if self.name == "erm":
             return [last]
         if self.name == "supervised":
-            return self.constraints
+            # The last one too: processes that train together wait for the gradients of all weights.
+            return sorted({*self.constraints, last})
         return sorted({*self.constraints, *(layer - 1 for layer in self.constraints if layer > 1), last})
 
     @property
@@ -62,7 +63,9 @@ class Objective:
         """J(f), where f holds the losses of `layers`."""
         if self.constrains:
             return self.descent.lagrangian(self._spread(f), self._sampled)
-        return in_form(f, self.form).mean() if self.name == "supervised" else in_form(f[-1], self.form)
+        if self.name == "supervised":
+            return in_form(self._spread(f)[self._places], self.form).mean()
+        return in_form(f[-1], self.form)
 
     @property
     def gradient_needs_losses(self) -> bool:
@@ -85,7 +88,12 @@ class Objective:
 
     def violations(self, f: Tensor) -> Tensor:
         """g_l for each of `constraints`."""
-        return self.descent.violations(self._spread(f))[[layer - 1 for layer in self.constraints]]
+        return self.descent.violations(self._spread(f))[self._places]
+
+    @property
+    def _places(self) -> list[int]:
+        """Where the layers of `constraints` stand in f_1 … f_L."""
+        return [layer - 1 for layer in self.constraints]
 
     def _spread(self, f: Tensor) -> Tensor:
         """f_1 … f_L, with nothing (NaN) for layers that were not read."""

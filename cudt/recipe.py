@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from cudt import registry, strict_yaml
 from cudt.errors import UserError, did_you_mean
-from cudt.schema import UNION_TAGS, NamedSection, Recipe
+from cudt.schema import UNION_TAGS, NamedSection, Readout, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
 _NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
@@ -35,6 +35,9 @@ class NamedRecipe:
         """Eight hex digits over every setting that shapes training: the same recipe is the same run."""
         left_out = _NOT_IDENTITY | ({"seed"} if without_seed else set())
         shaping = {key: value for key, value in self.resolved().items() if key not in left_out}
+        # Runs of versions that did not know this section keep their names.
+        if shaping["readout"] == Readout().model_dump():
+            del shaping["readout"]
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
     def text(self) -> str:
@@ -175,10 +178,15 @@ def _find_field(schema: type[BaseModel], location: Sequence[Any]) -> tuple[type[
         field = section.model_fields.get(key) if isinstance(key, str) else field
         if field is None:
             break
-        inner = field.annotation
-        if position < len(location) - 1 and isinstance(inner, type) and issubclass(inner, BaseModel):
-            section = inner
+        # An optional section is one of two types.
+        inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if _is_section(kind)]
+        if position < len(location) - 1 and inner:
+            section = inner[0]
     return section, field
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

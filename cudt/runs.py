@@ -166,6 +166,16 @@ def check_same_data(run: Run, fingerprint: str) -> None:
         )
 
 
+def check_same_base(run: Run, digest: str) -> None:
+    """Refuse frozen weights other than those that a run's learned ones were learned on top of."""
+    began_with = run.info().get("frozen_weights", digest)
+    if began_with != digest:
+        raise UserError(
+            f"'{run.path}' began with other pretrained weights under the same name ({began_with}, now {digest}); "
+            "bring those back, or delete the folder to train anew"
+        )
+
+
 def write_recipe(run: Run) -> None:
     """Keep the recipe that a run follows, unless it stands there already."""
     text, path = run.recipe.text(), run.path / "recipe.yaml"

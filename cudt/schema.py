@@ -75,6 +75,10 @@ ColumnNames = Annotated[
     Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1, max_length=2), Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
+WordOrWords = Annotated[
+    Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1), Tag("<list>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
+]
 #: Names that unions put into the path of a mistake, with the section that one leads into. They say nothing to a
 #: reader, and no key is called so.
 UNION_TAGS: dict[Any, type[Section] | None] = {"<number>": None, "<list>": None, "<target>": TargetLoss, "<word>": None}

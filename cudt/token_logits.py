@@ -8,6 +8,8 @@ the backward pass. On CUDA, Liger's kernel does both in one, where it is install
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +43,11 @@ class TokenLogits:
         """−log softmax(head(state))_target for each token, with gradients for states and head."""
         kernel = fused_kernel() if self.states.is_cuda and self.dtype == torch.float32 else None
         if kernel is not None:
-            return kernel(self.states, self.head.weight, targets, self.head.bias, reduction="none").float()
+            # As many rows at a time as below; by itself it takes few of few, and reads the whole head for each.
+            budget = max(1, CHUNK // self.states.numel())
+            return kernel(
+                self.states, self.head.weight, targets, self.head.bias, reduction="none", chunk_mem_const=budget
+            ).float()
         # No dropout in a head: no generator to keep.
         parts = [
             checkpoint(self._losses, rows, wanted, use_reentrant=False, preserve_rng_state=False)
@@ -67,6 +73,7 @@ class TokenLogits:
         return zip(self.states.split(rows), targets.split(rows), strict=True)
 
 
+@functools.cache
 def fused_kernel() -> Callable[..., Any] | None:
     """Liger's fused linear cross-entropy, if it is installed and gives each token's own gradient."""
     try:
@@ -75,5 +82,5 @@ def fused_kernel() -> Callable[..., Any] | None:
     except ImportError:
         return None
     # Before it could be told the gradient of each token's loss, it took them all for the first one's.
-    understands = "token_grad_output" in fused_linear_cross_entropy_forward.__code__.co_varnames
-    return liger_fused_linear_cross_entropy if understands else None
+    known = inspect.signature(fused_linear_cross_entropy_forward).parameters
+    return liger_fused_linear_cross_entropy if {"token_grad_output", "chunk_mem_const"} <= known.keys() else None

@@ -70,6 +70,8 @@ class Trainer:
         self.wrapped = accelerator.prepare(experiment.layerwise)
         self.optimizer = self._primal_optimizer()
         self.train_examples = self.task.examples("train")
+        # What is wrong with these shows now, not after an epoch.
+        self.task.examples("validation")
         self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
         if self.batch_size < self.settings.training.accumulation * accelerator.num_processes:
@@ -117,7 +119,8 @@ class Trainer:
 
     def _generator(self, *place: int) -> np.random.Generator:
         """Draws that depend on the seed and the place in training alone, whatever process or resumption asks."""
-        return np.random.default_rng([self.settings.seed, self.progress.epoch, *place])
+        # numpy takes [1] and [1, 0] for the same seed.
+        return np.random.default_rng([self.settings.seed, self.progress.epoch, *(number + 1 for number in place)])
 
     def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
         """One primal and one dual step; returns f and the norm of the primal gradient."""
@@ -171,9 +174,9 @@ class Trainer:
         gamma = self.settings.noise.gamma_train
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
         noise = gamma * source.draw(self.model, batch) if gamma else None
-        tokens = self.settings.readout.tokens
-        thinned = self.task.thinned(batch, tokens, source.seed) if tokens else None
-        losses = self.wrapped(batch, noise, self.objective.layers, thinned)
+        tokens, layers = self.settings.readout.tokens, self.objective.layers
+        thinned = self.task.thinned(batch, tokens, source.seed) if tokens and layers != [self.model.n_layers] else None
+        losses = self.wrapped(batch, noise, layers, thinned)
         return losses @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
@@ -211,6 +214,8 @@ class Trainer:
     # ---------------------------------------------------------------- the end of an epoch, and of a run
 
     def _end_epoch(self) -> None:
+        # Validation may want more memory than training; with a smaller evaluation.batch_size the run goes on from here.
+        self._save()
         measured = self._validate()
         slack = self.descent.slack_in_loss_units(measured.layer_losses)
         verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)

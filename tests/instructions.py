@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
+
+from cudt import launch, recipe
+from cudt.runs import Run
+from tests.conftest import quiet
+
 COLOURS = ("red", "blue", "green", "white")
 
 
@@ -61,3 +67,10 @@ evaluation:
         encoding="utf-8",
     )
     return path
+
+
+def train(folder: Path, out: Path, *overrides: str, objective: str = "constrained") -> Run:
+    """Train the recipe in a folder on the instructions beside it."""
+    torch.set_num_threads(1)
+    loaded = recipe.load(str(folder / "tiny-alpaca.yaml"), overrides, objective=objective)
+    return launch.train(loaded, out, "cpu", folder, quiet())

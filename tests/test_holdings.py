@@ -17,7 +17,10 @@ from tests.videos import noise, write_frames
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
 real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
-NAMES = ["Avenue", "stanfordnlp/imdb plain_text", "nyu-mll/glue mnli", "ShanghaiTech", "UCSDped1", "UCSDped2"]
+NAMES = [
+    *("tatsu-lab/alpaca", "Avenue", "stanfordnlp/imdb plain_text", "nyu-mll/glue mnli"),
+    *("ShanghaiTech", "UCSDped1", "UCSDped2"),
+]
 
 
 @pytest.fixture(autouse=True)

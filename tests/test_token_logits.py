@@ -164,6 +164,14 @@ def test_losses_and_hits_are_without_gradients_and_a_hit_is_the_likeliest_word()
 # ---------------------------------------------------------------- Liger's kernel, where it is installed
 
 
+@pytest.fixture(autouse=True)
+def look_again():
+    """What is installed is looked for once in a process."""
+    fused_kernel.cache_clear()
+    yield
+    fused_kernel.cache_clear()
+
+
 def install_liger(monkeypatch, forward) -> list[object]:
     """A package of the same names; returns what stands for its function."""
 
@@ -186,7 +194,7 @@ def test_without_liger_there_is_no_kernel(monkeypatch):
 
 
 def test_a_liger_that_knows_each_tokens_gradient_is_taken(monkeypatch):
-    def forward(_input, weight, target, token_grad_output=None):
+    def forward(_input, weight, target, token_grad_output=None, chunk_mem_const=1):
         return None
 
     (function,) = install_liger(monkeypatch, forward)
@@ -194,7 +202,7 @@ def test_a_liger_that_knows_each_tokens_gradient_is_taken(monkeypatch):
 
 
 def test_a_liger_without_a_gradient_for_each_token_is_left_alone(monkeypatch):
-    def forward(_input, weight, target, bias=None):
+    def forward(_input, weight, target, chunk_mem_const=1):
         return None
 
     install_liger(monkeypatch, forward)
@@ -203,8 +211,8 @@ def test_a_liger_without_a_gradient_for_each_token_is_left_alone(monkeypatch):
 
 def test_a_name_that_is_no_parameter_is_not_taken_for_one(monkeypatch):
     def forward(_input, weight, target):
-        token_grad_output = target
-        return weight, token_grad_output
+        token_grad_output = chunk_mem_const = target
+        return weight, token_grad_output, chunk_mem_const
 
     install_liger(monkeypatch, forward)
     assert fused_kernel() is None
@@ -217,7 +225,7 @@ def test_a_liger_that_lacks_the_function_is_left_alone(monkeypatch):
 
 
 def test_on_the_cpu_the_kernel_is_not_asked(monkeypatch):
-    def forward(token_grad_output):
+    def forward(token_grad_output, chunk_mem_const):
         return None
 
     install_liger(monkeypatch, forward)

@@ -43,12 +43,14 @@ class WatchedText(Watched):
     clean ones, before positions and the first normalisation, in whatever way the family goes on from there.
     """
 
-    def __init__(self, backbone: Any) -> None:
+    def __init__(self, backbone: Any, **always: Any) -> None:
+        """`always` is what the backbone is told besides its batch."""
         anatomy = dissect(backbone.eval(), five_tokens())
         super().__init__(anatomy)
         # In tuples, lest they be registered: a subclass holds them by the names that its weights are saved under.
         self._backbone = (backbone,)
         self._final_norm = (anatomy.final_norm,)
+        self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
         self._replace: Callable[[Tensor], Tensor] | None = None
         backbone.get_input_embeddings().register_forward_hook(self._look_up)
@@ -71,10 +73,7 @@ class WatchedText(Watched):
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
         with self._visited_by(visit), self.replacing(lambda clean: signal):
-            self._backbone[0](**inputs, **self._more_inputs)
-
-    #: What else the model is told.
-    _more_inputs: dict[str, Any] = {}  # noqa: RUF012  (never changed)
+            self._backbone[0](**inputs, **self._always)
 
     def normed(self, state: Tensor) -> Tensor:
         """A pre-norm model's last norm belongs to the readout, and is applied at every layer."""

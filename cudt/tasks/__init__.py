@@ -107,7 +107,7 @@ class Task(ABC):
 
         Their mean loss is that of all of them on average.
         """
-        raise UserError(f"readout.tokens: {type(self).__name__} has one answer for an example, not one for each token")
+        raise NotImplementedError
 
     def metric(self, mean_score: float) -> float:
         """From a mean score to the metric (a root for RMSE)."""

@@ -52,7 +52,9 @@ def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Pr
     """
 
     def tokens(*texts: str) -> list[int]:
-        return tokenizer(prompt_text(*texts))["input_ids"]
+        found = tokenizer(prompt_text(*texts))["input_ids"]
+        # Some tokenizers end every text; this one goes on.
+        return found[:-1] if found and found[-1] == tokenizer.eos_token_id else found
 
     whole = tokens(instruction, given)
     if len(whole) <= most:
@@ -77,9 +79,9 @@ def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Di
     is cut at its end, but keeps a quarter of the length (or all it has); the prompt makes room for that.
     """
     instruction, given, output = texts
-    if not output.strip():
-        return None
     response = tokenizer(output, add_special_tokens=False)["input_ids"]
+    if not output.strip() or not response:
+        return None
     if tokenizer.eos_token_id is not None:
         response = [*response, tokenizer.eos_token_id]
     least = min(len(response), max_length // _LEAST_RESPONSE)

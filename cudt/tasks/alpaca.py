@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from cudt import token_cache
+from cudt import text_noise, token_cache
 from cudt.errors import DataWarning, UserError
 from cudt.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.progress import track
@@ -75,6 +75,7 @@ class Alpaca(Task):
     version = 1
     metric_name = "token_accuracy"
     higher_is_better = True
+    has_texts = True
     has_token_answers = True
 
     def __init__(self, read: Callable[[], Splits], tokenizer: Any, max_length: int) -> None:
@@ -91,34 +92,42 @@ class Alpaca(Task):
 
     def examples(self, split: Split) -> Sequence[Tokens]:
         if split not in self._tokens:
-            self._tokens[split] = self._tokenised(split)
+            self._tokens[split] = self._tokenised(self._texts[split], split)
         return self._tokens[split]
 
-    def _tokenised(self, split: Split) -> list[Tokens]:
+    def corrupted(self, split: Split, probability: float, seed: int) -> Sequence[Tokens]:
+        """The examples of a split with discrete noise at level p in instructions and inputs; responses stay whole."""
+        damaged = [
+            (name, (*text_noise.corrupt(texts[:-1], probability, seed, name), texts[-1]))
+            for name, texts in self._texts[split]
+        ]
+        return self._tokenised(damaged, f"{split} at p = {probability:g}")
+
+    def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[Tokens]:
         """Every example that has a response; what was cut or left out is counted and told."""
         found, counts = [], Counter[str]()
-        for name, texts in track(self._texts[split], len(self._texts[split]), f"tokens of {split}"):
+        for name, texts in track(rows, len(rows), f"tokens of {what}"):
             dialogue = fitted_dialogue(self.tokenizer, texts, self.max_length)
             counts.update(_what_was_cut(dialogue))
             if dialogue is not None:
                 tokens = np.asarray(dialogue.prompt.tokens + dialogue.response, np.int32)
                 found.append(Tokens(name, tokens, len(dialogue.prompt.tokens)))
         if counts:
-            what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-            warnings.warn(f"{split}, {len(self._texts[split])} examples: {what}", DataWarning, stacklevel=2)
+            told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            warnings.warn(f"{what}, {len(rows)} examples: {told}", DataWarning, stacklevel=2)
         if not found:
             raise UserError(
-                f"task.max_length = {self.max_length}: none of {len(self._texts[split])} {split} examples has room for "
+                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has room for "
                 "a response, or a response at all"
             )
-        self._notes.update({f"{split}: {name}": count for name, count in counts.items()})
+        self._notes.update({f"{what}: {name}": count for name, count in counts.items()})
         return found
 
     def notes(self) -> dict[str, int]:
         return dict(self._notes)
 
     def fingerprint(self) -> str:
-        parts = []
+        parts = [str(self.tokenizer.eos_token_id)]
         for rows in self._texts.values():
             parts.append(token_cache.key(self.tokenizer, [texts for _, texts in rows], self.max_length))
             parts += [name for name, _ in rows]

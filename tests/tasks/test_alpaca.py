@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import csv
-import json
-import os
-from collections import Counter
 from math import log
 from pathlib import Path
 from typing import Any
@@ -14,18 +10,13 @@ from transformers import AutoModelForCausalLM
 
 from cudt.errors import DataWarning, UserError
 from cudt.models import causal
-from cudt.schema import Limit
-from cudt.tasks import IGNORED, _records, alpaca
+from cudt.tasks import IGNORED, alpaca
 from cudt.tasks._prompts import prompt_text
 from cudt.tasks.alpaca import Alpaca, Tokens
 from cudt.token_logits import TokenLogits
 from tests.instructions import write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
-from tests.tasks import parquet
 
-REAL = os.environ.get("CUDT_DATA_ROOT")
-real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
-SPLITS = ("train", "validation", "test")
 EOS = 1
 
 
@@ -54,44 +45,6 @@ def own_tokens(text: str) -> list[int]:
     return tiny_llama_tokenizer()(text, add_special_tokens=False)["input_ids"]
 
 
-def ids(task: Alpaca) -> dict[str, list[str]]:
-    return {split: [example.id for example in task.examples(split)] for split in SPLITS}  # type: ignore[arg-type]
-
-
-# ---------------------------------------------------------------- splits
-
-
-def test_splits_are_disjoint_and_hold_every_instruction_once(folder, pretrained):
-    found = ids(build(folder, pretrained))
-    assert [len(found[split]) for split in SPLITS] == [24, 8, 8]
-    assert sorted(int(name) for names in found.values() for name in names) == list(range(40))
-
-
-def test_the_same_seed_is_the_same_split_and_another_is_another(folder, pretrained):
-    one, again, other = (ids(build(folder, pretrained, data_seed=seed)) for seed in (0, 0, 1))
-    assert one == again
-    assert all(set(one[split]) != set(other[split]) for split in SPLITS)
-
-
-def test_a_limit_leaves_the_others_out_and_changes_none_that_stays(folder, pretrained):
-    whole = build(folder, pretrained)
-    few = build(folder, pretrained, limit=Limit(train=5, test=3))
-    assert [len(few.examples(split)) for split in SPLITS] == [5, 8, 3]
-    tokens = {example.id: example.tokens.tolist() for example in whole.examples("train")}
-    assert all(tokens[example.id] == example.tokens.tolist() for example in few.examples("train"))
-
-
-def test_too_few_instructions_to_hold_any_out_are_refused(tmp_path, pretrained):
-    write_instructions(tmp_path, 4)
-    with pytest.raises(UserError, match="4 instructions are too few: none is left for test"):
-        build(tmp_path, pretrained, test_share=0.05).examples("train")
-
-
-def test_shares_must_leave_something_to_train_on():
-    with pytest.raises(ValueError, match="leave nothing to train on"):
-        alpaca.Config(name="alpaca", validation_share=0.5, test_share=0.5)
-
-
 # ---------------------------------------------------------------- tokens and batches
 
 
@@ -104,7 +57,10 @@ def test_an_example_is_the_prompt_and_the_response_with_its_end():
 
 def test_labels_are_the_tokens_that_follow_where_those_are_of_the_response():
     task = of_texts(("Say.", "", "a"))
-    examples = [Tokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3), Tokens("y", torch.tensor([0, 9, 1]).numpy(), 2)]
+    examples = [
+        Tokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
+        Tokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
+    ]
     batch = task.collate(examples)
     _ = IGNORED
     assert batch["labels"].tolist() == [[_, _, 20, 21, 1, _], [_, 1, _, _, _, _]]
@@ -118,35 +74,37 @@ def test_labels_are_the_tokens_that_follow_where_those_are_of_the_response():
 def test_padding_that_is_the_end_of_text_never_counts():
     task = of_texts(("Say.", "", "a"))
     task.tokenizer.pad_token = task.tokenizer.eos_token
-    batch = task.collate([Tokens("x", torch.tensor([0, 7, 20, 1]).numpy(), 2), Tokens("y", torch.tensor([0, 1]).numpy(), 1)])
+    batch = task.collate(
+        [Tokens("x", torch.tensor([0, 7, 20, 1]).numpy(), 2), Tokens("y", torch.tensor([0, 1]).numpy(), 1)]
+    )
     assert batch["input_ids"][1].tolist() == [0, 1, 1, 1]
     assert task.weights(batch).tolist() == [2.0, 1.0]
     assert batch["labels"][1].tolist() == [1, IGNORED, IGNORED, IGNORED]
 
 
-@pytest.mark.parametrize("max_length", [150, 180, 260])
-def test_what_is_cut_or_left_out_is_told_counted_and_noted(max_length):
-    response = ("Say.", "", "red")
-    long_prompt = ("Sort these: " + "ant, bee, " * 30, "", "ant")
-    long_response = ("Say.", "", "blue " * 100)
-    empty, blank = ("Say.", "", ""), ("Say.", "", " \n")
-    task = of_texts(response, long_prompt, long_response, empty, blank, max_length=max_length)
-    # The template alone has 150 tokens: with 150 nothing has room, and neither has the prompt's quarter below 200.
-    template = len(own_tokens(prompt_text("", ""))) + 1
-    if max_length - min(4, max_length // 4) < template:
-        with pytest.warns(DataWarning), pytest.raises(UserError, match=f"task.max_length = {max_length}: none of 5 train"):
-            task.examples("train")
-        return
-    fits_long = max_length - max_length // 4 >= template
+def test_what_is_cut_or_left_out_is_told_counted_and_noted():
+    whole, long_prompt = ("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")
+    long_response, empty, blank = ("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")
+    task = of_texts(whole, long_prompt, long_response, empty, blank, max_length=260)
     with pytest.warns(DataWarning) as told:
-        kept = [example.id for example in task.examples("train")]
-    assert kept == (["0", "1", "2"] if fits_long else ["0", "1"])
-    skipped = 2 if fits_long else 3
-    cut = {"prompts cut": 1, "responses cut": 1} if fits_long else {"prompts cut": 1}
-    expected = {**cut, "skipped without a response": skipped}
-    assert task.notes() == {f"train: {name}": count for name, count in expected.items()}
-    what = ", ".join(f"{count} {name}" for name, count in sorted(expected.items()))
-    assert [str(warning.message) for warning in told] == [f"train, 5 examples: {what}"]
+        assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
+    assert [str(warning.message) for warning in told] == [
+        "train, 5 examples: 1 prompts cut, 1 responses cut, 2 skipped without a response"
+    ]
+    assert task.notes() == {
+        "train: prompts cut": 1,
+        "train: responses cut": 1,
+        "train: skipped without a response": 2,
+    }
+    assert [task.length(example) for example in task.examples("train")[1:]] == [260, 260]
+
+
+def test_an_example_without_room_for_a_response_is_left_out():
+    alone = 1 + len(own_tokens(prompt_text("", "")))
+    # The second response may be no shorter than a quarter of the length, for which there is no room.
+    task = of_texts(("Say.", "", "a"), ("Say.", "", "blue " * 100), max_length=alone + 2)
+    with pytest.warns(DataWarning, match="1 prompts cut, 1 skipped without a response"):
+        assert [example.id for example in task.examples("test")] == ["0"]
 
 
 def test_where_nothing_is_cut_nothing_is_told(folder, pretrained, recwarn):
@@ -194,11 +152,11 @@ def test_an_examples_loss_is_the_mean_of_its_tokens_and_its_score_the_share_of_h
     probabilities = answer.states.softmax(-1)
     own = [-log(probabilities[row, token].item()) for row, token in enumerate([0, 1, 2, 1])]
     expected = [sum(own[:3]) / 3, own[3]]
-    assert task.losses(answer, batch).tolist() == pytest.approx(expected)
+    assert task.losses(answer, batch).tolist() == pytest.approx(expected, abs=1e-6)
     assert task.scores(answer, batch).tolist() == pytest.approx([2 / 3, 1])
     losses, scores = task.judge(answer.double(), batch)
     assert losses.dtype == torch.float64
-    assert losses.tolist() == pytest.approx(expected)
+    assert losses.tolist() == pytest.approx(expected, abs=1e-6)
     assert scores.tolist() == pytest.approx([2 / 3, 1])
 
 
@@ -208,6 +166,29 @@ def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
     assert task.reference_loss() == pytest.approx(log(3))
     task = of_texts(("Say.", "", "aaa"))
     assert task.reference_loss() == pytest.approx(-(0.75 * log(0.75) + 0.25 * log(0.25)))
+
+
+# ---------------------------------------------------------------- discrete noise
+
+
+def test_discrete_noise_damages_prompts_and_leaves_responses_whole(folder, pretrained):
+    task = build(folder, pretrained)
+
+    def parts(examples) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        prompts = {one.id: one.tokens[: one.start].tolist() for one in examples}
+        return prompts, {one.id: one.tokens[one.start :].tolist() for one in examples}
+
+    clean, responses = parts(task.examples("test"))
+    assert parts(task.corrupted("test", 0.0, 0)) == (clean, responses)
+    noisy, again, other = (parts(task.corrupted("test", 0.3, seed)) for seed in (0, 0, 1))
+    assert noisy == again
+    assert noisy[0] != other[0]
+    assert noisy[1] == other[1] == responses
+    for name, tokens in noisy[0].items():
+        text = task.tokenizer.decode(tokens[1:])
+        assert text.startswith("Below is an instruction that describes a task")
+        assert text.endswith("### Response:\n")
+        assert tokens != clean[name]
 
 
 # ---------------------------------------------------------------- fewer tokens
@@ -262,7 +243,7 @@ def test_the_loss_of_a_thinned_batch_is_right_on_average():
         draws = torch.stack([losses(task.thinned(batch, 5, seed)) for seed in range(600)])
     standard_error = draws.std(0) / len(draws) ** 0.5
     assert (standard_error[[0, 2]] > 0).all()
-    assert ((draws.mean(0) - full).abs() <= 4 * standard_error + 1e-6).all()
+    assert ((draws.mean(0) - full).abs() <= 4 * standard_error + 1e-5).all()
     # What an update makes of it: examples count by all their tokens.
     weights = task.weights(batch)
     means = draws @ weights / weights.sum()

@@ -36,8 +36,13 @@ def length(text: str, tokenizer: Any = BYTES) -> int:
     return len(tokenizer(text)["input_ids"])
 
 
-def shown(prompt: Prompt | None, tokenizer: Any = BYTES) -> str:
+def fitted(tokenizer: Any, instruction: str, given: str, most: int) -> Prompt:
+    prompt = fitted_prompt(tokenizer, instruction, given, most)
     assert prompt is not None
+    return prompt
+
+
+def shown(prompt: Prompt, tokenizer: Any = BYTES) -> str:
     assert prompt.tokens[0] == 0
     return tokenizer.decode(prompt.tokens[1:])
 
@@ -73,35 +78,35 @@ def test_a_blank_input_is_none():
 @TOKENIZERS
 def test_a_prompt_that_fits_is_whole(tokenizer):
     whole = length(prompt_text(INSTRUCTION, GIVEN), tokenizer)
-    prompt = fitted_prompt(tokenizer, INSTRUCTION, GIVEN, whole)
+    prompt = fitted(tokenizer, INSTRUCTION, GIVEN, whole)
     assert shown(prompt, tokenizer) == prompt_text(INSTRUCTION, GIVEN)
     assert not prompt.is_cut
-    assert fitted_prompt(tokenizer, INSTRUCTION, GIVEN, whole - 1).is_cut
+    assert fitted(tokenizer, INSTRUCTION, GIVEN, whole - 1).is_cut
 
 
 @pytest.mark.parametrize("missing", [1, 7, len(GIVEN) - 1])
 def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
     most = length(prompt_text(INSTRUCTION, GIVEN)) - missing
-    prompt = fitted_prompt(BYTES, INSTRUCTION, GIVEN, most)
+    prompt = fitted(BYTES, INSTRUCTION, GIVEN, most)
     assert shown(prompt) == prompt_text(INSTRUCTION, GIVEN[:-missing])
 
 
 def test_where_no_input_is_left_its_heading_goes_too_and_the_instruction_stays_whole():
     most = length(prompt_text(INSTRUCTION, "a")) - 1
-    assert shown(fitted_prompt(BYTES, INSTRUCTION, GIVEN, most)) == prompt_text(INSTRUCTION, "")
+    assert shown(fitted(BYTES, INSTRUCTION, GIVEN, most)) == prompt_text(INSTRUCTION, "")
 
 
 @pytest.mark.parametrize("given", ["", GIVEN])
 def test_the_instruction_is_cut_when_the_input_is_gone(given):
     most = length(prompt_text(INSTRUCTION, "")) - 5
-    prompt = fitted_prompt(BYTES, INSTRUCTION, given, most)
+    prompt = fitted(BYTES, INSTRUCTION, given, most)
     assert shown(prompt) == prompt_text(INSTRUCTION[:-5], "")
     assert prompt.is_cut
 
 
 def test_the_template_is_never_cut():
     alone = length(prompt_text("", ""))
-    assert shown(fitted_prompt(BYTES, INSTRUCTION, GIVEN, alone)) == prompt_text("", "")
+    assert shown(fitted(BYTES, INSTRUCTION, GIVEN, alone)) == prompt_text("", "")
     assert fitted_prompt(BYTES, INSTRUCTION, GIVEN, alone - 1) is None
 
 
@@ -110,10 +115,10 @@ def test_the_template_is_never_cut():
 def test_whatever_the_length_the_prompt_fits_in_it_and_keeps_the_template(tokenizer, given):
     alone = length(prompt_text("", ""), tokenizer)
     for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
-        prompt = fitted_prompt(tokenizer, INSTRUCTION, given, most)
         if most < alone:
-            assert prompt is None
+            assert fitted_prompt(tokenizer, INSTRUCTION, given, most) is None
             continue
+        prompt = fitted(tokenizer, INSTRUCTION, given, most)
         assert len(prompt.tokens) <= most
         text = shown(prompt, tokenizer)
         assert text.startswith(HEAD)
@@ -124,7 +129,7 @@ def test_whatever_the_length_the_prompt_fits_in_it_and_keeps_the_template(tokeni
 def test_no_character_is_cut_in_two():
     given = "naïve café 漢字 🙂" * 3
     for most in range(length(prompt_text("Say.", "")), length(prompt_text("Say.", given))):
-        assert "\ufffd" not in shown(fitted_prompt(BYTES, "Say.", given, most))
+        assert "\ufffd" not in shown(fitted(BYTES, "Say.", given, most))
 
 
 # ---------------------------------------------------------------- prompts with their responses
@@ -178,6 +183,16 @@ def test_without_an_end_of_text_the_response_is_its_words():
     made = fitted_dialogue(tokenizer, (INSTRUCTION, "", "zebra"), 1000)
     assert made is not None
     assert made.response == BYTES("zebra", add_special_tokens=False)["input_ids"]
+
+
+def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
+    tokenizer = tiny_llama_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", EOS)]
+    )
+    assert tokenizer("zebra")["input_ids"][-1] == EOS
+    texts = (INSTRUCTION, GIVEN, "zebra")
+    assert fitted_dialogue(tokenizer, texts, 1000) == fitted_dialogue(BYTES, texts, 1000)
 
 
 @TOKENIZERS

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+
+from cudt.errors import UserError
+from cudt.schema import Limit
+from cudt.tasks import _records, alpaca
+from cudt.tasks._prompts import prompt_text
+from cudt.tasks.alpaca import Alpaca
+from tests.instructions import write_instructions
+from tests.pretrained import tiny_llama, tiny_llama_tokenizer
+from tests.tasks import parquet
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(
+    not REAL or not (Path(REAL) / alpaca.FILE).is_file(),
+    reason="needs real data: set CUDT_DATA_ROOT to the folder that holds alpaca/alpaca_data.json",
+)
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> str:
+    return tiny_llama(tmp_path_factory.mktemp("pretrained") / "llama")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_instructions(tmp_path_factory.mktemp("instructions")).parent
+
+
+def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
+    settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
+    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
+
+
+def ids(task: Alpaca) -> dict[str, list[str]]:
+    return {split: [example.id for example in task.examples(split)] for split in SPLITS}  # type: ignore[arg-type]
+
+
+def everything(task: Alpaca) -> dict[str, list[int]]:
+    """The tokens of every example by its id."""
+    return {one.id: one.tokens.tolist() for split in SPLITS for one in task.examples(split)}  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_splits_are_disjoint_and_hold_every_instruction_once(folder, pretrained):
+    found = ids(build(folder, pretrained))
+    assert [len(found[split]) for split in SPLITS] == [24, 8, 8]
+    assert sorted(int(name) for names in found.values() for name in names) == list(range(40))
+
+
+def test_the_same_seed_is_the_same_split_and_another_is_another(folder, pretrained):
+    one, again, other = (ids(build(folder, pretrained, data_seed=seed)) for seed in (0, 0, 1))
+    assert one == again
+    assert all(set(one[split]) != set(other[split]) for split in SPLITS)
+
+
+def test_a_limit_leaves_the_others_out_and_changes_none_that_stays(folder, pretrained):
+    whole = build(folder, pretrained)
+    few = build(folder, pretrained, limit=Limit(train=5, test=3))
+    assert [len(names) for names in ids(few).values()] == [5, 8, 3]
+    tokens = {example.id: example.tokens.tolist() for example in whole.examples("train")}
+    assert all(tokens[example.id] == example.tokens.tolist() for example in few.examples("train"))
+
+
+def test_too_few_instructions_to_hold_any_out_are_refused(tmp_path, pretrained):
+    write_instructions(tmp_path, 4)
+    with pytest.raises(UserError, match="4 instructions are too few: none is left for test"):
+        build(tmp_path, pretrained, test_share=0.05).examples("train")
+
+
+def test_shares_must_leave_something_to_train_on():
+    with pytest.raises(ValueError, match="leave nothing to train on"):
+        alpaca.Config(name="alpaca", validation_share=0.5, test_share=0.5)
+
+
+# ---------------------------------------------------------------- files
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix == ".parquet":
+        path.write_bytes(parquet(**{name: [row[name] for row in rows] for name in rows[0]}))
+    else:
+        lines = [json.dumps(row) for row in rows]
+        path.write_text("\n".join(lines) if path.suffix == ".jsonl" else f"[{', '.join(lines)}]", encoding="utf-8")
+    return path.name
+
+
+@pytest.fixture(scope="module")
+def rows(folder) -> list[dict[str, str]]:
+    return json.loads((folder / "own.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["other.jsonl", "other.csv", "other.json", "other.parquet"])
+def test_every_kind_of_file_gives_the_same_examples(name, folder, rows, pretrained, tmp_path):
+    write(tmp_path / name, rows)
+    assert everything(build(tmp_path, pretrained, file=name)) == everything(build(folder, pretrained))
+
+
+@pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
+def test_a_file_needs_no_input(name, tmp_path, pretrained):
+    write(tmp_path / name, [{"instruction": "Say red.", "output": f"red {number}"} for number in range(10)])
+    task = build(tmp_path, pretrained, file=name)
+    text = task.tokenizer.decode(everything(task)["3"], skip_special_tokens=True)
+    assert text == prompt_text("Say red.", "") + "red 3"
+
+
+def test_single_rows_need_no_input_and_null_is_none(tmp_path, rows, pretrained):
+    own: list[dict[str, Any]] = [dict(row) for row in rows]
+    del own[0]["input"]
+    own[2]["input"] = None
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    write(tmp_path / "empty.json", rows)
+    assert everything(build(tmp_path, pretrained)) == everything(build(tmp_path, pretrained, file="empty.json"))
+
+
+@pytest.mark.parametrize("place", ["alpaca/alpaca_data.json", "alpaca/data/train-00000-of-00001.parquet"])
+def test_without_a_file_the_published_set_is_read_below_the_data_root(place, folder, rows, pretrained, tmp_path):
+    write(tmp_path / place, rows)
+    assert everything(build(tmp_path, pretrained, file=None)) == everything(build(folder, pretrained))
+
+
+def test_a_set_that_cannot_be_had_is_told_with_folder_and_command(tmp_path, pretrained, monkeypatch):
+    monkeypatch.setattr(_records, "is_reachable", lambda: False)
+    with pytest.raises(UserError, match=r"hf download tatsu-lab/alpaca --repo-type dataset") as told:
+        build(tmp_path, pretrained, file=None).examples("train")
+    assert str(tmp_path / "alpaca") in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+MISTAKES = {
+    "no output": ({"instruction": "Say."}, r"own\.json, row 3: column 'output' is empty"),
+    "null": ({"instruction": "Say.", "output": None}, r"own\.json, row 3: column 'output' is empty"),
+    "a number": ({"instruction": "Add.", "output": 4}, r"own\.json, row 3: column 'output' holds 4, not a text"),
+    "an input that is none": (
+        {"instruction": "Add.", "input": [1], "output": "1"},
+        r"own\.json, row 3: column 'input' holds \[1\], not a text",
+    ),
+    "no instruction": ({"output": "red"}, r"own\.json, row 3: column 'instruction' is empty"),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_bad_record_is_told_with_file_and_row(row, message, rows, tmp_path, pretrained):
+    (tmp_path / "own.json").write_text(json.dumps([*rows[:2], row, *rows[3:]]))
+    with pytest.raises(UserError, match=message):
+        build(tmp_path, pretrained).examples("train")
+
+
+@pytest.mark.parametrize(("name", "place"), [("own.json", "row 3"), ("own.jsonl", "line 3")])
+def test_a_record_that_is_no_json_is_told_with_file_and_row(name, place, rows, tmp_path, pretrained):
+    path = tmp_path / name
+    write(path, rows)
+    path.write_text(path.read_text().replace('{"instruction": "Say green."', '{"instruction": Say green.', 1))
+    with pytest.raises(UserError, match=rf"own\.jsonl?, {place}: not JSON"):
+        build(tmp_path, pretrained, file=name).examples("train")
+
+
+def test_a_file_without_outputs_is_told_with_its_columns(tmp_path, pretrained):
+    write(tmp_path / "own.json", [{"instruction": "Say.", "outputs": "red"}] * 10)
+    with pytest.raises(UserError, match=r"own\.json: no column 'output'; did you mean 'outputs'\?"):
+        build(tmp_path, pretrained).examples("train")
+
+
+def test_a_model_without_tokenizer_is_told_what_to_take(folder):
+    with pytest.raises(UserError, match=r"take model causal, and give model\.pretrained"):
+        build(folder, None)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- what was read
+
+
+def test_the_fingerprint_changes_with_data_split_and_length(folder, rows, tmp_path, pretrained):
+    fingerprint = build(folder, pretrained).fingerprint()
+    assert build(folder, pretrained).fingerprint() == fingerprint
+    write(tmp_path / "own.json", [*rows[:-1], {**rows[-1], "output": "red"}])
+    assert build(tmp_path, pretrained).fingerprint() != fingerprint
+    for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}, {"test_share": 0.3}):
+        assert build(folder, pretrained, **changes).fingerprint() != fingerprint
+
+
+def test_the_fingerprint_changes_with_the_tokenizer(folder, pretrained):
+    other = build(folder, pretrained)
+    other.tokenizer = tiny_llama_tokenizer()
+    assert other.fingerprint() == build(folder, pretrained).fingerprint()
+    other.tokenizer.add_tokens([AddedToken("red")])
+    assert other.fingerprint() != build(folder, pretrained).fingerprint()
+
+
+def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
+    """Base and chat versions of one model may differ in nothing else."""
+    one, other = build(folder, pretrained), build(folder, pretrained)
+    for task, end in ((one, "</s>"), (other, "<end>")):
+        task.tokenizer = tiny_llama_tokenizer()
+        task.tokenizer.add_tokens(["</s>", "<end>"], special_tokens=True)
+        task.tokenizer.eos_token = end
+    assert everything(one) != everything(other)
+    assert one.fingerprint() != other.fingerprint()
+
+
+def test_holdings_name_the_file_or_how_to_get_it(tmp_path, rows):
+    (missing,) = alpaca.holdings(tmp_path)
+    assert (missing.name, missing.place, missing.parts) == ("tatsu-lab/alpaca", tmp_path / "alpaca", {})
+    assert "hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
+    write(tmp_path / "alpaca" / "data" / "train-00000-of-00001.parquet", rows)
+    (of_the_hub,) = alpaca.holdings(tmp_path)
+    assert (of_the_hub.parts, of_the_hub.problem) == ({"train": "1 file"}, "")
+    write(tmp_path / alpaca.FILE, rows)
+    (there,) = alpaca.holdings(tmp_path)
+    assert (there.name, there.place) == ("tatsu-lab/alpaca", tmp_path / "alpaca")
+    assert (there.parts, there.problem) == ({"train": "alpaca_data.json"}, "")
+
+
+@real_data
+@pytest.mark.filterwarnings("ignore::cudt.errors.DataWarning")
+def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
+    limit = Limit(train=100, validation=20, test=20)
+    task = build(Path(str(REAL)), pretrained, file=None, limit=limit, max_length=512)
+    # A few of the published instructions have no output.
+    skipped = [task.notes().get(f"{split}: skipped without a response", 0) for split in ids(task)]
+    assert [len(names) + left_out for names, left_out in zip(ids(task).values(), skipped, strict=True)] == [100, 20, 20]
+    assert sum(skipped) < 5
+    for example in task.examples("train"):
+        prompt = task.tokenizer.decode(example.tokens[1 : example.start])
+        assert prompt.startswith("Below is an instruction that describes a task")
+        assert prompt.endswith("### Response:\n")
+        assert example.start < len(example.tokens) <= 512
+    assert 2 < task.reference_loss() < 4

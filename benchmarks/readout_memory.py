@@ -63,14 +63,14 @@ def all_at_once(self: TokenLogits, targets: Tensor) -> Tensor:
 
 
 def update(way: str, lora: bool) -> float:
-    """The peak of one update in megabytes."""
+    """Run one update; the peak in megabytes."""
     survive_torchvision_mismatch()
     import peft  # noqa: F401  (its code is not what is measured)
     from transformers import LlamaForCausalLM  # noqa: F401
 
     if way == "naive":
         TokenLogits.losses = all_at_once  # type: ignore[method-assign]
-    before = _peak()
+    before = _most_held()
     task: Any = Alpaca(dict, SimpleNamespace(pad_token_id=0), TOKENS)
     layerwise = LayerwiseLosses(model(lora), task).train()
     descent = LayerwiseDescent(LAYERS, 0.05, 12.0)
@@ -80,10 +80,10 @@ def update(way: str, lora: bool) -> float:
     f = layerwise(batch(), layers=objective.layers).mean(1)
     (objective.gradient(f) @ f).backward()
     optimizer.step()
-    return _peak() - before
+    return _most_held() - before
 
 
-def _peak() -> float:
+def _most_held() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -91,12 +91,13 @@ def main() -> None:
     """Run every way in a process of its own, and print them side by side."""
     table = Table("", *WAYS, "constrained / erm", title=f"MB, {LAYERS} layers, {TOKENS} tokens, {WORDS:,} words")
     for tuning in ("lora", "full"):
-        peaks = [_in_a_process(way, tuning) for way in WAYS]
+        peaks = [peak(way, tuning) for way in WAYS]
         table.add_row(tuning, *(f"{peak:,.0f}" for peak in peaks), f"{peaks[1] / peaks[0]:.3f}")
     Console().print(table)
 
 
-def _in_a_process(way: str, tuning: str) -> float:
+def peak(way: str, tuning: str) -> float:
+    """The peak of one update in megabytes, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.readout_memory", way, tuning]
     # Memory that is freed is given back at once, so that the peak is what was held, not what malloc had kept.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}

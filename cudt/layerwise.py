@@ -51,17 +51,20 @@ class LayerwiseLosses(nn.Module):
         noise: Tensor | None = None,
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
+        constant: Collection[int] = (),
     ) -> Tensor:
         """Losses to train on, (layers, examples): of all layers, or of some, in order.
 
-        `thinned` is the batch with fewer tokens that count, for all layers but the last.
+        `thinned` is the batch with fewer tokens that count, for all layers but the last. The losses of `constant`
+        layers have no gradient, and are cheaper.
         """
         losses: list[Tensor] = []
 
         def read(layer: int, state: Tensor) -> None:
             if layers is None or layer in layers:
                 counted = batch if thinned is None or layer == self.model.n_layers else thinned
-                losses.append(self.task.losses(self.model.readout(state, counted).float(), counted))
+                with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
+                    losses.append(self.task.losses(self.model.readout(state, counted).float(), counted))
 
         self._visit(batch, noise, read)
         return torch.stack(losses)

@@ -131,7 +131,7 @@ class Trainer:
         sums = []
         for number, batch in enumerate(micro_batches, 1):
             with contextlib.nullcontext() if number == len(micro_batches) else self.accelerator.no_sync(self.wrapped):
-                partial = self._loss_sums(batch)
+                partial = self._loss_sums(batch, gradient)
                 if gradient is None:
                     gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
                 # Gradients are averaged over processes; the sum is wanted.
@@ -151,12 +151,14 @@ class Trainer:
         return f, grad_norm
 
     def _gradient_before_losses(self, micro_batches: list[Batch], count: Tensor) -> Tensor | None:
-        """∂J/∂f where it must be known before the first of several backward passes; None to take it on the way.
+        """∂J/∂f, where it is known before the first backward pass; None where f is, by then, that of the whole batch.
 
-        In the log form it needs f of the whole batch, which costs a forward pass more. Dropout draws the same
-        masks in that pass as in the one that follows.
+        In the linear form it is the same at every f. In the log form it needs f of the whole batch, which costs a
+        forward pass more if that is split. Dropout draws the same masks in that pass as in the one that follows.
         """
-        if len(micro_batches) == 1 or not self.objective.gradient_needs_losses:
+        if not self.objective.gradient_needs_losses:
+            return self.objective.gradient(torch.ones(len(self.objective.layers), device=self.accelerator.device))
+        if len(micro_batches) == 1:
             return None
         with torch.no_grad(), torch.random.fork_rng():
             sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
@@ -169,14 +171,19 @@ class Trainer:
         collated = (self.task.collate([self.train_examples[index] for index in part]) for part in parts)
         return [to_device(batch, self.accelerator.device) for batch in collated]
 
-    def _loss_sums(self, batch: Batch) -> Tensor:
-        """Σ over the examples of a micro-batch of each layer's loss, on inputs perturbed at γ_train."""
+    def _loss_sums(self, batch: Batch, gradient: Tensor | None = None) -> Tensor:
+        """Σ over the examples of a micro-batch of each layer's loss, on inputs perturbed at γ_train.
+
+        Layers of weight 0 in ∂J/∂f (those that meet their constraints, say) are read, but not back-propagated.
+        """
         gamma = self.settings.noise.gamma_train
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
         noise = gamma * source.draw(self.model, batch) if gamma else None
         tokens, layers = self.settings.readout.tokens, self.objective.layers
         thinned = self.task.thinned(batch, tokens, source.seed) if tokens and layers != [self.model.n_layers] else None
-        losses = self.wrapped(batch, noise, layers, thinned)
+        weights = [1.0] * len(layers) if gradient is None else gradient.tolist()
+        constant = {layer for layer, weight in zip(layers, weights, strict=True) if not weight}
+        losses = self.wrapped(batch, noise, layers, thinned, constant)
         return losses @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:

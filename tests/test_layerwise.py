@@ -55,6 +55,17 @@ def test_some_layers_give_their_rows(experiment, layers):
     assert torch.equal(experiment.layerwise(batch, layers=layers), experiment.layerwise(batch)[rows])
 
 
+def test_constant_layers_have_the_same_losses_and_no_gradient(experiment):
+    batch = experiment.task.collate(experiment.task.examples("test")[:5])
+    plain = experiment.layerwise(batch)
+    losses = experiment.layerwise(batch, constant={1, 2})
+    assert torch.equal(losses, plain)
+    weights = [weight for weight in experiment.layerwise.parameters() if weight.requires_grad]
+    for layer, moves in enumerate((False, False, True)):
+        gradients = torch.autograd.grad(losses[layer].sum(), weights, retain_graph=True, allow_unused=True)
+        assert any(gradient is not None and gradient.any() for gradient in gradients) == moves
+
+
 def test_learned_weights_come_back_and_those_of_another_model_are_refused(experiment):
     layerwise = experiment.layerwise
     weights = {name: value.clone() for name, value in layerwise.learned_weights().items()}

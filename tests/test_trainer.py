@@ -95,6 +95,28 @@ def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
         assert torch.allclose(before[name] - value.detach(), expected[name], atol=1e-6), name
 
 
+def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_same(tmp_path):
+    def step(reads: list[set[int]]) -> dict[str, torch.Tensor]:
+        trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=linear")
+        trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
+        forward = trainer.wrapped.forward
+
+        def watched(batch, noise, layers, thinned, constant):
+            reads.append(constant)
+            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else ())
+
+        trainer.wrapped.forward = watched
+        trainer._update(next(trainer._remaining_updates()))
+        return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+    reads: list[set[int]] = []
+    with_gradients = step(reads)
+    without = step(reads)
+    assert reads == [{1}, {1}]
+    for name, value in with_gradients.items():
+        assert torch.allclose(value, without[name], atol=1e-7), name
+
+
 def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
     run = train_quietly(tiny_recipe("descent.warmup_epochs=1", "descent.alpha=0.5"), tmp_path)
     history = run.read_table("history")

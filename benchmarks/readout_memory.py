@@ -92,7 +92,7 @@ def main() -> None:
     table = Table("", *WAYS, "constrained / erm", title=f"MB, {LAYERS} layers, {TOKENS} tokens, {WORDS:,} words")
     for tuning in ("lora", "full"):
         peaks = [peak(way, tuning) for way in WAYS]
-        table.add_row(tuning, *(f"{peak:,.0f}" for peak in peaks), f"{peaks[1] / peaks[0]:.3f}")
+        table.add_row(tuning, *(f"{megabytes:,.0f}" for megabytes in peaks), f"{peaks[1] / peaks[0]:.3f}")
     Console().print(table)
 
 

@@ -158,20 +158,19 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
 
 def check_same_data(run: Run, fingerprint: str) -> None:
     """Refuse to go on with a run on other data than it began with: one run would tell of two experiments."""
-    began_with = run.info().get("data", fingerprint)
-    if began_with != fingerprint:
-        raise UserError(
-            f"'{run.path}' began with other data, or texts with another tokenizer ({began_with}, now {fingerprint}); "
-            "bring those back, or delete the folder to train anew"
-        )
+    _refuse_other(run, "data", fingerprint, "data, or texts with another tokenizer")
 
 
 def check_same_base(run: Run, digest: str) -> None:
     """Refuse frozen weights other than those that a run's learned ones were learned on top of."""
-    began_with = run.info().get("frozen_weights", digest)
-    if began_with != digest:
+    _refuse_other(run, "frozen_weights", digest, "pretrained weights under the same name")
+
+
+def _refuse_other(run: Run, key: str, now: str, what: str) -> None:
+    began_with = run.info().get(key, now)
+    if began_with != now:
         raise UserError(
-            f"'{run.path}' began with other pretrained weights under the same name ({began_with}, now {digest}); "
+            f"'{run.path}' began with other {what} ({began_with}, now {now}); "
             "bring those back, or delete the folder to train anew"
         )
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from cudt import launch, recipe
 from cudt.runs import Run
+from cudt.tasks import alpaca
+from cudt.tasks.alpaca import Alpaca
 from tests.conftest import quiet
 
 COLOURS = ("red", "blue", "green", "white")
@@ -74,3 +77,9 @@ def train(folder: Path, out: Path, *overrides: str, objective: str = "constraine
     torch.set_num_threads(1)
     loaded = recipe.load(str(folder / "tiny-alpaca.yaml"), overrides, objective=objective)
     return launch.train(loaded, out, "cpu", folder, quiet())
+
+
+def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
+    """The task of the instructions in a folder."""
+    settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
+    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)

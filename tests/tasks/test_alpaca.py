@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM
 
 from cudt.errors import DataWarning, UserError
 from cudt.models import causal
-from cudt.tasks import IGNORED, alpaca
+from cudt.tasks import IGNORED
 from cudt.tasks._prompts import prompt_text
 from cudt.tasks.alpaca import Alpaca, Tokens
 from cudt.token_logits import TokenLogits
-from tests.instructions import write_instructions
+from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 
 EOS = 1
@@ -28,11 +28,6 @@ def pretrained(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return write_instructions(tmp_path_factory.mktemp("instructions")).parent
-
-
-def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
-    settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
-    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
 
 
 def of_texts(*texts: tuple[str, str, str], max_length: int = 400) -> Alpaca:

@@ -14,7 +14,7 @@ from cudt.schema import Limit
 from cudt.tasks import _records, alpaca
 from cudt.tasks._prompts import prompt_text
 from cudt.tasks.alpaca import Alpaca
-from tests.instructions import write_instructions
+from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 from tests.tasks import parquet
 
@@ -34,11 +34,6 @@ def pretrained(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return write_instructions(tmp_path_factory.mktemp("instructions")).parent
-
-
-def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
-    settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
-    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
 
 
 def ids(task: Alpaca) -> dict[str, list[str]]:

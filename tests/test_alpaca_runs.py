@@ -169,10 +169,10 @@ def test_an_update_reads_some_tokens_of_every_layer_but_the_last(folder, tmp_pat
     read: list[list[int]] = []
     forward = LayerwiseLosses.forward
 
-    def record(self, batch, noise=None, layers=None, thinned=None):
+    def record(self, batch, noise, layers, thinned, constant):
         counted = [(labels["labels"] != IGNORED).sum(1) for labels in (thinned, batch)]
         read.extend(torch.stack(counted, 1).tolist())
-        return forward(self, batch, noise, layers, thinned)
+        return forward(self, batch, noise, layers, thinned, constant)
 
     monkeypatch.setattr(LayerwiseLosses, "forward", record)
     train(folder, tmp_path, *FEW, "readout.tokens=3")

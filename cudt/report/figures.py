@@ -107,7 +107,9 @@ def _draw_layer_losses(axes: Any, kind: str, runs: Sequence[ReadRun]) -> None:
         axes.axhline(reference, color="0.5", linewidth=1, linestyle=(0, (1, 2)))
         axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), "offset points", color="0.4")
     axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {_level_text(kind, runs)}")
-    axes.set_xticks(sorted(table["layer"].unique()))
+    layers = sorted(table["layer"].unique())
+    # More than a dozen numbers would run into each other; the last layer has one in any case.
+    axes.set_xticks(layers[:: (-len(layers)) // 12][::-1])
     levels = [*table["loss"], *(run.info["reference"] for run in runs)]
     if max(levels) > _MANY_TIMES * min(levels) > 0:
         axes.set_yscale("log")

@@ -107,7 +107,7 @@ class Task(ABC):
 
         Their mean loss is that of all of them on average.
         """
-        raise NotImplementedError
+        raise UserError(f"{type(self).__name__} has one answer for an example, none for each of its tokens")
 
     def metric(self, mean_score: float) -> float:
         """From a mean score to the metric (a root for RMSE)."""

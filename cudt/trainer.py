@@ -182,7 +182,8 @@ class Trainer:
         tokens, layers = self.settings.readout.tokens, self.objective.layers
         thinned = self.task.thinned(batch, tokens, source.seed) if tokens and layers != [self.model.n_layers] else None
         weights = [1.0] * len(layers) if gradient is None else gradient.tolist()
-        constant = {layer for layer, weight in zip(layers, weights, strict=True) if not weight}
+        # Never the last: processes that train together wait for the gradients of all weights, even if they are 0.
+        constant = {layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight}
         losses = self.wrapped(batch, noise, layers, thinned, constant)
         return losses @ self._weights(batch)
 

@@ -117,6 +117,17 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         assert torch.allclose(value, without[name], atol=1e-7), name
 
 
+def test_an_update_that_leaves_the_last_layer_out_gives_every_weight_a_gradient_all_the_same(tmp_path):
+    trainer = trainer_for(tmp_path, "descent.form=linear", "readout.layers=1", objective="supervised")
+    trainer.objective._sampled = [1]
+    gradient = trainer._gradient_before_losses([], torch.ones(()))
+    assert gradient is not None
+    batch = trainer.task.collate([trainer.train_examples[index] for index in range(4)])
+    (gradient @ trainer._loss_sums(batch, gradient)).backward()
+    assert gradient.tolist() == [1, 0]
+    assert [name for name, weight in trainer.model.named_parameters() if weight.grad is None] == []
+
+
 def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
     run = train_quietly(tiny_recipe("descent.warmup_epochs=1", "descent.alpha=0.5"), tmp_path)
     history = run.read_table("history")

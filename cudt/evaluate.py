@@ -17,7 +17,7 @@ from cudt.layerwise import LayerwiseLosses, Measurement, NoiseSource, measure
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.runs import TABLES, Run
 from cudt.schema import Evaluation
-from cudt.tasks import Batch, Task
+from cudt.tasks import SEEN, Batch, Task
 
 Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
@@ -64,7 +64,9 @@ def evaluate_ood(
     settings = run.recipe.settings.evaluation
     layerwise = trained.load(run, data_root, device.choose(where))
     task = layerwise.task
-    runs.check_same_data(run, task.fingerprint())
+    runs.check_same_data(run, task.fingerprint(SEEN))
+    test_data = task.fingerprint(["test"])
+    runs.check_same_test(run, test_data)
     for kind in grid.kinds(settings):
         asked = grid.levels(kind, settings)
         # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
@@ -83,7 +85,7 @@ def evaluate_ood(
         for name, rows in tables.items():
             if not rows.empty:
                 run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
-        run.update_info(data_notes={**run.info().get("data_notes", {}), **task.notes()})
+        run.update_info(test_data=test_data, data_notes={**run.info().get("data_notes", {}), **task.notes()})
         if n_samples:
             samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from cudt import recipe as recipes
 from cudt import registry, tasks
-from cudt.tasks import Holding, Split
-
-_SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+from cudt.tasks import SPLITS, Holding
 
 
 def find(data_root: Path | None) -> list[Holding]:
@@ -32,4 +30,4 @@ def prepare(recipe: str, data_root: Path | None) -> str:
     """Read everything that a recipe would train and be tested on, so that caches hold it; says how much it is."""
     settings = recipes.load(recipe).settings
     task = tasks.build(settings.task, data_root, settings.model.tokenizer_source)
-    return ", ".join(f"{len(task.examples(split))} {split}" for split in _SPLITS) + " examples are ready"
+    return ", ".join(f"{len(task.examples(split))} {split}" for split in SPLITS) + " examples are ready"

@@ -22,6 +22,7 @@ from cudt.experiment import Experiment, assemble
 from cudt.layerwise import LayerwiseLosses
 from cudt.recipe import NamedRecipe
 from cudt.runs import Run
+from cudt.tasks import SEEN
 from cudt.trainer import Trainer
 
 _RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
@@ -46,7 +47,7 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
     experiment = assemble(recipe, data_root, accelerator.device)
-    runs.check_same_data(run, experiment.task.fingerprint())
+    runs.check_same_data(run, experiment.task.fingerprint(SEEN))
     runs.check_same_base(run, experiment.layerwise.frozen_digest())
     trainer = Trainer(run, experiment, accelerator, display)
     if accelerator.is_main_process:
@@ -99,7 +100,7 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "seed": settings.seed,
         "variant": recipe.identity(without_seed=True),
         "task_version": task.version,
-        "data": task.fingerprint(),
+        "training_data": task.fingerprint(SEEN),
         "data_notes": task.notes(),
         "frozen_weights": experiment.layerwise.frozen_digest(),
         "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},

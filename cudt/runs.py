@@ -158,7 +158,12 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
 
 def check_same_data(run: Run, fingerprint: str) -> None:
     """Refuse to go on with a run on other data than it began with: one run would tell of two experiments."""
-    _refuse_other(run, "data", fingerprint, "data, or texts with another tokenizer")
+    _refuse_other(run, "training_data", fingerprint, "data, or texts with another tokenizer")
+
+
+def check_same_test(run: Run, fingerprint: str) -> None:
+    """Refuse to test a run on other data than before: one curve would tell of two experiments."""
+    _refuse_other(run, "test_data", fingerprint, "test data, or texts with another tokenizer")
 
 
 def check_same_base(run: Run, digest: str) -> None:

@@ -8,10 +8,10 @@ has to use. A task on published data also has `holdings(data_root)`, which tells
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,33 @@ Split = Literal["train", "validation", "test"]
 Batch = dict[str, Any]
 #: The label of a token that does not count, as everywhere in transformers.
 IGNORED = -100
+#: What a training or a search sees.
+SEEN: tuple[Split, ...] = ("train", "validation")
+SPLITS: tuple[Split, ...] = (*SEEN, "test")
+
+Value = TypeVar("Value")
+
+
+class OnDemand(Mapping[Split, Value], Generic[Value]):
+    """Something of each split, made when it is first asked for: what is never tested never reads the test data."""
+
+    def __init__(self, splits: Iterable[Split], make: Callable[[Split], Value]) -> None:
+        self._splits = tuple(splits)
+        self._make = make
+        self._made: dict[Split, Value] = {}
+
+    def __getitem__(self, split: Split) -> Value:
+        if split not in self._splits:
+            raise KeyError(split)
+        if split not in self._made:
+            self._made[split] = self._make(split)
+        return self._made[split]
+
+    def __iter__(self) -> Iterator[Split]:
+        return iter(self._splits)
+
+    def __len__(self) -> int:
+        return len(self._splits)
 
 
 @dataclass(frozen=True)
@@ -90,8 +117,8 @@ class Task(ABC):
         """What was cut or left out of the data, by name; stored with every run."""
         return {}
 
-    def fingerprint(self) -> str:
-        """Changes whenever the data do; empty where they follow from the recipe alone."""
+    def fingerprint(self, splits: Sequence[Split]) -> str:
+        """Changes whenever the data of some splits do; empty where they follow from the recipe alone."""
         return ""
 
     def length(self, example: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from cudt import text_noise, token_cache
 from cudt.errors import UserError
 from cudt.hub import load_tokenizer
 from cudt.schema import Limit, NamedSection
-from cudt.tasks import Batch, Split
+from cudt.tasks import SEEN, SPLITS, Batch, OnDemand, Split
 from cudt.tasks._classification import Classification
 from cudt.tasks._records import Label, Records
 
@@ -64,7 +64,7 @@ class TextClassification(Classification):
     version = 1
     has_texts = True
 
-    def __init__(self, splits: dict[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
+    def __init__(self, splits: Mapping[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
         self._texts = splits
         self._tokens: dict[Split, list[Tokens]] = {}
         self.tokenizer = tokenizer
@@ -87,9 +87,9 @@ class TextClassification(Classification):
         # One of many versions of a split, used once: not kept.
         return self._tokenised(damaged, token_cache.cut)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []
-        for texts in self._texts.values():
+        for texts in (self._texts[split] for split in splits):
             parts.append(token_cache.key(self.tokenizer, [text.texts for text in texts], self.max_length))
             parts += [f"{text.id} {text.label}" for text in texts]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
@@ -130,13 +130,18 @@ def build(
     pretrained: str | None,
 ) -> TextClassification:
     """The task of some records; `names` are what the source calls train, test and, where it has one, validation."""
-    records = {split: _not_empty(read(name), name) for split, name in names.items()}
+    records = OnDemand(names, lambda split: _not_empty(read(names[split]), names[split]))
     classes = _classes(records["train"])
-    indices = _split(config, {split: len(rows) for split, rows in records.items()})
-    splits: dict[Split, list[Text]] = {}
-    for split, rows in indices.items():
-        source: Split = split if split in records else "train"
-        splits[split] = _texts(records[source], rows, classes, names[source])
+
+    def texts(split: Split) -> list[Text]:
+        source: Split = split if split in names else "train"
+        rows = _rows(config, split, len(records[source]), carved="validation" not in names)
+        return _texts(records[source], rows, classes, names[source])
+
+    splits = OnDemand(SPLITS, texts)
+    # What is wrong with these shows now.
+    for split in SEEN:
+        splits[split]
     if pretrained is None:
         raise UserError(
             f"task {config.name} reads text, and its model has no tokenizer: "
@@ -162,18 +167,18 @@ def _classes(train: Records) -> list[Label]:
     return classes
 
 
-def _split(config: TextConfig, sizes: dict[Split, int]) -> dict[Split, np.ndarray[Any, Any]]:
-    """The rows of each split in random order, limited; validation is carved from train unless it has its own."""
-    rows = {split: np.random.default_rng(config.data_seed).permutation(size) for split, size in sizes.items()}
-    if "validation" not in rows:
-        held_out = round(config.validation_share * sizes["train"])
-        if not 0 < held_out < sizes["train"]:
+def _rows(config: TextConfig, split: Split, size: int, *, carved: bool) -> np.ndarray[Any, Any]:
+    """The rows of a split in random order, limited; validation is carved from train unless it has its own."""
+    rows = np.random.default_rng(config.data_seed).permutation(size)
+    if carved and split != "test":
+        held_out = round(config.validation_share * size)
+        if not 0 < held_out < size:
             raise UserError(
-                f"task.validation_share = {config.validation_share:g}: of {sizes['train']} training examples it leaves "
+                f"task.validation_share = {config.validation_share:g}: of {size} training examples it leaves "
                 "none for validation or none for training"
             )
-        rows["validation"], rows["train"] = rows["train"][:held_out], rows["train"][held_out:]
-    return {split: rows[split][: getattr(config.limit, split)] for split in ("train", "validation", "test")}
+        rows = rows[:held_out] if split == "validation" else rows[held_out:]
+    return rows[: getattr(config.limit, split)]
 
 
 def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label], name: str) -> list[Text]:

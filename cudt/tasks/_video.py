@@ -22,7 +22,7 @@ from cudt.clips import Clip
 from cudt.errors import DataWarning, UserError
 from cudt.frame_cache import Footage
 from cudt.schema import Count, Limit, NamedSection
-from cudt.tasks import Batch, Split, Task
+from cudt.tasks import SEEN, SPLITS, Batch, OnDemand, Split, Task
 
 #: The largest value of a pixel.
 PEAK = 255.0
@@ -65,7 +65,7 @@ class VideoDenoising(Task):
     higher_is_better = False
     has_pictures = True
 
-    def __init__(self, splits: dict[Split, list[Window]]) -> None:
+    def __init__(self, splits: Mapping[Split, list[Window]]) -> None:
         self._splits = splits
         self.n_frames, self.height, self.width = splits["train"][0].frames.shape
 
@@ -98,10 +98,10 @@ class VideoDenoising(Task):
             count, total, squares = count + pixels.size, total + pixels.sum(), squares + np.square(pixels).sum()
         return float(self.height * self.width * (squares / count - (total / count) ** 2))
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, splits: Sequence[Split]) -> str:
         digest = hashlib.blake2b(digest_size=8)
-        for split, windows in self._splits.items():
-            for window in windows:
+        for split in splits:
+            for window in self._splits[split]:
                 digest.update(f"{split} {window.id} {window.footage.digest} {window.start} {window.length}\n".encode())
         return digest.hexdigest()
 
@@ -111,15 +111,13 @@ class VideoDenoising(Task):
 
 def build(config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]) -> VideoDenoising:
     """The task of some clips; validation is the end of each training clip where it has none of its own."""
-    parts = {split: [_Part(clip, 0, len(clip)) for clip in clips] for split, clips in footage.items()}
-    if "validation" not in parts:
-        cut = [round((1 - config.validation_share) * len(part.footage)) for part in parts["train"]]
-        pairs = list(zip(parts["train"], cut, strict=True))
-        # A clip that is too short to give both gives training windows.
-        pairs = [(part, end if min(end, part.stop - end) >= config.frames else part.stop) for part, end in pairs]
-        parts["validation"] = [_Part(part.footage, end, part.stop) for part, end in pairs if end < part.stop]
-        parts["train"] = [_Part(part.footage, 0, end) for part, end in pairs]
-    return VideoDenoising({split: _windows(config, split, parts[split]) for split in ("train", "validation", "test")})
+    whole = OnDemand(footage, lambda split: [_Part(clip, 0, len(clip)) for clip in footage[split]])
+    carved = {} if "validation" in footage else _carve(config, whole["train"])
+    splits = OnDemand(SPLITS, lambda split: _windows(config, split, carved[split] if split in carved else whole[split]))
+    # What is wrong with these shows now.
+    for split in SEEN:
+        splits[split]
+    return VideoDenoising(splits)
 
 
 @dataclass(frozen=True)
@@ -129,6 +127,19 @@ class _Part:
     footage: Footage
     start: int
     stop: int
+
+
+def _carve(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_Part]]:
+    """Training and validation parts; a clip that is too short to give both gives training windows."""
+    ends = [round((1 - config.validation_share) * len(part.footage)) for part in clips]
+    pairs = [
+        (part, end if min(end, part.stop - end) >= config.frames else part.stop)
+        for part, end in zip(clips, ends, strict=True)
+    ]
+    return {
+        "train": [_Part(part.footage, 0, end) for part, end in pairs],
+        "validation": [_Part(part.footage, end, part.stop) for part, end in pairs if end < part.stop],
+    }
 
 
 def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[Window]:
@@ -156,6 +167,6 @@ def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window
         yield Window(f"{split}/{part.footage.name}/{start}", part.footage, start, length)
 
 
-def decoded(config: VideoConfig, clips: Mapping[Split, Sequence[Clip]]) -> dict[Split, list[Footage]]:
+def decoded(config: VideoConfig, clips: Mapping[Split, Sequence[Clip]]) -> OnDemand[list[Footage]]:
     """The clips of each split, from the cache of frames."""
-    return {split: frame_cache.prepare(found, config.size, f"{config.name} {split}") for split, found in clips.items()}
+    return OnDemand(clips, lambda split: frame_cache.prepare(clips[split], config.size, f"{config.name} {split}"))

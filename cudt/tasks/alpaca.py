@@ -126,9 +126,9 @@ class Alpaca(Task):
     def notes(self) -> dict[str, int]:
         return dict(self._notes)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = [str(self.tokenizer.eos_token_id)]
-        for rows in self._texts.values():
+        for rows in (self._texts[split] for split in splits):
             parts.append(token_cache.key(self.tokenizer, [texts for _, texts in rows], self.max_length))
             parts += [name for name, _ in rows]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()

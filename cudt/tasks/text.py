@@ -50,6 +50,9 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
             return HubSet(config.hub, config.subset).read(name, columns, data_root)
         return read_files(find_files(name, data_root), columns)
 
+    if config.hub is None:
+        # Read when it is needed; that it is missing is told now.
+        find_files(config.test, data_root)
     names: dict[Split, str] = {"train": config.train, "test": config.test}
     if config.validation is not None:
         names["validation"] = config.validation

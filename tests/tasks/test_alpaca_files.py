@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 
 from cudt.errors import UserError
 from cudt.schema import Limit
-from cudt.tasks import _records, alpaca
+from cudt.tasks import SPLITS, _records, alpaca
 from cudt.tasks._prompts import prompt_text
 from cudt.tasks.alpaca import Alpaca
 from tests.instructions import build, write_instructions
@@ -23,7 +23,6 @@ real_data = pytest.mark.skipif(
     not REAL or not (Path(REAL) / alpaca.FILE).is_file(),
     reason="needs real data: set CUDT_DATA_ROOT to the folder that holds alpaca/alpaca_data.json",
 )
-SPLITS = ("train", "validation", "test")
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +36,12 @@ def folder(tmp_path_factory) -> Path:
 
 
 def ids(task: Alpaca) -> dict[str, list[str]]:
-    return {split: [example.id for example in task.examples(split)] for split in SPLITS}  # type: ignore[arg-type]
+    return {split: [example.id for example in task.examples(split)] for split in SPLITS}
 
 
 def everything(task: Alpaca) -> dict[str, list[int]]:
     """The tokens of every example by its id."""
-    return {one.id: one.tokens.tolist() for split in SPLITS for one in task.examples(split)}  # type: ignore[arg-type]
+    return {one.id: one.tokens.tolist() for split in SPLITS for one in task.examples(split)}
 
 
 # ---------------------------------------------------------------- splits
@@ -185,20 +184,20 @@ def test_a_model_without_tokenizer_is_told_what_to_take(folder):
 
 
 def test_the_fingerprint_changes_with_data_split_and_length(folder, rows, tmp_path, pretrained):
-    fingerprint = build(folder, pretrained).fingerprint()
-    assert build(folder, pretrained).fingerprint() == fingerprint
+    fingerprint = build(folder, pretrained).fingerprint(SPLITS)
+    assert build(folder, pretrained).fingerprint(SPLITS) == fingerprint
     write(tmp_path / "own.json", [*rows[:-1], {**rows[-1], "output": "red"}])
-    assert build(tmp_path, pretrained).fingerprint() != fingerprint
+    assert build(tmp_path, pretrained).fingerprint(SPLITS) != fingerprint
     for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}, {"test_share": 0.3}):
-        assert build(folder, pretrained, **changes).fingerprint() != fingerprint
+        assert build(folder, pretrained, **changes).fingerprint(SPLITS) != fingerprint
 
 
 def test_the_fingerprint_changes_with_the_tokenizer(folder, pretrained):
     other = build(folder, pretrained)
     other.tokenizer = tiny_llama_tokenizer()
-    assert other.fingerprint() == build(folder, pretrained).fingerprint()
+    assert other.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
     other.tokenizer.add_tokens([AddedToken("red")])
-    assert other.fingerprint() != build(folder, pretrained).fingerprint()
+    assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
 
 
 def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
@@ -209,7 +208,7 @@ def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
         task.tokenizer.add_tokens(["</s>", "<end>"], special_tokens=True)
         task.tokenizer.eos_token = end
     assert everything(one) != everything(other)
-    assert one.fingerprint() != other.fingerprint()
+    assert one.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
 def test_holdings_name_the_file_or_how_to_get_it(tmp_path, rows):

@@ -8,11 +8,9 @@ import pytest
 
 from cudt import frame_cache
 from cudt.errors import UserError
-from cudt.tasks import Split, shapes
+from cudt.tasks import SPLITS, shapes
 from cudt.tasks._video import VideoDenoising
 from cudt.tasks.shapes import Image, make_clip
-
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 def build(**changes: Any) -> VideoDenoising:
@@ -41,7 +39,7 @@ def test_a_seed_gives_the_same_videos_and_another_others():
     one, again, other = build(data_seed=1), build(data_seed=1), build(data_seed=2)
     assert all(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(again), strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(other), strict=True))
-    assert one.fingerprint() == again.fingerprint() != other.fingerprint()
+    assert one.fingerprint(SPLITS) == again.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
 def test_more_training_clips_leave_the_others_as_they_are():

@@ -13,7 +13,7 @@ import torch
 from cudt import recipe
 from cudt.errors import UserError
 from cudt.schema import Limit
-from cudt.tasks import imdb, mnli, text
+from cudt.tasks import SEEN, imdb, mnli, text
 from cudt.tasks._text import TextClassification
 from tests.pretrained import tiny_pretrained, tiny_tokenizer
 from tests.texts import write_reviews
@@ -143,14 +143,26 @@ def test_a_label_that_training_does_not_have_names_file_and_row(tmp_path, pretra
         file.write("a film,mixed\n")
     settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
     with pytest.raises(UserError, match=r"test\.csv, row 31: label 'mixed' does not occur .*'bad', 'good'"):
-        text.build(text.Config(name="text", **settings), tmp_path, pretrained)
+        text.build(text.Config(name="text", **settings), tmp_path, pretrained).examples("test")
 
 
 def test_an_empty_split_names_its_file(tmp_path, pretrained):
     write_reviews(tmp_path)
     (tmp_path / "empty.csv").write_text("review,opinion\n")
     with pytest.raises(UserError, match=r"split 'empty\.csv' is empty: .*empty\.csv"):
-        build(tmp_path, pretrained, test="empty.csv")
+        build(tmp_path, pretrained, test="empty.csv").examples("test")
+
+
+def test_the_test_file_is_not_read_before_it_is_needed_but_missed_at_once(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    (tmp_path / "test.csv").write_bytes(b"\xff\xff nothing that anyone could read")
+    settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+    unread = text.build(text.Config(name="text", max_length=16, **settings), tmp_path, pretrained)
+    assert unread.fingerprint(SEEN) == task.fingerprint(SEEN)
+    with pytest.raises(UserError, match=r"test\.csv"):
+        unread.examples("test")
+    with pytest.raises(UserError, match=r"data file 'gone\.csv' does not exist"):
+        build(tmp_path, pretrained, test="gone.csv")
 
 
 def test_one_class_is_refused(tmp_path, pretrained):

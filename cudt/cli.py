@@ -156,6 +156,59 @@ def eval_ood(
 
 
 @app.command()
+def sweep(
+    search: str = typer.Option(..., help="A search file: its name (see `cudt recipes`), or a YAML file."),
+    recipe: str | None = typer.Option(
+        None, help="The recipe to search: a name or a YAML file.", show_default="the search file's"
+    ),
+    workers: int = typer.Option(1, min=1, help="Cells that are trained at a time, each in its own process."),
+    plan: bool = typer.Option(False, "--plan", help="Print every cell with its estimated cost, and stop."),
+    fail_fast: bool = typer.Option(False, "--fail-fast", help="Begin no other cell after one that fails."),
+    retry_failed: bool = typer.Option(False, "--retry-failed", help="Try cells again that failed before."),
+    storage: str | None = typer.Option(
+        None, metavar="URL", help="An Optuna storage for the trials.", show_default="SQLite in the sweep's folder"
+    ),
+    device: DeviceChoice = DEVICE,
+    data_root: Path | None = DATA_ROOT,
+    out: Path = typer.Option(Path("outputs"), help="Folder for the run folders, and for the sweep's own."),
+) -> None:
+    """Search a recipe's settings: many runs, fairly. The same sweep goes on where it was; test data are not read."""
+    from cudt.sweep import definition
+
+    loaded = definition.load(search, recipe)
+    from cudt import launch
+    from cudt.sweep import plan as plans
+    from cudt.sweep.conduct import Options, conduct
+    from cudt.sweep.display import SweepDisplay, best_table
+
+    launch.check_data_root(data_root)
+    options = Options(out, device.value, data_root, workers, storage, fail_fast, retry_failed)
+    console = Console(markup=False, emoji=False)
+    if plan:
+        planned = plans.make(loaded, options)
+        console.print(plans.table(planned))
+        console.print(planned.summary(), soft_wrap=True)
+        return
+    console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(out)}", soft_wrap=True)
+    made = conduct(loaded, options, SweepDisplay(console))
+    console.print(best_table(made))
+    console.print(_about_sweep(made, loaded.search.unequal_budgets), soft_wrap=True, highlight=False)
+    if made.n_failed:
+        raise typer.Exit(1)
+
+
+def _about_sweep(made: Any, unequal_budgets: str | None) -> str:
+    lines = [f"best by validation data; all {made.n_finished} finished runs are in {made.folder / 'trials_wide.csv'}"]
+    if unequal_budgets is not None:
+        lines.append(f"the arms' budgets differ: {unequal_budgets}")
+    if made.n_failed:
+        lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
+    if made.n_finished:
+        lines.append(f"next: cudt train --recipe {made.folder / 'best.yaml'}")
+    return "\n".join(lines)
+
+
+@app.command()
 def generate(
     run: list[Path] = typer.Argument(help="A run folder; or two, whose completions are also put side by side."),
     instructions: Path = typer.Option(

@@ -17,7 +17,7 @@ from cudt.layerwise import LayerwiseLosses, Measurement, NoiseSource, measure
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.runs import TABLES, Run
 from cudt.schema import Evaluation
-from cudt.tasks import SEEN, Batch, Task
+from cudt.tasks import SEEN, Batch, Split, Task
 
 Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
@@ -72,7 +72,7 @@ def evaluate_ood(
         # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
         levels = sorted({*asked, training_level(kind, run.recipe.settings.noise.gamma_train)})
         seeds = list(dict.fromkeys(grid.noise_seeds or settings.noise_seeds))
-        by_seed = [_measure(run, layerwise, kind, seed, levels, track) for seed in seeds]
+        by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
         ood = pd.concat([_ood_rows(task, kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
         over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
         tables = {
@@ -90,6 +90,25 @@ def evaluate_ood(
             samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
 
 
+def evaluate_validation(
+    run: Run, gammas: Sequence[float], where: DeviceName, data_root: Path | None, track: Track
+) -> None:
+    """Fill `validation.csv`: the best weights on validation data at each level, under the noise of training.
+
+    For choosing between runs, which test data must not do. Levels that are there already are kept.
+    """
+    trained.check_finished(run)
+    missing = [gamma for gamma in gammas if gamma not in set(run.read_table("validation")["gamma"])]
+    if not missing:
+        return
+    layerwise = trained.load(run, data_root, device.choose(where))
+    runs.check_same_data(run, layerwise.task.fingerprint(SEEN))
+    kind, seed = run.recipe.settings.noise.kind, 0
+    measured = _measure(run, layerwise, "validation", kind, seed, missing, track)
+    rows = _ood_rows(layerwise.task, kind, seed, measured, missing)
+    run.merge_table("validation", rows, ["perturbation", "gamma"])
+
+
 def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
     return NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
 
@@ -101,9 +120,9 @@ def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
 
 
 def _measure(
-    run: Run, layerwise: LayerwiseLosses, kind: str, seed: int, levels: Sequence[float], track: Track
+    run: Run, layerwise: LayerwiseLosses, split: Split, kind: str, seed: int, levels: Sequence[float], track: Track
 ) -> list[Measurement]:
-    """Every test example at each level, for one draw of the noise."""
+    """Every example of a split at each level, for one draw of the noise."""
     task, size = layerwise.task, run.recipe.settings.evaluation.batch_size
     place = next(layerwise.parameters()).device
 
@@ -111,10 +130,10 @@ def _measure(
         return track(batches(task, examples, size, place), n_batches(examples, size), f"{run.path.name} {what}")
 
     if scale_of(kind) is not PROBABILITY:
-        return measure(layerwise, tracked(task.examples("test"), kind), _noise(run, kind, seed), levels)
+        return measure(layerwise, tracked(task.examples(split), kind), _noise(run, kind, seed), levels)
     measured = []
     for probability in levels:
-        examples = task.corrupted("test", probability, seed)
+        examples = task.corrupted(split, probability, seed)
         measured += measure(layerwise, tracked(examples, f"{kind} p = {probability:g}"), None, [0.0])
     return measured
 

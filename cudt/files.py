@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,3 +41,8 @@ def write_text(path: Path, text: str) -> None:
 def cache_folder() -> Path:
     """`$CUDT_CACHE`, or `~/.cache/cudt`: what can be made again, and is kept to save time."""
     return Path(os.environ.get("CUDT_CACHE") or Path.home() / ".cache" / "cudt")
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file."""
+    return re.sub(r"[^\w.-]+", "_", text)

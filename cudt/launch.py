@@ -34,14 +34,25 @@ def check_data_root(data_root: Path | None) -> Path | None:
     return data_root
 
 
-def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | None, display: Display) -> Run:
-    """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on."""
+def train(
+    recipe: NamedRecipe,
+    out: Path,
+    device: DeviceName,
+    data_root: Path | None,
+    display: Display,
+    *,
+    export_model: bool = True,
+) -> Run:
+    """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
+
+    Without `export_model`, what other libraries load is not saved; the next call with it does that.
+    """
     check_data_root(data_root)
     run = runs.run_for(recipe, out)
     if run.info().get("status") == "finished":
         # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
         runs.write_recipe(run)
-        if not export.is_done(run):
+        if export_model and not export.is_done(run):
             _export(run, trained.load(run, data_root, choose(device)))
         return run
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
@@ -56,7 +67,8 @@ def train(recipe: NamedRecipe, out: Path, device: DeviceName, data_root: Path | 
             run.update_info(**_facts(recipe, experiment, accelerator))
             _fit(trainer, run.update_info)
             run.update_info(ended=_now())
-            _export(run, experiment.layerwise)
+            if export_model:
+                _export(run, experiment.layerwise)
     else:
         _fit(trainer, lambda **changes: None)
     accelerator.wait_for_everyone()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import ConfigDict, ValidationError, create_model
 
-from cudt import registry, strict_yaml
+from cudt import mistakes, registry, strict_yaml
 from cudt.errors import UserError, did_you_mean
-from cudt.schema import UNION_TAGS, NamedSection, Readout, Recipe
+from cudt.schema import NamedSection, Readout, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
 _NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
@@ -77,49 +76,78 @@ def read(path: Path) -> dict[str, Any]:
 
 def load(name_or_file: str, overrides: Iterable[str] = (), **settings: Any) -> NamedRecipe:
     """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None."""
-    path = locate(name_or_file)
-    values = read(path)
+    name, values = read_named(locate(name_or_file))
     for override in overrides:
         _apply_override(values, override)
     values.update({key: value for key, value in settings.items() if value is not None})
-    return NamedRecipe(path.stem, validate(values, f"recipe {path.stem}"))
+    return NamedRecipe(name, validate(values, f"recipe {name}"))
+
+
+def read_named(path: Path) -> tuple[str, dict[str, Any]]:
+    """A recipe's name and its settings, not yet validated; it is called as its file is, unless it says otherwise.
+
+    The recipes that runs and sweeps keep say so: trained again, they are the same run.
+    """
+    values = read(path)
+    name = values.pop("name", path.stem)
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+        raise UserError(f"{path}: name = {name!r}: a recipe's name is a word, and names a folder")
+    return name, values
 
 
 def load_resolved(path: Path) -> NamedRecipe:
     """The recipe that a run folder keeps."""
-    values = read(path)
+    return _named(read(path), str(path))
+
+
+def parse_resolved(text: str) -> NamedRecipe:
+    """The recipe whose text this is."""
+    return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
+
+
+def _named(values: dict[str, Any], source: str) -> NamedRecipe:
     name = values.pop("name", None)
     if not isinstance(name, str):
-        raise UserError(f"{path}: not a run's recipe, it has no name")
-    return NamedRecipe(name, validate(values, str(path)))
+        raise UserError(f"{source}: not a run's recipe, it has no name")
+    return NamedRecipe(name, validate(values, source))
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
-    keys = path.strip().split(".")
-    if not sign or not all(keys):
+    if not sign or not all(path.strip().split(".")):
         raise UserError(f"--set '{override}': write key=value, with dots for sections, like training.epochs=3")
-    section = values
-    for key in keys[:-1]:
-        inner = section.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise UserError(f"--set '{override}': '{key}' is a value, it has no '{keys[-1]}' inside")
-        section = inner
-    section[keys[-1]] = strict_yaml.parse(text, f"--set {path}")
+    try:
+        put(values, path.strip(), strict_yaml.parse(text, f"--set {path}"))
+    except KeyError as error:
+        raise UserError(f"--set '{override}': {error.args[0]}") from None
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c`, making the sections on the way; KeyError where one of them is a value."""
+    *sections, last = path.split(".")
+    for key in sections:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise KeyError(f"'{key}' is a value, it has no '{last}' inside")
+    values[last] = value
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:
-    """All mistakes at once: path, value, what is allowed, and the nearest right word."""
-    schema, mistakes = _typed_schema(values)
+    """The typed recipe; all mistakes at once: path, value, what is allowed, and the nearest right word."""
+    recipe, found = check(values)
+    if recipe is None:
+        mistakes.refuse(source, found)
+    return recipe
+
+
+def check(values: dict[str, Any]) -> tuple[Recipe | None, list[str]]:
+    """The typed recipe, or everything that is wrong with it."""
+    schema, unknown = _typed_schema(values)
     try:
         recipe = schema.model_validate(values)
     except ValidationError as error:
-        mistakes += [_explain(schema, dict(mistake)) for mistake in error.errors(include_url=False)]
-    if not mistakes:
-        return recipe
-    if len(mistakes) == 1:
-        raise UserError(f"{source}: {mistakes[0]}")
-    raise UserError(f"{source}: {len(mistakes)} mistakes" + "".join(f"\n  {mistake}" for mistake in mistakes))
+        return None, [*unknown, *mistakes.explain(schema, error, "the recipe")]
+    return (None if unknown else recipe), unknown
 
 
 class _AnyNamedSection(NamedSection):
@@ -142,67 +170,3 @@ def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[str]]:
             except UserError as error:
                 unknown.append(str(error))
     return create_model("Recipe", __base__=Recipe, **typed), unknown
-
-
-def _explain(schema: type[BaseModel], mistake: dict[str, Any]) -> str:
-    location = [part for part in mistake["loc"] if part not in UNION_TAGS]
-    path = ".".join(str(part) for part in location) or "the recipe"
-    if mistake["type"] == "missing":
-        return f"{path}: missing"
-    section, field = _find_field(schema, mistake["loc"])
-    value = mistake["input"]
-    if mistake["type"] == "extra_forbidden":
-        return f"{path} = {value!r}: unknown key{did_you_mean(str(location[-1]), section.model_fields)}"
-    context = mistake.get("ctx", {})
-    if mistake["type"] == "value_error":
-        return f"{path}: {context['error']}"
-    message = mistake["msg"][0].lower() + mistake["msg"][1:]
-    if mistake["type"] == "literal_error":
-        message = f"must be {context['expected']}{_nearest(value, context['expected'])}"
-    bounds = _allowed_range(field)
-    return f"{path} = {value!r}: {message}" + (f" (allowed: {bounds})" if bounds else "")
-
-
-def _nearest(value: Any, expected: str) -> str:
-    return did_you_mean(str(value), [word.strip("' ") for part in expected.split(",") for word in part.split(" or ")])
-
-
-def _find_field(schema: type[BaseModel], location: Sequence[Any]) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The section class that holds the last key of a path, and that key's field where there is one."""
-    section: type[BaseModel] = schema
-    field: FieldInfo | None = None
-    for position, key in enumerate(location):
-        if key in UNION_TAGS:
-            section = UNION_TAGS[key] or section
-            continue
-        field = section.model_fields.get(key) if isinstance(key, str) else field
-        if field is None:
-            break
-        # An optional section is one of two types.
-        inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if _is_section(kind)]
-        if position < len(location) - 1 and inner:
-            section = inner[0]
-    return section, field
-
-
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-
-
-def _allowed_range(field: FieldInfo | None) -> str:
-    """`≥ 0, < 1` from the bounds that a field, or a part of its type, declares."""
-    if field is None:
-        return ""
-    found: dict[str, None] = {}
-    pending: list[Any] = [*field.metadata, field.annotation]
-    while pending:
-        item = pending.pop(0)
-        for name, sign in _BOUNDS.items():
-            if isinstance(bound := getattr(item, name, None), int | float):
-                found[f"{sign} {bound}"] = None
-        pending += getattr(item, "metadata", []) if not isinstance(item, type) else []
-        pending += getattr(item, "__metadata__", ()) + getattr(item, "__args__", ())
-    return ", ".join(found)

@@ -7,6 +7,7 @@
         layers.csv      split, perturbation, gamma, layer, loss, metric
         layer_metrics.csv  perturbation, gamma, layer, name, value (video: PSNR)
         ood.csv         perturbation, gamma, seed, metric, value, n
+        validation.csv  the same on validation data, where a sweep chose by it
         ratios.csv      perturbation, gamma, layer, name, value
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
@@ -43,6 +44,7 @@ TABLES = {
     "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
     "layer_metrics": ["perturbation", "gamma", "layer", "name", "value"],
     "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
+    "validation": ["perturbation", "gamma", "seed", "metric", "value", "n"],
     "ratios": ["perturbation", "gamma", "layer", "name", "value"],
     "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
 }
@@ -51,6 +53,7 @@ _NUMBERS = {
     "layers": ["gamma", "loss", "metric"],
     "layer_metrics": ["gamma", "value"],
     "ood": ["gamma", "value"],
+    "validation": ["gamma", "value"],
     "ratios": ["gamma", "value"],
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
 }

@@ -79,9 +79,6 @@ WordOrWords = Annotated[
     Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1), Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
-#: Names that unions put into the path of a mistake, with the section that one leads into. They say nothing to a
-#: reader, and no key is called so.
-UNION_TAGS: dict[Any, type[Section] | None] = {"<number>": None, "<list>": None, "<target>": TargetLoss, "<word>": None}
 
 
 class Dual(Section):
@@ -167,25 +164,25 @@ class Evaluation(Section):
     @field_validator("gammas")
     @classmethod
     def _are_gammas(cls, gammas: str | list[float]) -> str | list[float]:
-        _as_grid(gammas, GAMMA)
+        as_grid(gammas)
         return gammas
 
     @field_validator("probabilities")
     @classmethod
     def _are_probabilities(cls, probabilities: str | list[float]) -> str | list[float]:
-        _as_grid(probabilities, PROBABILITY)
+        as_grid(probabilities, PROBABILITY)
         return probabilities
 
     @property
     def grid(self) -> list[float]:
-        return _as_grid(self.gammas, GAMMA)
+        return as_grid(self.gammas)
 
     @property
     def probability_grid(self) -> list[float]:
-        return _as_grid(self.probabilities, PROBABILITY)
+        return as_grid(self.probabilities, PROBABILITY)
 
 
-def _as_grid(levels: str | list[float], scale: Scale) -> list[float]:
+def as_grid(levels: str | list[float], scale: Scale = GAMMA) -> list[float]:
     try:
         return parse_levels(levels, scale) if isinstance(levels, str) else check_levels(levels, str(levels), scale)
     except UserError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from cudt.files import write_atomically
+from cudt.files import file_name, write_atomically
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report import tables
 from cudt.report.collect import ReadRun
@@ -67,7 +66,7 @@ def descent_and_robustness(recipe: str, kind: str, runs: Sequence[ReadRun], out:
     _draw_curves(right, kind, runs)
     right.legend(frameon=False, fontsize=9)
     title = f"{recipe}: loss by layer, and {runs[0].metric} under {kind} noise"
-    return _save(figure, recipe, title, out / f"{_file_name(recipe)}-{kind}-descent-and-robustness")
+    return _save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-descent-and-robustness")
 
 
 def layer_ratios(recipe: str, kind: str, runs: Sequence[ReadRun], table: pd.DataFrame, out: Path) -> Figure:
@@ -83,7 +82,7 @@ def layer_ratios(recipe: str, kind: str, runs: Sequence[ReadRun], table: pd.Data
         axes.set(xlabel=r"$f_l\,/\,f_{l-1}$ of an example", title=title, xlim=(0, 2))
     left.legend(frameon=False, fontsize=9)
     title = f"{recipe}: layer ratios per example, {_level_text(kind, runs)} of {kind} noise"
-    return _save(figure, recipe, title, out / f"{_file_name(recipe)}-{kind}-layer-ratios")
+    return _save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-layer-ratios")
 
 
 def _at_own_level(table: pd.DataFrame, kind: str, runs: Sequence[ReadRun]) -> pd.DataFrame:
@@ -170,7 +169,3 @@ def _save(figure: Any, recipe: str, title: str, stem: Path) -> Figure:
         write_atomically(path, partial(figure.savefig, format=kind, dpi=150))
     plt.close(figure)
     return Figure(recipe, title, paths["png"], paths["pdf"])
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", text)

@@ -1,0 +1,93 @@
+"""One cell of a sweep: a run that is trained to its end and judged, on training and validation data alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from cudt import evaluate, launch, runs
+from cudt import recipe as recipes
+from cudt.device import DeviceName
+from cudt.display import Display
+from cudt.errors import TrainingStoppedError
+from cudt.progress import track
+from cudt.runs import Run
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to know; the recipe is its text, because typed recipes cannot be sent."""
+
+    recipe: str
+    out: Path
+    device: DeviceName
+    data_root: Path | None
+    measure: str
+    gammas: list[float] | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out, for the study and the tables."""
+
+    score: float
+    facts: dict[str, Any]
+
+
+def do(job: Job, display: Display) -> Outcome:
+    """Train and judge; a run that is finished is only judged, one that was begun goes on."""
+    recipe = recipes.parse_resolved(job.recipe)
+    run = runs.run_for(recipe, job.out)
+    # What run.json tells to repeat it with.
+    sys.argv = ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(job.out)]
+    _wait_until_free(run)
+    launch.train(recipe, job.out, job.device, job.data_root, display, export_model=False)
+    with run.locked():
+        if job.gammas is not None:
+            evaluate.evaluate_validation(run, job.gammas, job.device, job.data_root, track)
+        # Three times as large as the weights, and of no use any more.
+        run.last_checkpoint.unlink(missing_ok=True)
+    score = score_of(run, job.measure, job.gammas)
+    if not math.isfinite(score):
+        raise TrainingStoppedError(f"its score, the validation {job.measure}, is {score}")
+    return Outcome(score, _facts(run))
+
+
+def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
+    """`loss` f_L or `metric` at γ_train, of the best epoch; or `grid`, the mean metric over levels. Validation data."""
+    info = run.info()
+    if measure == "loss":
+        return info["best"]["validation_loss"]
+    if measure == "metric":
+        layers = run.read_table("layers")
+        return float(layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1])
+    table = run.read_table("validation")
+    wanted = table[(table["metric"] == info["metric"]["name"]) & table["gamma"].isin(gammas or [])]
+    return float(wanted["value"].mean())
+
+
+def _wait_until_free(run: Run) -> None:
+    """A worker whose sweep was killed may be saving still, and two cells may be the same run."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    with FileLock(run.path / ".lock"):
+        pass
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    info = run.info()
+    layers = run.read_table("layers")
+    last = layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
+    history = run.read_table("history")
+    return {
+        "validation_loss": float(last["loss"]),
+        "validation_metric": float(last["metric"]),
+        "feasible": bool(info["feasible"]),
+        "monotone": bool(info["monotone"]),
+        "best_epoch": int(info["best"]["epoch"]),
+        "updates": int(history["step"].max()),
+    }

@@ -1,0 +1,199 @@
+"""A sweep as it was asked for: a recipe, a search file, and every run that they may lead to."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cudt import mistakes, strict_yaml
+from cudt import recipe as recipes
+from cudt.errors import UserError, did_you_mean
+from cudt.recipe import NamedRecipe
+from cudt.schema import as_grid
+from cudt.sweep import checks
+from cudt.sweep.search import Arm, Range, Scalar, Search, values_of
+
+#: The searched settings of one run, by key.
+Parameters = dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Settings × arms; in each of these combinations, an arm has its whole budget of runs."""
+
+    name: str
+    recipe_name: str
+    values: dict[str, Any]
+    """The recipe, with what the search file fixes in it."""
+    search: Search
+    recipe_source: str
+    """The recipe as it was asked for: a name or a file."""
+
+    @cached_property
+    def settings(self) -> list[Parameters]:
+        """What is compared, in the file's order; one empty setting where nothing is."""
+        return combinations(self.search.settings)
+
+    def arm(self, name: str) -> Arm:
+        return self.search.arms[name]
+
+    def recipe(self, setting: Parameters, arm: str, parameters: Parameters) -> NamedRecipe:
+        """The recipe of one run."""
+        values = changed(self.values, setting, self.arm(arm).fixed, parameters)
+        return NamedRecipe(self.recipe_name, recipes.validate(values, f"{self.name}, arm {arm}"))
+
+    def describe(self, setting: Parameters, arm: str, parameters: Parameters) -> str:
+        """One cell in a line, keys as short as they can be: `layers=3, constrained: alpha=0.1, seed=2`."""
+        own = self.spelled(parameters)
+        return ", ".join(part for part in (self.spelled(setting), arm) if part) + (f": {own}" if own else "")
+
+    def spelled(self, parameters: Parameters) -> str:
+        return ", ".join(f"{self.short(key)}={_short_value(value)}" for key, value in parameters.items())
+
+    def short(self, key: str) -> str:
+        """The end of a key that no other key of the recipe ends in."""
+        parts = key.split(".")
+        ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
+        return next((end for end in ends if sum(_ends_in(other, end) for other in self._keys) <= 1), key)
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        recipe = recipes.validate(self.values, self.recipe_name)
+        return list(_dotted(recipe.model_dump(mode="json")))
+
+    def listed(self, arm: str) -> list[Parameters] | None:
+        """All the runs of an arm in a setting; None for a sampler that goes by results or chance."""
+        chosen = self.arm(arm)
+        if chosen.sampler == "seeds":
+            first = self.recipe(self.settings[0], arm, {}).settings.seed
+            return [{"seed": first + number} for number in range(chosen.budget or 0)]
+        if chosen.sampler == "grid":
+            return combinations({key: values_of(searched) for key, searched in chosen.search.items()})
+        return None
+
+    def first(self, arm: str) -> Parameters:
+        """Settings that an arm may come to: the lowest or first of each."""
+        searched = self.arm(arm).search
+        return {key: one.ends()[0] if isinstance(one, Range) else one[0] for key, one in searched.items()}
+
+    def budget(self, arm: str) -> int:
+        """Runs of an arm in each setting."""
+        return checks.budget(self.arm(arm)) or 0
+
+    @cached_property
+    def gammas(self) -> list[float] | None:
+        """The levels that the score averages over, if it does."""
+        if self.search.score.measure != "grid":
+            return None
+        if self.search.score.gammas is not None:
+            return as_grid(self.search.score.gammas)
+        return recipes.validate(self.values, self.recipe_name).evaluation.grid
+
+    def identity(self) -> str:
+        """Eight hex digits: the same search of the same recipe is the same sweep; a larger budget goes on with it."""
+        base = NamedRecipe(self.recipe_name, recipes.validate(self.values, self.recipe_name))
+        told = self.search.model_dump(exclude={"reproduces", "recipe", "fixed", "unequal_budgets"})
+        for arm in told["arms"].values():
+            del arm["budget"]
+        told["score"]["gammas"] = self.gammas
+        text = json.dumps([base.identity(), told], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def folder(self, out: Path) -> Path:
+        return out / "sweeps" / self.recipe_name / f"{self.name}-{self.identity()}"
+
+    def text(self) -> str:
+        """Both files in one, as `--search` reads them."""
+        told = self.search.model_dump(mode="json", exclude_unset=True)
+        return strict_yaml.dump({**told, "recipe": self.recipe_source})
+
+
+def setting_name(setting: Parameters) -> str:
+    """`model.layers=3, noise.gamma_train=0.8`; empty where nothing is compared."""
+    return ", ".join(f"{key}={as_word(value)}" for key, value in setting.items())
+
+
+def as_word(value: Scalar) -> str:
+    """A value as a recipe spells it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _short_value(value: Scalar) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else as_word(value)
+
+
+def _ends_in(key: str, end: str) -> bool:
+    return key == end or key.endswith(f".{end}")
+
+
+def _dotted(values: dict[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield from _dotted(value, f"{before}{key}.") if isinstance(value, dict) else [f"{before}{key}"]
+
+
+def combinations(choices: dict[str, list[Scalar]]) -> list[Parameters]:
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+
+
+def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a recipe's values with some of them set."""
+    copied = copy.deepcopy(values)
+    for path, value in itertools.chain.from_iterable(change.items() for change in changes):
+        recipes.put(copied, path, copy.deepcopy(value))
+    return copied
+
+
+# ---------------------------------------------------------------- files
+
+
+def folder() -> Path:
+    """Where the search files that come with cudt are."""
+    return recipes.folder() / "sweeps"
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def locate(name_or_file: str) -> Path:
+    """A search file that comes with cudt, or the file itself."""
+    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
+        path = Path(name_or_file)
+        if not path.is_file():
+            raise UserError(f"search file '{name_or_file}' does not exist")
+        return path
+    if name_or_file not in names():
+        known = did_you_mean(name_or_file, names()) or f"; there are {', '.join(names())}"
+        raise UserError(f"no search is called '{name_or_file}'{known}")
+    return folder() / f"{name_or_file}.yaml"
+
+
+def load(name_or_file: str, recipe: str | None = None) -> Sweep:
+    """A sweep without mistakes; else all of them are told. `recipe` goes before the one that the file names."""
+    path = locate(name_or_file)
+    source = f"search {path.stem}"
+    search, found = checks.parse(recipes.read(path))
+    named = recipe or (search.recipe if search is not None else None)
+    if named is None or search is None:
+        if named is None and not any(line.startswith("recipe") for line in found):
+            found.append("recipe: missing; name one in the file, or with --recipe")
+        mistakes.refuse(source, found)
+    recipe_name, values = recipes.read_named(_locate_recipe(named, path, recipe is None))
+    recipes.validate(values, f"recipe {recipe_name}")
+    found += [*checks.in_itself(search), *checks.against_recipe(search, recipe_name, values)]
+    if found:
+        mistakes.refuse(source, found)
+    return Sweep(path.stem, recipe_name, changed(values, search.fixed), search, named)
+
+
+def _locate_recipe(named: str, search_file: Path, from_file: bool) -> Path:
+    """A file that a search file names may stand beside it."""
+    beside = search_file.parent / named
+    return beside if from_file and beside.is_file() else recipes.locate(named)

@@ -1,0 +1,143 @@
+"""Seeing a sweep while it goes on: its workers' cells on a terminal, a line for each cell elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cudt.sweep.queue import Cell
+from cudt.sweep.results import Results
+from cudt.sweep.study import ArmStudy
+from cudt.sweep.workers import Progress
+
+
+class SweepDisplay:
+    """Lines for what has ended, and on a terminal a picture of what goes on below them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        is_live = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
+        self._studies: Sequence[ArmStudy] = ()
+        self._running: dict[Cell, Progress | None] = {}
+        self._told: set[str] = set()
+        self._total = self._done = self._done_before = 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> SweepDisplay:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def begin(self, studies: Sequence[ArmStudy]) -> None:
+        """Count what there is."""
+        left = sum(study.left for study in studies)
+        self._done = self._done_before = sum(len(study.trials()) for study in studies) - _open(studies)
+        self._total = self._done + left
+        if self._done:
+            self._line(f"going on: {self._done} of {self._total} cells are done")
+
+    def started(self, cell: Cell) -> None:
+        self._running[cell] = None
+        self._draw()
+
+    def progress(self, cell: Cell, progress: Progress) -> None:
+        self._running[cell] = progress
+        self._draw()
+
+    def finished(self, cell: Cell, score: float) -> None:
+        self._ended(cell, f"score {score:.5g}")
+
+    def failed(self, cell: Cell, reason: str) -> None:
+        self._ended(cell, f"failed: {reason}", "red")
+
+    def died(self, cell: Cell, how: str) -> None:
+        self._running.pop(cell, None)
+        self._line(f"{cell.name}: its worker died {how}; another goes on with it", "yellow")
+
+    def put_aside(self, cell: Cell) -> None:
+        self._running.pop(cell, None)
+        self._line(f"{cell.name}: put aside")
+
+    def note(self, text: str) -> None:
+        """A warning about data; all cells have the same data, so it is told once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._line(f"warning: {text}", "yellow")
+
+    def _ended(self, cell: Cell, what: str, style: str = "") -> None:
+        self._running.pop(cell, None)
+        self._done += 1
+        width = len(str(self._total))
+        self._line(f"{self._done:>{width}}/{self._total}  {cell.name}  {what}", style)
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._console.print(text, style=style, soft_wrap=True, highlight=False)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live is not None:
+            self._live.update(self._picture())
+
+    def _picture(self) -> Group:
+        heading = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=max(1, self._total), completed=self._done, width=32)
+        heading.add_row(f"{self._done} of {self._total} cells", bar, self._time_left())
+        rows = Table.grid(padding=(0, 2))
+        for cell, at in self._running.items():
+            loss = f"loss {at.loss:.4g}" if at is not None and at.loss is not None else ""
+            step = f"update {at.step}/{at.steps}" if at is not None else "starting"
+            rows.add_row(Text(cell.name, overflow="ellipsis", no_wrap=True), step, loss)
+        return Group(heading, rows)
+
+    def _time_left(self) -> str:
+        done = self._done - self._done_before
+        if not done:
+            return ""
+        seconds = (time.monotonic() - self._began) / done * (self._total - self._done)
+        return f"about {duration(seconds)} left"
+
+
+def _open(studies: Sequence[ArmStudy]) -> int:
+    return sum(trial.state in ("waiting", "running") for study in studies for trial in study.trials())
+
+
+def duration(seconds: float) -> str:
+    """`3.1 s`, `0:05:07`, or `3 days, 4:00:00`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return str(timedelta(seconds=round(seconds)))
+
+
+def best_table(made: Results) -> Table:
+    """The best of each arm, with what the arm spent for it."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    has_settings = bool(made.sweep.search.settings)
+    left = ("setting", "arm", "with")
+    for name in (*left[not has_settings : 2], "best score", "feasible", "runs", "failed", "updates", "time", "with"):
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    for row in made.best.to_dict("records"):
+        setting = {key: row[key] for key in made.sweep.search.settings}
+        searched = {key: row[key] for key in made.arm_keys(row["arm"]) if row["runs"]}
+        spent = (str(row[name]) for name in ("runs", "failed", "spent_updates"))
+        table.add_row(
+            *([made.sweep.spelled(setting)] if has_settings else []),
+            row["arm"],
+            f"{row['score']:.5g}" if row["runs"] else "",
+            ("yes" if row["feasible"] else "no") if row["runs"] else "",
+            *spent,
+            duration(row["spent_seconds"]),
+            made.sweep.spelled(searched),
+        )
+    return table

@@ -1,0 +1,116 @@
+"""What a sweep would do, and what it would cost, without doing any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.table import Table
+
+from cudt import runs
+from cudt.errors import UserError
+from cudt.recipe import NamedRecipe
+from cudt.sweep import cost
+from cudt.sweep.conduct import Options, check_task, environments, open_studies, own_storage
+from cudt.sweep.definition import Sweep
+from cudt.sweep.display import duration
+from cudt.sweep.study import ArmStudy
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell to come, or one that is there."""
+
+    name: str
+    state: str
+    """finished, failed, begun or to do."""
+    seconds: float | None
+    """None where it could not be estimated."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells, and why they have no estimate, where they have none."""
+
+    cells: list[Planned]
+    problem: str
+    workers: int
+
+    @property
+    def to_do(self) -> list[Planned]:
+        return [cell for cell in self.cells if cell.state in ("to do", "begun")]
+
+    def summary(self) -> str:
+        done = len(self.cells) - len(self.to_do)
+        text = f"{len(self.cells)} cells, {done} done, {len(self.to_do)} to do"
+        if self.problem:
+            return f"{text}; their cost is unknown: {self.problem}"
+        total = sum(cell.seconds or 0.0 for cell in self.to_do)
+        shared = f", {duration(total / self.workers)} with {self.workers} workers" if self.workers > 1 else ""
+        return f"{text}; about {duration(total)} on this machine{shared}"
+
+
+def make(sweep: Sweep, options: Options) -> Plan:
+    """Every cell with its estimated cost."""
+    estimates: dict[str, float] = {}
+    problem = ""
+    try:
+        check_task(sweep, options)
+        torch.set_num_threads(int(environments(options)[0]["OMP_NUM_THREADS"]))
+    except UserError as error:
+        problem = str(error)
+    planned = []
+    for name, recipe, state in _cells(sweep, options):
+        alike = cost.like(recipe)
+        if not problem and alike not in estimates and state != "finished":
+            try:
+                estimates[alike] = cost.estimate(recipe, sweep.gammas, options.device, options.data_root)
+            except UserError as error:
+                problem = str(error)
+        planned.append(Planned(name, state, 0.0 if state == "finished" else estimates.get(alike)))
+    return Plan(planned, problem, options.workers)
+
+
+def _cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe, str]]:
+    """The name, recipe and state of every cell; of those that are yet to be drawn, a recipe that they might have."""
+    folder = sweep.folder(options.out)
+    url = options.storage or (own_storage(folder) if (folder / "study.db").is_file() else None)
+    known = {study.name: study for study in open_studies(sweep, url)}
+    for study in open_studies(sweep, None):
+        yield from _of_study(study, known[study.name], options.out)
+
+
+def _of_study(fresh: ArmStudy, known: ArmStudy, out: Path) -> Iterator[tuple[str, NamedRecipe, str]]:
+    sweep, setting, arm = fresh.sweep, fresh.setting, fresh.arm
+    if sweep.arm(arm).sampler == "tpe":
+        trials = known.trials()
+    else:
+        # What is drawn does not depend on results, so it can be drawn now.
+        fresh.take_over(retry_failed=False)
+        trials = list(iter(fresh.next, None))
+    for trial in trials:
+        recipe = sweep.recipe(setting, arm, trial.parameters)
+        failed = any(one.state == "failed" and one.parameters == trial.parameters for one in known.trials())
+        state = "failed" if failed else _state(recipe, out)
+        yield sweep.describe(setting, arm, trial.parameters), recipe, state
+    if sweep.arm(arm).sampler == "tpe":
+        some = sweep.recipe(setting, arm, sweep.first(arm))
+        for _ in range(fresh.budget - len(trials)):
+            yield f"{sweep.describe(setting, arm, {})}: to be drawn by tpe", some, "to do"
+
+
+def _state(recipe: NamedRecipe, out: Path) -> str:
+    status = runs.run_for(recipe, out).info().get("status")
+    return "to do" if status is None else "finished" if status == "finished" else "begun"
+
+
+def table(plan: Plan) -> Table:
+    """A row for each cell."""
+    rows = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "cell", "state", "about"):
+        rows.add_column(name, justify="right" if name in ("", "about") else "left", overflow="fold")
+    for number, cell in enumerate(plan.cells, 1):
+        rows.add_row(str(number), cell.name, cell.state, "?" if cell.seconds is None else duration(cell.seconds))
+    return rows

@@ -1,0 +1,70 @@
+"""Which cell comes next: setting by setting, the arms side by side, so that a sweep that is stopped has spent alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudt.errors import UserError
+from cudt.recipe import NamedRecipe
+from cudt.sweep.definition import setting_name
+from cudt.sweep.study import ArmStudy, Trial
+
+#: A cell whose workers died so often is not given to another: it may be what kills them.
+MOST_DEATHS = 5
+
+
+@dataclass(eq=False)
+class Cell:
+    """A trial and the run that it is."""
+
+    study: ArmStudy
+    trial: Trial
+    recipe: NamedRecipe
+    deaths: int = 0
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.study.sweep.describe(self.study.setting, self.study.arm, self.trial.parameters)
+
+
+class Queue:
+    """All cells of a sweep that are to be done."""
+
+    def __init__(self, studies: list[ArmStudy]) -> None:
+        self._studies = studies
+        self._given_back: list[Cell] = []
+        self._begun = {id(study): len(study.trials()) for study in studies}
+        self._is_closed = False
+
+    def next(self) -> Cell | None:
+        """The next cell; None where there is none, or no other is wanted."""
+        if self._is_closed:
+            return None
+        if self._given_back:
+            return self._given_back.pop(0)
+        for setting in dict.fromkeys(setting_name(study.setting) for study in self._studies):
+            arms = [study for study in self._studies if setting_name(study.setting) == setting]
+            for study in sorted(arms, key=lambda study: self._begun[id(study)]):
+                if cell := self._cell(study):
+                    return cell
+        return None
+
+    def give_back(self, cell: Cell) -> None:
+        """A cell whose worker is gone goes first."""
+        self._given_back.append(cell)
+
+    def close(self) -> None:
+        """Nothing more is to be begun."""
+        self._is_closed = True
+
+    def _cell(self, study: ArmStudy) -> Cell | None:
+        while trial := study.next():
+            self._begun[id(study)] += 1
+            try:
+                recipe = study.sweep.recipe(study.setting, study.arm, trial.parameters)
+            except UserError as error:
+                study.fail(trial.number, str(error), {})
+                continue
+            return Cell(study, trial, recipe)
+        return None

@@ -1,0 +1,190 @@
+"""What came out of a sweep, in its folder:
+
+sweep.yaml       the recipe's name and the search, as they were asked for
+sweep.json       what the score is, how far it is, what was spent
+trials.csv       long: setting, arm, trial, name, value
+trials_wide.csv  a row for each trial
+best.csv         the best trial of each arm in each setting, and what the arm spent
+best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
+study.db         the Optuna studies
+logs/            what workers printed
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cudt import __version__
+from cudt.files import file_name, write_text
+from cudt.sweep.definition import Sweep, setting_name
+from cudt.sweep.study import ArmStudy
+
+LONG = ["setting", "arm", "trial", "name", "value"]
+#: What a trial is told with, beside its settings.
+FACTS = [
+    "run",
+    "seconds",
+    "deaths",
+    "updates",
+    "best_epoch",
+    "validation_loss",
+    "validation_metric",
+    "feasible",
+    "monotone",
+    "reason",
+]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A sweep's tables."""
+
+    folder: Path
+    trials: pd.DataFrame
+    best: pd.DataFrame
+    sweep: Sweep
+
+    def arm_keys(self, arm: str) -> list[str]:
+        """What an arm searches."""
+        return _arm_keys(self.sweep, arm)
+
+    @property
+    def n_failed(self) -> int:
+        return int((self.trials["state"] == "failed").sum())
+
+    @property
+    def n_finished(self) -> int:
+        return int((self.trials["state"] == "finished").sum())
+
+
+def write_definition(sweep: Sweep, folder: Path) -> None:
+    write_text(folder / "sweep.yaml", sweep.text())
+
+
+def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
+    """Write every file but the studies, from the studies alone."""
+    trials = wide(sweep, studies)
+    made = Results(folder, trials, best_of_arms(trials, sweep.search.score.direction), sweep)
+    write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
+    write_text(folder / "trials.csv", long(trials).to_csv(index=False))
+    write_text(folder / "best.csv", made.best.to_csv(index=False))
+    write_text(folder / "sweep.json", json.dumps(_summary(sweep, studies, made), indent=2, ensure_ascii=False) + "\n")
+    _write_best(sweep, studies, made)
+    return made
+
+
+def varied(sweep: Sweep) -> list[str]:
+    """The keys of recipes that differ between trials, settings first."""
+    searched = [key for arm in sweep.search.arms for key in (_arm_keys(sweep, arm))]
+    return list(dict.fromkeys([*sweep.search.settings, *searched]))
+
+
+def _arm_keys(sweep: Sweep, arm: str) -> list[str]:
+    chosen = sweep.arm(arm)
+    return ["seed"] if chosen.sampler == "seeds" else list(chosen.search)
+
+
+def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
+    """A row for each trial; settings that an arm does not search are empty in its rows."""
+    rows = []
+    for study in studies:
+        place = {"setting": setting_name(study.setting), "arm": study.arm}
+        for trial in study.trials():
+            told = {"trial": trial.number, "state": trial.state, "score": trial.score}
+            facts = {name: trial.facts.get(name) for name in FACTS}
+            rows.append({**place, **told, **study.setting, **trial.parameters, **facts})
+    # As they are: whole numbers would become floats where a row has none.
+    table = pd.DataFrame(
+        rows, columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS], dtype=object
+    )
+    return table.astype({"score": float})
+
+
+def long(trials: pd.DataFrame) -> pd.DataFrame:
+    """The same with a row for each value, so that columns never change."""
+    keys = LONG[:3]
+    # Whole numbers and words would become floats in a table that has both.
+    melted = trials.astype(object).melt(keys, var_name="name", value_name="value")
+    kept = melted[melted["value"].notna()].sort_values(keys, kind="stable")
+    return kept[LONG]
+
+
+def best_of_arms(trials: pd.DataFrame, direction: str) -> pd.DataFrame:
+    """The best finished trial of each arm in each setting, the first of equals, and what the arm spent for it."""
+    rows = []
+    for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
+        finished = group[group["state"] == "finished"]
+        spent = {
+            "setting": setting,
+            "arm": arm,
+            "runs": len(finished),
+            "failed": int((group["state"] == "failed").sum()),
+            "spent_updates": finished["updates"].sum(),
+            "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
+        }
+        if not finished.empty:
+            ordered = finished.sort_values("score", ascending=direction == "minimize", kind="stable")
+            spent |= {str(name): value for name, value in ordered.iloc[0].items() if name not in ("setting", "arm")}
+        rows.append(spent)
+    first = ["setting", "arm", "score", "runs", "failed", "spent_updates", "spent_seconds"]
+    table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])))
+    return table.drop(columns=["state", "reason"])
+
+
+def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> None:
+    found = made.best[made.best["score"].notna()]
+    if found.empty:
+        return
+    texts = {index: _best_recipe(sweep, studies, row) for index, row in found.iterrows()}
+    for index, row in found.iterrows():
+        name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
+        write_text(made.folder / "best" / f"{name}.yaml", texts[index])
+    best = found["score"].idxmin() if sweep.search.score.direction == "minimize" else found["score"].idxmax()
+    write_text(made.folder / "best.yaml", texts[best])
+
+
+def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
+    """A recipe that `cudt train` takes; it is the same run, which is there already."""
+    study = next(one for one in studies if (setting_name(one.setting), one.arm) == (row["setting"], row["arm"]))
+    trial = next(one for one in study.trials() if one.number == row["trial"])
+    recipe = sweep.recipe(study.setting, study.arm, trial.parameters)
+    score = sweep.search.score
+    return (
+        f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: {row['score']:.6g})\n"
+        f"# of sweep {sweep.name}, {sweep.describe(study.setting, study.arm, trial.parameters)}\n{recipe.text()}"
+    )
+
+
+def _summary(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> dict[str, Any]:
+    counts = made.trials["state"].value_counts()
+    return {
+        "cudt": __version__,
+        "name": sweep.name,
+        "recipe": sweep.recipe_name,
+        "reproduces": sweep.search.reproduces,
+        "measure": sweep.search.score.measure,
+        "gammas": sweep.gammas,
+        "direction": sweep.search.score.direction,
+        "arms": {
+            name: {"sampler": arm.sampler, "budget": sweep.budget(name)} for name, arm in sweep.search.arms.items()
+        },
+        "settings": len(sweep.settings),
+        "unequal_budgets": sweep.search.unequal_budgets,
+        "keys": varied(sweep),
+        "log_keys": _log_keys(sweep),
+        "finished": int(counts.get("finished", 0)),
+        "failed": int(counts.get("failed", 0)),
+        "left": sum(study.left for study in studies),
+        "repeats": [study.name for study in studies if study.is_exhausted],
+    }
+
+
+def _log_keys(sweep: Sweep) -> list[str]:
+    searched = [pair for arm in sweep.search.arms.values() for pair in arm.search.items()]
+    return [key for key, one in searched if getattr(one, "log", False)]

@@ -138,42 +138,33 @@ def _cells(arm: Arm) -> int | None:
 
 
 def against_recipe(search: Search, name: str, values: dict[str, Any]) -> Iterator[str]:
-    """What the recipe refuses: every end of a range and every choice is tried, each with the first of the others."""
-    base, refused = _settled(values, search.fixed)
-    yield from (f"fixed: {mistake}" for mistake in refused)
+    """What the recipe refuses: every end of a range and every choice is tried, each with the first of the others.
+
+    Settings can depend on each other, so what is fixed is judged together with what is searched.
+    """
+    base = _with(values, search.fixed)
+    if isinstance(base, str):
+        yield f"fixed: {base}"
+        base = values
     first = {key: choices[0] for key, choices in search.settings.items()}
-    yield from _tried("settings", base, search.settings, name)
-    base, _ = _settled(base, first)
-    for arm_name, arm in search.arms.items():
-        own, refused = _settled(base, arm.fixed)
-        yield from (f"arms.{arm_name}.fixed: {mistake}" for mistake in refused)
-        probes = {key: _probes(searched) for key, searched in arm.search.items()}
-        yield from _tried(f"arms.{arm_name}.search", own, probes, name)
-        if own.get("objective") == "erm":
-            for key in (key for key in arm.search if key.startswith("descent.")):
+    probes = {
+        arm_name: {key: found for key, searched in arm.search.items() if (found := _probes(searched))}
+        for arm_name, arm in search.arms.items()
+    }
+    centres = {
+        arm_name: {**first, **arm.fixed, **{key: found[0] for key, found in probes[arm_name].items()}}
+        for arm_name, arm in search.arms.items()
+    }
+    told: set[str] = set()
+    in_all = [set(_refused(base, centre)) for centre in centres.values()]
+    yield from _new(told, "fixed", [line for line in _refused(base, {}) if all(line in found for found in in_all)])
+    for arm_name, centre in centres.items():
+        for line in _tried(f"arms.{arm_name}", base, centre, probes[arm_name], name, told):
+            yield line + _hint(line, search.arms[arm_name])
+        if search.arms[arm_name].fixed.get("objective", base.get("objective")) == "erm":
+            for key in (key for key in search.arms[arm_name].search if key.startswith("descent.")):
                 yield f"arms.{arm_name}.search.{key}: erm does not look at it, so its runs would all be the same"
-
-
-def _settled(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The recipe with all changes that it takes, and what it says to the others."""
-    settled = _with(values, changes)
-    if isinstance(settled, dict):
-        recipe, found = recipes.check(settled)
-        if recipe is not None:
-            return settled, []
-    else:
-        found = [settled]
-    return values, found
-
-
-def _with(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any] | str:
-    changed = copy.deepcopy(values)
-    for path, value in changes.items():
-        try:
-            recipes.put(changed, path, value)
-        except KeyError as error:
-            return f"{path}: {error.args[0]}"
-    return changed
+    yield from _tried("settings", base, next(iter(centres.values())), search.settings, name, told)
 
 
 def _probes(searched: Range | list[Scalar]) -> list[Scalar]:
@@ -182,30 +173,63 @@ def _probes(searched: Range | list[Scalar]) -> list[Scalar]:
     return [] if searched.mistakes() else searched.ends()
 
 
-def _tried(place: str, base: dict[str, Any], probes: dict[str, list[Scalar]], name: str) -> Iterator[str]:
-    """What is wrong with each value of each key, all the others at their first."""
-    centre = {key: values[0] for key, values in probes.items() if values}
-    told: set[str] = set()
+def _tried(
+    place: str,
+    base: dict[str, Any],
+    centre: dict[str, Any],
+    probes: dict[str, list[Scalar]],
+    name: str,
+    told: set[str],
+) -> Iterator[str]:
+    """What is wrong with the centre, and with each other value of each key."""
+    yield from _new(told, place, _refused(base, centre))
     for key, values in probes.items():
-        for value in values:
-            tried = _with(base, {**centre, key: value})
-            for mistake in recipes.check(tried)[1] if isinstance(tried, dict) else [tried]:
-                # An unknown key is one, whatever it is set to.
-                short = re.sub(r" = .*?: ", ": ", mistake)
-                if short not in told:
-                    told.add(short)
-                    yield f"{place}: {mistake}{_hint(value, mistake)}"
-        if len({repr(value) for value in values}) > 1 and len(_identities(base, key, values, name)) == 1:
-            yield f"{place}.{key}: says nothing about training, so every value of it is the same run"
+        for value in values[1:]:
+            yield from _new(told, place, _refused(base, {**centre, key: value}))
+        if len({repr(value) for value in values}) > 1 and len(_identities(base, centre, key, values, name)) == 1:
+            yield f"{place}: {key} says nothing about training, so every value of it is the same run"
 
 
-def _identities(base: dict[str, Any], key: str, values: list[Scalar], name: str) -> set[str]:
-    """The runs that the values of one key lead to."""
-    tried = (_with(base, {key: value}) for value in values)
-    found = (recipes.check(one)[0] for one in tried if isinstance(one, dict))
-    return {NamedRecipe(name, recipe).identity() for recipe in found if recipe is not None}
+def _new(told: set[str], place: str, lines: list[str]) -> Iterator[str]:
+    """What was not told before; an unknown key is one mistake, whatever it is set to."""
+    for line in lines:
+        short = re.sub(r" = .*?: ", ": ", line)
+        if short not in told:
+            told.add(short)
+            yield f"{place}: {line}"
 
 
-def _hint(value: Scalar, mistake: str) -> str:
-    wants_whole = isinstance(value, float) and "valid integer" in mistake
-    return "; give the range type: int" if wants_whole else ""
+def _refused(base: dict[str, Any], changes: dict[str, Any]) -> list[str]:
+    tried = _with(base, changes)
+    return [tried] if isinstance(tried, str) else recipes.check(tried)[1]
+
+
+def _with(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any] | str:
+    """The recipe with some of its values set, or why that cannot be."""
+    changed = copy.deepcopy(values)
+    for path, value in changes.items():
+        try:
+            recipes.put(changed, path, copy.deepcopy(value))
+        except KeyError as error:
+            return f"{path}: {error.args[0]}"
+    return changed
+
+
+def _identities(base: dict[str, Any], centre: dict[str, Any], key: str, values: list[Scalar], name: str) -> set[str]:
+    """The runs that the values of one key lead to, alone or, where it depends on others, with them."""
+    found = set()
+    for value in values:
+        for changes in ({key: value}, {**centre, key: value}):
+            tried = _with(base, changes)
+            recipe = recipes.check(tried)[0] if isinstance(tried, dict) else None
+            if recipe is not None:
+                found.add(NamedRecipe(name, recipe).identity())
+                break
+    return found
+
+
+def _hint(line: str, arm: Arm) -> str:
+    """A range gives floats; whoever searches whole numbers has to say so."""
+    floats = (key for key, searched in arm.search.items() if isinstance(searched, Range) and searched.type == "float")
+    is_one = "valid integer" in line and any(f": {key} = " in line for key in floats)
+    return "; give the range type: int" if is_one else ""

@@ -179,7 +179,7 @@ def sweep(
     from cudt import launch
     from cudt.sweep import plan as plans
     from cudt.sweep.conduct import Options, conduct
-    from cudt.sweep.display import SweepDisplay, best_table
+    from cudt.sweep.display import SweepDisplay, best_table, ending
 
     launch.check_data_root(data_root)
     options = Options(out, device.value, data_root, workers, storage, fail_fast, retry_failed)
@@ -192,20 +192,9 @@ def sweep(
     console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(out)}", soft_wrap=True)
     made = conduct(loaded, options, SweepDisplay(console))
     console.print(best_table(made))
-    console.print(_about_sweep(made, loaded.search.unequal_budgets), soft_wrap=True, highlight=False)
+    console.print(ending(made, out), soft_wrap=True, highlight=False)
     if made.n_failed:
         raise typer.Exit(1)
-
-
-def _about_sweep(made: Any, unequal_budgets: str | None) -> str:
-    lines = [f"best by validation data; all {made.n_finished} finished runs are in {made.folder / 'trials_wide.csv'}"]
-    if unequal_budgets is not None:
-        lines.append(f"the arms' budgets differ: {unequal_budgets}")
-    if made.n_failed:
-        lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
-    if made.n_finished:
-        lines.append(f"next: cudt train --recipe {made.folder / 'best.yaml'}")
-    return "\n".join(lines)
 
 
 @app.command()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cudt.errors import UserError
 from cudt.files import write_text
-from cudt.report import figures, page, tables
+from cudt.report import figures, page, sweeps, tables
 from cudt.report.collect import collect
 
 
@@ -41,6 +41,11 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     }
     for name, table in written.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
-    pictures = figures.draw_all(collected.runs, out / "figures")
-    write_text(out / "index.html", page.render(collected, summary, pictures))
+    searched, damaged = sweeps.collect(folders)
+    collected.warnings.extend(damaged)
+    pictures = [
+        *figures.draw_all(collected.runs, out / "figures"),
+        *sweeps.draw_all(searched, out / "figures"),
+    ]
+    write_text(out / "index.html", page.render(collected, summary, pictures, searched))
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings)

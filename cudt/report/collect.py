@@ -30,6 +30,10 @@ _NEEDED = [
 ]
 
 
+#: Runs that are named each by itself.
+_MANY = 5
+
+
 @dataclass(frozen=True)
 class ReadRun:
     """A finished run with its tables in memory."""
@@ -83,6 +87,7 @@ def collect(folders: Sequence[Path]) -> Collected:
     """Every finished run below some folders, in the order of recipe, objective, variant and seed."""
     found: dict[tuple[str, str, str, int], ReadRun] = {}
     warnings: list[str] = []
+    unevaluated: list[Path] = []
     for path in runs.find_runs(folders):
         try:
             run = _read(path)
@@ -93,8 +98,18 @@ def collect(folders: Sequence[Path]) -> Collected:
         if twin is not run:
             warnings.append(f"{path}: the same run as {twin.run.path}")
         elif run.ood.empty:
-            warnings.append(f"{path}: not evaluated yet, so it has no curve; run `cudt eval-ood {path}`")
+            unevaluated.append(path)
+    warnings += _about_unevaluated(unevaluated)
     return Collected([found[key] for key in sorted(found)], warnings)
+
+
+def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
+    """A line for each; of many, as a sweep leaves them, one for all."""
+    if len(paths) > _MANY:
+        return [
+            f"{len(paths)} runs are not evaluated yet, so they have no curve; `cudt eval-ood` does it: {paths[0]} …"
+        ]
+    return [f"{path}: not evaluated yet, so it has no curve; run `cudt eval-ood {path}`" for path in paths]
 
 
 def _read(path: Path) -> ReadRun:

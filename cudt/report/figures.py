@@ -66,7 +66,7 @@ def descent_and_robustness(recipe: str, kind: str, runs: Sequence[ReadRun], out:
     _draw_curves(right, kind, runs)
     right.legend(frameon=False, fontsize=9)
     title = f"{recipe}: loss by layer, and {runs[0].metric} under {kind} noise"
-    return _save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-descent-and-robustness")
+    return save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-descent-and-robustness")
 
 
 def layer_ratios(recipe: str, kind: str, runs: Sequence[ReadRun], table: pd.DataFrame, out: Path) -> Figure:
@@ -82,7 +82,7 @@ def layer_ratios(recipe: str, kind: str, runs: Sequence[ReadRun], table: pd.Data
         axes.set(xlabel=r"$f_l\,/\,f_{l-1}$ of an example", title=title, xlim=(0, 2))
     left.legend(frameon=False, fontsize=9)
     title = f"{recipe}: layer ratios per example, {_level_text(kind, runs)} of {kind} noise"
-    return _save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-layer-ratios")
+    return save(figure, recipe, title, out / f"{file_name(recipe)}-{kind}-layer-ratios")
 
 
 def _at_own_level(table: pd.DataFrame, kind: str, runs: Sequence[ReadRun]) -> pd.DataFrame:
@@ -160,10 +160,12 @@ def _line(axes: Any, x: Any, y: Any, low: Any, high: Any, label: str, style: dic
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _save(figure: Any, recipe: str, title: str, stem: Path) -> Figure:
+def save(figure: Any, recipe: str, title: str, stem: Path, *, grid: bool = True) -> Figure:
+    """Write a figure in both formats, in the house's style."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
+        if grid:
+            axes.grid(alpha=0.25, linewidth=0.6)
     paths = {kind: stem.parent / f"{stem.name}.{kind}" for kind in ("png", "pdf")}
     for kind, path in paths.items():
         write_atomically(path, partial(figure.savefig, format=kind, dpi=150))

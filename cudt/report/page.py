@@ -16,6 +16,7 @@ from cudt import __version__
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.figures import Figure
+from cudt.report.sweeps import ReadSweep
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
@@ -33,12 +34,17 @@ _COLUMNS = {
     "validation_loss": "validation f_L",
 }
 
+#: The same for what an arm of a sweep spent.
+_SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
+
 #: Pictures are large, and the page holds them all; the rest is in the run folders.
 _MOST_SAMPLES = 3
 
 
-def render(collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure]) -> str:
-    """The page: what came out first, then a section for each recipe."""
+def render(
+    collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure], sweeps: Sequence[ReadSweep] = ()
+) -> str:
+    """The page: what came out first, then a section for each recipe and each sweep."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -49,6 +55,7 @@ def render(collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         columns=_COLUMNS,
         sections=sections,
+        sweeps=[_sweep(sweep, figures) for sweep in sweeps],
         warnings=collected.warnings,
         n_runs=len(collected.runs),
     )
@@ -64,9 +71,36 @@ def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: 
         "metric": runs[0].metric,
         "findings": findings(rows),
         "rows": rows.to_dict("records"),
-        "figures": [{"title": figure.title, "png": _inline(figure.png)} for figure in pictures],
+        "figures": _figures(pictures),
         "samples": _samples(runs),
         "runs": [_run(run) for run in runs],
+    }
+
+
+def _figures(figures: Sequence[Figure]) -> list[dict[str, str]]:
+    return [{"title": figure.title, "png": _inline(figure.png)} for figure in figures]
+
+
+def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
+    """What was searched by whom, the best of each arm and what it spent."""
+    facts = sweep.facts
+    named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **_SPENT}
+    # A setting's name says its values.
+    searched = {key: key for key in sweep.keys if key not in facts["settings"]}
+    columns = {**named, **searched, "run": "run"}
+    if not facts["settings"]:
+        del columns["setting"]
+    return {
+        "title": sweep.title,
+        "facts": facts,
+        "score_name": sweep.score_name,
+        "columns": columns,
+        "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
+        "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
+        "figures": _figures([figure for figure in figures if figure.recipe == sweep.title]),
+        "command": shlex.join(
+            ["cudt", "sweep", "--search", str(sweep.path / "sweep.yaml"), "--out", str(sweep.path.parents[2])]
+        ),
     }
 
 
@@ -150,6 +184,8 @@ def _inline(picture: Path) -> str:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return "" if pd.isna(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:.4g}"
     return str(value)

@@ -99,7 +99,7 @@ class Sweep:
     def identity(self) -> str:
         """Eight hex digits: the same search of the same recipe is the same sweep; a larger budget goes on with it."""
         base = NamedRecipe(self.recipe_name, recipes.validate(self.values, self.recipe_name))
-        told = self.search.model_dump(exclude={"reproduces", "recipe", "fixed", "unequal_budgets"})
+        told = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
         for arm in told["arms"].values():
             del arm["budget"]
         told["score"]["gammas"] = self.gammas
@@ -112,7 +112,7 @@ class Sweep:
     def text(self) -> str:
         """Both files in one, as `--search` reads them."""
         told = self.search.model_dump(mode="json", exclude_unset=True)
-        return strict_yaml.dump({**told, "recipe": self.recipe_source})
+        return strict_yaml.dump({**told, "name": self.name, "recipe": self.recipe_source})
 
 
 def setting_name(setting: Parameters) -> str:
@@ -190,7 +190,7 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     found += [*checks.in_itself(search), *checks.against_recipe(search, recipe_name, values)]
     if found:
         mistakes.refuse(source, found)
-    return Sweep(path.stem, recipe_name, changed(values, search.fixed), search, named)
+    return Sweep(search.name or path.stem, recipe_name, changed(values, search.fixed), search, named)
 
 
 def _locate_recipe(named: str, search_file: Path, from_file: bool) -> Path:

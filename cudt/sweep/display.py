@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,6 +17,9 @@ from cudt.sweep.queue import Cell
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
 from cudt.sweep.workers import Progress
+
+#: Runs that still fit into one command.
+_FEW = 4
 
 
 class SweepDisplay:
@@ -121,23 +125,40 @@ def duration(seconds: float) -> str:
 
 
 def best_table(made: Results) -> Table:
-    """The best of each arm, with what the arm spent for it."""
+    """The best score of each arm, with what the arm spent for it."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     has_settings = bool(made.sweep.search.settings)
-    left = ("setting", "arm", "with")
-    for name in (*left[not has_settings : 2], "best score", "feasible", "runs", "failed", "updates", "time", "with"):
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    names = ("setting", "arm") if has_settings else ("arm",)
+    for name in (*names, "score", "feasible", "runs", "failed", "updates", "time"):
+        table.add_column(name, justify="left" if name in names else "right", no_wrap=name != "setting")
     for row in made.best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
-        searched = {key: row[key] for key in made.arm_keys(row["arm"]) if row["runs"]}
-        spent = (str(row[name]) for name in ("runs", "failed", "spent_updates"))
+        found = (f"{row['score']:.5g}", "yes" if row["feasible"] else "no") if row["runs"] else ("", "")
         table.add_row(
             *([made.sweep.spelled(setting)] if has_settings else []),
             row["arm"],
-            f"{row['score']:.5g}" if row["runs"] else "",
-            ("yes" if row["feasible"] else "no") if row["runs"] else "",
-            *spent,
+            *found,
+            *(str(row[name]) for name in ("runs", "failed", "spent_updates")),
             duration(row["spent_seconds"]),
-            made.sweep.spelled(searched),
         )
     return table
+
+
+def ending(made: Results, out: Path) -> str:
+    """Which runs are best, where the rest is, and what to do next."""
+    lines = []
+    best = made.best[made.best["runs"] > 0]
+    for row in best.to_dict("records"):
+        setting = {key: row[key] for key in made.sweep.search.settings}
+        searched = {key: row[key] for key in made.arm_keys(row["arm"])}
+        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}")
+    if (why := made.sweep.search.unequal_budgets) is not None:
+        lines.append(f"the arms' budgets differ: {why}")
+    if made.n_failed:
+        lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
+    lines.append(
+        f"chosen by validation data; all {made.n_finished} finished runs are in {made.folder / 'trials_wide.csv'}"
+    )
+    if 0 < len(best) <= _FEW:
+        lines.append(f"next: cudt eval-ood {' '.join(str(out / run) for run in best['run'])}")
+    return "\n".join(lines)

@@ -174,7 +174,7 @@ def _summary(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> dict[s
         "arms": {
             name: {"sampler": arm.sampler, "budget": sweep.budget(name)} for name, arm in sweep.search.arms.items()
         },
-        "settings": len(sweep.settings),
+        "settings": list(sweep.search.settings),
         "unequal_budgets": sweep.search.unequal_budgets,
         "keys": varied(sweep),
         "log_keys": _log_keys(sweep),

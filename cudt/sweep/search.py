@@ -109,6 +109,8 @@ class Arm(Section):
 class Search(Section):
     """A search file."""
 
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] | None = None
+    """Of the sweep's folder; else as the file is called."""
     reproduces: str = ""
     recipe: str | None = None
     score: Score

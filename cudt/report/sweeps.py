@@ -1,0 +1,219 @@
+"""Reading the folders of sweeps for a report, and drawing what was searched against what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib import ticker
+
+from cudt.files import file_name
+from cudt.report.figures import STYLES, Figure, save
+
+#: For arms that are not called after an objective; the rest of Okabe and Ito's palette.
+_OTHERS = ["#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+#: Choices that differ more stand on a logarithmic axis.
+_MANY_TIMES = 20
+
+
+@dataclass(frozen=True)
+class ReadSweep:
+    """A sweep with its tables in memory."""
+
+    path: Path
+    facts: dict[str, Any]
+    trials: pd.DataFrame
+    best: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        return f"{self.facts['recipe']}, {self.facts['name']}"
+
+    @property
+    def finished(self) -> pd.DataFrame:
+        return self.trials[self.trials["state"] == "finished"]
+
+    @property
+    def keys(self) -> list[str]:
+        """What differs between finished trials."""
+        return [key for key in self.facts["keys"] if self.finished[key].nunique() > 1]
+
+    @property
+    def score_name(self) -> str:
+        what = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}[self.facts["measure"]]
+        return f"validation {what}"
+
+
+def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
+    """Every sweep below some folders that has a finished trial, and a line for each that cannot be read."""
+    found: dict[Path, ReadSweep] = {}
+    warnings = []
+    for path in sorted(file for folder in folders for file in folder.rglob("sweep.json")):
+        try:
+            sweep = _read(path.parent)
+        except (OSError, ValueError, KeyError, TypeError, pd.errors.ParserError) as error:
+            warnings.append(f"{path.parent}: damaged ({type(error).__name__}: {error})")
+            continue
+        if not sweep.finished.empty:
+            found.setdefault(path.parent.resolve(), sweep)
+    return list(found.values()), warnings
+
+
+def _read(folder: Path) -> ReadSweep:
+    facts = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    trials, best = (pd.read_csv(folder / f"{name}.csv") for name in ("trials_wide", "best"))
+    sweep = ReadSweep(folder, facts, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
+    # What the report needs is asked for now, so that what is missing is told with the folder's name.
+    _ = sweep.title, sweep.keys, sweep.score_name, sweep.finished["score"], facts["direction"], facts["log_keys"]
+    _ = facts["settings"], facts["arms"], facts["finished"], facts["failed"], facts["left"]
+    return sweep
+
+
+# ---------------------------------------------------------------- figures
+
+
+def draw_all(sweeps: Sequence[ReadSweep], out: Path) -> list[Figure]:
+    """Both figures of each sweep that searched anything."""
+    return [draw(sweep, out) for sweep in sweeps if sweep.keys for draw in (slices, parallel_coordinates)]
+
+
+def slices(sweep: ReadSweep, out: Path) -> Figure:
+    """The score against each searched setting, all others as they happened to be; the best of each arm ringed."""
+    keys = sweep.keys
+    columns = min(3, len(keys))
+    rows = math.ceil(len(keys) / columns)
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(1 + 3.4 * columns, 0.4 + 2.8 * rows),
+        constrained_layout=True,
+        squeeze=False,
+        sharey=True,
+    )
+    for axes, key in zip(grid.flat, keys, strict=False):
+        _slice(axes, sweep, key)
+    for axes in grid.flat[len(keys) :]:
+        axes.set_axis_off()
+    for row in grid:
+        row[0].set_ylabel(sweep.score_name)
+    legend = {
+        label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        legend.values(), legend.keys(), frameon=False, fontsize=9, loc="outside upper right", ncols=len(legend)
+    )
+    return save(figure, sweep.title, f"{sweep.title}: each setting against the score", _stem(sweep, out, "slices"))
+
+
+def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
+    axis = _Axis(sweep, key)
+    for arm, rows in sweep.finished[sweep.finished[key].notna()].groupby("arm", sort=False):
+        colour, marker = _style(sweep, str(arm))
+        axes.scatter(axis.places(rows[key]), rows["score"], s=22, color=colour, marker=marker, alpha=0.6, label=arm)
+        best = sweep.best[(sweep.best["arm"] == arm) & sweep.best[key].notna()]
+        places = axis.places(best[key])
+        axes.scatter(places, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4)
+    axes.set(xlabel=key)
+    if axis.is_log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    elif axis.words:
+        axes.set_xticks(range(len(axis.words)), axis.words)
+    elif all(value == int(value) for value in axis.values):
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+
+
+def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
+    """A line for each trial through all that was searched to its score, the better the darker; a panel for each arm."""
+    arms = [arm for arm in sweep.facts["arms"] if (sweep.finished["arm"] == arm).any()]
+    # An arm of seeds alone has nothing to see.
+    shown = [arm for arm in arms if len(_searched(sweep, arm)) > 1] or arms[:1]
+    widest = max(len(_searched(sweep, arm)) for arm in shown)
+    figure, panels = plt.subplots(
+        len(shown), 1, figsize=(3.5 + 1.7 * widest, 0.5 + 2.9 * len(shown)), constrained_layout=True, squeeze=False
+    )
+    for axes, arm in zip(panels[:, 0], shown, strict=True):
+        _coordinates(axes, sweep, arm)
+    title = f"{sweep.title}: settings and score ({sweep.score_name}, dark is good) of each trial"
+    return save(figure, sweep.title, title, _stem(sweep, out, "parallel-coordinates"), grid=False)
+
+
+def _searched(sweep: ReadSweep, arm: str) -> list[str]:
+    rows = sweep.finished[sweep.finished["arm"] == arm]
+    return [key for key in sweep.keys if rows[key].nunique() > 1]
+
+
+def _coordinates(axes: Any, sweep: ReadSweep, arm: str) -> None:
+    rows = sweep.finished[sweep.finished["arm"] == arm]
+    coordinates = [_Axis(sweep, key) for key in (*_searched(sweep, arm), "score")]
+    heights = np.stack([axis.heights(rows[axis.key]) for axis in coordinates], axis=1)
+    is_better_up = sweep.facts["direction"] == "maximize"
+    goodness = heights[:, -1] if is_better_up else 1 - heights[:, -1]
+    for index in np.argsort(goodness):
+        colour = plt.get_cmap("viridis_r")(goodness[index])
+        axes.plot(range(len(coordinates)), heights[index], color=colour, linewidth=1.4, alpha=0.8)
+    for place, axis in enumerate(coordinates):
+        axes.axvline(place, color="0.6", linewidth=0.8)
+        for height, word in axis.ticks():
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
+            axes.text(place + 0.02, height, word, fontsize=7, va="center", bbox=box, zorder=3)
+    axes.set_xticks(range(len(coordinates)), [axis.key for axis in coordinates], fontsize=8)
+    axes.set(yticks=[], xlim=(-0.1, len(coordinates) - 0.6), title=arm)
+    axes.spines["left"].set_visible(False)
+
+
+class _Axis:
+    """Where the values of one setting stand: by number, by logarithm, or in a row of words."""
+
+    def __init__(self, sweep: ReadSweep, key: str) -> None:
+        self.key = key
+        values = sweep.finished[key].dropna()
+        is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+        self.words = [] if is_number else sorted({str(value) for value in values})
+        self.values = sorted(set(values)) if is_number else []
+        spread = is_number and self.values[0] > 0 and self.values[-1] > _MANY_TIMES * self.values[0]
+        self.is_log = bool(is_number and key != "score" and (key in sweep.facts["log_keys"] or spread))
+
+    def places(self, column: Any) -> np.ndarray[Any, Any]:
+        if self.words:
+            return np.array([self.words.index(str(value)) for value in column], float)
+        return np.asarray(column, float)
+
+    def heights(self, column: Any) -> np.ndarray[Any, Any]:
+        """Between 0 and 1."""
+        low, high = self._scaled(np.array([0, len(self.words) - 1] if self.words else self.values, float))[[0, -1]]
+        places = self._scaled(self.places(column))
+        return (places - low) / (high - low) if high > low else np.full(len(places), 0.5)
+
+    def _scaled(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.log10(places) if self.is_log else places
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """A few values, where they stand."""
+        if self.words:
+            return [(float(height), word) for height, word in zip(self.heights(self.words), self.words, strict=True)]
+        few = self.values if len(self.values) <= 7 else [self.values[0], self.values[-1]]
+        return [(float(height), f"{value:.4g}") for height, value in zip(self.heights(few), few, strict=True)]
+
+
+def _style(sweep: ReadSweep, arm: str) -> tuple[str, str]:
+    if arm in STYLES:
+        return STYLES[arm]["color"], STYLES[arm]["marker"]
+    others = [name for name in sweep.facts["arms"] if name not in STYLES]
+    return _OTHERS[others.index(arm) % len(_OTHERS)], "D"
+
+
+def _stem(sweep: ReadSweep, out: Path, kind: str) -> Path:
+    return out / f"sweep-{file_name(sweep.facts['recipe'])}-{file_name(sweep.path.name)}-{kind}"

@@ -283,20 +283,27 @@ def report(
 
 @app.command("recipes")
 def list_recipes() -> None:
-    """List the recipes that come with cudt: what each reproduces and what it needs."""
+    """List the recipes and the searches that come with cudt: what each reproduces and what it needs."""
     from rich.table import Table
 
     from cudt import recipe as recipes
+    from cudt.sweep import definition as sweeps
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("recipe", "reproduces", "needs"):
-        table.add_column(column, overflow="fold", no_wrap=column == "recipe")
+    searches = Table(box=None, padding=(0, 2, 0, 0))
+    for listed, columns in ((table, ("recipe", "reproduces", "needs")), (searches, ("search", "reproduces"))):
+        for column in columns:
+            listed.add_column(column, overflow="fold", no_wrap=column in ("recipe", "search"))
     for name in recipes.names():
         values = recipes.read(recipes.locate(name))
         table.add_row(name, str(values.get("reproduces", "")), str(values.get("needs", "")))
+    for name in sweeps.names():
+        searches.add_row(name, str(recipes.read(sweeps.locate(name)).get("reproduces", "")))
     console = Console(markup=False, emoji=False)
     console.print(table)
-    console.print("\nstart one with: cudt train --recipe NAME")
+    console.print("\nstart one with: cudt train --recipe NAME\n")
+    console.print(searches)
+    console.print("\nstart one with: cudt sweep --search NAME")
 
 
 @app.command("data")

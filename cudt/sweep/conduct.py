@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from sqlalchemy.engine import URL
 
 from cudt import models, runs, tasks
 from cudt.device import DeviceName, choose
@@ -146,7 +145,7 @@ def open_studies(sweep: Sweep, url: str | None) -> list[ArmStudy]:
 
 
 def own_storage(folder: Path) -> str:
-    return URL.create("sqlite", database=str((folder / "study.db").resolve())).render_as_string()
+    return f"sqlite:///{(folder / 'study.db').resolve()}"
 
 
 def _alone(folder: Path) -> Any:

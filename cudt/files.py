@@ -38,6 +38,12 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """The same, unless it stands there already."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
 def cache_folder() -> Path:
     """`$CUDT_CACHE`, or `~/.cache/cudt`: what can be made again, and is kept to save time."""
     return Path(os.environ.get("CUDT_CACHE") or Path.home() / ".cache" / "cudt")

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from cudt import recipe as recipes
 from cudt.errors import UserError
-from cudt.files import write_text
+from cudt.files import write_if_changed, write_text
 from cudt.recipe import NamedRecipe
 
 TABLES = {
@@ -185,9 +185,7 @@ def _refuse_other(run: Run, key: str, now: str, what: str) -> None:
 
 def write_recipe(run: Run) -> None:
     """Keep the recipe that a run follows, unless it stands there already."""
-    text, path = run.recipe.text(), run.path / "recipe.yaml"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
+    write_if_changed(run.path / "recipe.yaml", run.recipe.text())
 
 
 def open_run(path: Path) -> Run:

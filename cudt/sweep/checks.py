@@ -97,6 +97,8 @@ def _sampler(path: str, arm: Arm) -> Iterator[str]:
         yield f"{path}.search: missing; sampler {arm.sampler} needs something to search"
     if arm.sampler != "grid" and arm.budget is None:
         yield f"{path}.budget: missing; how many runs?"
+    if arm.sampler in ("tpe", "random") and arm.search and (arm.budget or 0) > ((possible := _cells(arm)) or math.inf):
+        yield f"{path}.budget = {arm.budget}: there are {possible} combinations to draw; make it a grid, or give ranges"
     if arm.sampler == "grid" and arm.budget is not None and (cells := _cells(arm)) not in (None, arm.budget):
         yield f"{path}.budget = {arm.budget}: the grid has {cells} cells; leave the budget out, or change the grid"
 

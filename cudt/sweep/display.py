@@ -154,6 +154,7 @@ def ending(made: Results, out: Path) -> str:
         lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}")
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms' budgets differ: {why}")
+    lines += [f"{arm}: ended before its budget was spent, there was nothing new to draw" for arm in made.cut_short]
     if made.n_failed:
         lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
     lines.append(

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.files import file_name, write_text
+from cudt.files import file_name, write_if_changed, write_text
 from cudt.sweep.definition import Sweep, setting_name
 from cudt.sweep.study import ArmStudy
 
@@ -49,6 +49,8 @@ class Results:
     trials: pd.DataFrame
     best: pd.DataFrame
     sweep: Sweep
+    cut_short: list[str]
+    """What had nothing new to draw before its budget was spent."""
 
     def arm_keys(self, arm: str) -> list[str]:
         """What an arm searches."""
@@ -64,13 +66,14 @@ class Results:
 
 
 def write_definition(sweep: Sweep, folder: Path) -> None:
-    write_text(folder / "sweep.yaml", sweep.text())
+    write_if_changed(folder / "sweep.yaml", sweep.text())
 
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
     """Write every file but the studies, from the studies alone."""
     trials = wide(sweep, studies)
-    made = Results(folder, trials, best_of_arms(trials, sweep.search.score.direction), sweep)
+    cut_short = [sweep.describe(study.setting, study.arm, {}) for study in studies if study.is_exhausted]
+    made = Results(folder, trials, best_of_arms(trials, sweep.search.score.direction), sweep, cut_short)
     write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
     write_text(folder / "trials.csv", long(trials).to_csv(index=False))
     write_text(folder / "best.csv", made.best.to_csv(index=False))
@@ -144,9 +147,9 @@ def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> Non
     texts = {index: _best_recipe(sweep, studies, row) for index, row in found.iterrows()}
     for index, row in found.iterrows():
         name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
-        write_text(made.folder / "best" / f"{name}.yaml", texts[index])
+        write_if_changed(made.folder / "best" / f"{name}.yaml", texts[index])
     best = found["score"].idxmin() if sweep.search.score.direction == "minimize" else found["score"].idxmax()
-    write_text(made.folder / "best.yaml", texts[best])
+    write_if_changed(made.folder / "best.yaml", texts[best])
 
 
 def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
@@ -181,7 +184,7 @@ def _summary(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> dict[s
         "finished": int(counts.get("finished", 0)),
         "failed": int(counts.get("failed", 0)),
         "left": sum(study.left for study in studies),
-        "repeats": [study.name for study in studies if study.is_exhausted],
+        "cut_short": made.cut_short,
     }
 
 

@@ -71,7 +71,8 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
 
 def _read(folder: Path) -> ReadSweep:
     facts = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    trials, best = (pd.read_csv(folder / f"{name}.csv") for name in ("trials_wide", "best"))
+    words = {"setting": str, "arm": str}
+    trials, best = (pd.read_csv(folder / f"{name}.csv", dtype=words) for name in ("trials_wide", "best"))
     sweep = ReadSweep(folder, facts, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
     # What the report needs is asked for now, so that what is missing is told with the folder's name.
     _ = sweep.title, sweep.keys, sweep.score_name, sweep.finished["score"], facts["direction"], facts["log_keys"]

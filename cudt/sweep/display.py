@@ -126,11 +126,11 @@ def duration(seconds: float) -> str:
 
 def best_table(made: Results) -> Table:
     """The best score of each arm, with what the arm spent for it."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     has_settings = bool(made.sweep.search.settings)
     names = ("setting", "arm") if has_settings else ("arm",)
     for name in (*names, "score", "feasible", "runs", "failed", "updates", "time"):
-        table.add_column(name, justify="left" if name in names else "right", no_wrap=name != "setting")
+        table.add_column(name, justify="left" if name in names else "right", no_wrap=name != "setting", overflow="fold")
     for row in made.best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
         found = (f"{row['score']:.5g}", "yes" if row["feasible"] else "no") if row["runs"] else ("", "")

@@ -193,7 +193,7 @@ def sweep(
     made = conduct(loaded, options, SweepDisplay(console))
     console.print(best_table(made))
     console.print(ending(made, out), soft_wrap=True, highlight=False)
-    if made.n_failed:
+    if made.n_failed or made.left:
         raise typer.Exit(1)
 
 

@@ -42,10 +42,12 @@ def train(
     display: Display,
     *,
     export_model: bool = True,
+    wait: bool = False,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
 
-    Without `export_model`, what other libraries load is not saved; the next call with it does that.
+    Without `export_model`, what other libraries load is not saved; the next call with it does that. With `wait`,
+    another process that is at work on the run is waited for, and its result taken.
     """
     check_data_root(data_root)
     run = runs.run_for(recipe, out)
@@ -62,7 +64,9 @@ def train(
     runs.check_same_base(run, experiment.layerwise.frozen_digest())
     trainer = Trainer(run, experiment, accelerator, display)
     if accelerator.is_main_process:
-        with run.locked():
+        with run.locked(wait=wait):
+            if wait and run.info().get("status") == "finished":
+                return run
             runs.write_recipe(run)
             run.update_info(**_facts(recipe, experiment, accelerator))
             _fit(trainer, run.update_info)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 
 from cudt.errors import UserError, did_you_mean
 
+#: How pydantic ends the path of a mapping's key, where that is what is wrong.
+_OF_A_KEY = "[key]"
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -30,19 +32,27 @@ def is_tag(key: Any) -> bool:
     return isinstance(key, str) and key.startswith("<") and key.endswith(">")
 
 
+def location(mistake: Mapping[str, Any]) -> list[Any]:
+    """The keys and places in lists that lead to what is wrong, as the file's writer knows them."""
+    return [part for part in mistake["loc"] if not is_tag(part) and part != _OF_A_KEY]
+
+
 def _explain(schema: type[BaseModel], mistake: dict[str, Any], whole: str) -> str:
-    location = [part for part in mistake["loc"] if not is_tag(part)]
-    path = ".".join(str(part) for part in location) or whole
+    parts = location(mistake)
+    path = ".".join(str(part) for part in parts) or whole
+    if _OF_A_KEY in mistake["loc"]:
+        return f"{path}: a key is a word; put it in quotes"
     if mistake["type"] == "missing":
         return f"{path}: missing"
-    section, field = _find_field(schema, location)
+    section, field = _find_field(schema, parts)
     value = mistake["input"]
     if mistake["type"] == "extra_forbidden":
-        return f"{path} = {value!r}: unknown key{did_you_mean(str(location[-1]), section.model_fields)}"
+        return f"{path} = {value!r}: unknown key{did_you_mean(str(parts[-1]), section.model_fields)}"
     context = mistake.get("ctx", {})
     if mistake["type"] == "value_error":
         return f"{path}: {context['error']}"
-    message = mistake["msg"][0].lower() + mistake["msg"][1:]
+    # Of a section pydantic says `a valid dictionary or instance of Arm`: nobody can write an instance into a file.
+    message = (mistake["msg"][0].lower() + mistake["msg"][1:]).partition(" or instance of ")[0]
     if mistake["type"] == "literal_error":
         message = f"must be {context['expected']}{_nearest(value, context['expected'])}"
     bounds = _allowed_range(field)

@@ -16,7 +16,7 @@ from cudt.errors import UserError, did_you_mean
 from cudt.schema import NamedSection, Readout, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
-_NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
+NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class NamedRecipe:
 
     def identity(self, *, without_seed: bool = False) -> str:
         """Eight hex digits over every setting that shapes training: the same recipe is the same run."""
-        left_out = _NOT_IDENTITY | ({"seed"} if without_seed else set())
+        left_out = NOT_IDENTITY | ({"seed"} if without_seed else set())
         shaping = {key: value for key, value in self.resolved().items() if key not in left_out}
         # Runs of versions that did not know this section keep their names.
         if shaping["readout"] == Readout().model_dump():

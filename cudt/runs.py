@@ -21,6 +21,7 @@ Tables are long, so that their columns never change. Every file is written under
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cudt import recipe as recipes
-from cudt.errors import UserError
+from cudt.errors import DataWarning, UserError
 from cudt.files import write_if_changed, write_text
 from cudt.recipe import NamedRecipe
 
@@ -135,14 +136,21 @@ class Run:
         self.write_table(name, joined.sort_values(order, kind="stable"))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from writing here; makes the folder, and ends with the process."""
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Keep other processes from writing here; makes the folder, and ends with the process.
+
+        Whoever is at work here is waited for, or is a reason to refuse.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise UserError(f"{self.path}: another process is at work on this run") from None
+            told = f"{self.path}: another process is at work on this run"
+            if not wait:
+                raise UserError(told) from None
+            warnings.warn(f"{told}; waiting for it", DataWarning, stacklevel=3)
+            lock.acquire()
         try:
             yield
         finally:

@@ -16,7 +16,7 @@ from cudt import __version__
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.figures import Figure
-from cudt.report.sweeps import ReadSweep
+from cudt.report.sweeps import SPENT, ReadSweep
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
@@ -33,9 +33,6 @@ _COLUMNS = {
     "range": "over",
     "validation_loss": "validation f_L",
 }
-
-#: The same for what an arm of a sweep spent.
-_SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
 
 #: Pictures are large, and the page holds them all; the rest is in the run folders.
 _MOST_SAMPLES = 3
@@ -84,7 +81,7 @@ def _figures(figures: Sequence[Figure]) -> list[dict[str, str]]:
 def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
     """What was searched by whom, the best of each arm and what it spent."""
     facts = sweep.facts
-    named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **_SPENT}
+    named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
     # A setting's name says its values.
     searched = {key: key for key in sweep.keys if key not in facts["settings"]}
     columns = {**named, **searched, "run": "run"}
@@ -98,9 +95,7 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
         "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
         "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
         "figures": _figures([figure for figure in figures if figure.recipe == sweep.title]),
-        "command": shlex.join(
-            ["cudt", "sweep", "--search", str(sweep.path / "sweep.yaml"), "--out", str(sweep.path.parents[2])]
-        ),
+        "command": facts["command"],
     }
 
 

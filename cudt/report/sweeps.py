@@ -20,6 +20,9 @@ from matplotlib import ticker
 from cudt.files import file_name
 from cudt.report.figures import STYLES, Figure, save
 
+#: What an arm spent, as best.csv calls it, and its heading.
+SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
+
 #: For arms that are not called after an objective; the rest of Okabe and Ito's palette.
 _OTHERS = ["#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 #: Choices that differ more stand on a logarithmic axis.
@@ -55,7 +58,7 @@ class ReadSweep:
 
 
 def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
-    """Every sweep below some folders that has a finished trial, and a line for each that cannot be read."""
+    """Every sweep below some folders that has a finished trial, and a line for each that has none, or is damaged."""
     found: dict[Path, ReadSweep] = {}
     warnings = []
     for path in sorted(file for folder in folders for file in folder.rglob("sweep.json")):
@@ -64,19 +67,29 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
         except (OSError, ValueError, KeyError, TypeError, pd.errors.ParserError) as error:
             warnings.append(f"{path.parent}: damaged ({type(error).__name__}: {error})")
             continue
-        if not sweep.finished.empty:
+        if sweep.finished.empty:
+            warnings.append(f"{path.parent}: a sweep without a finished run yet")
+        else:
             found.setdefault(path.parent.resolve(), sweep)
     return list(found.values()), warnings
 
 
 def _read(folder: Path) -> ReadSweep:
     facts = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    words = {"setting": str, "arm": str}
-    trials, best = (pd.read_csv(folder / f"{name}.csv", dtype=words) for name in ("trials_wide", "best"))
+    words = dict.fromkeys(["setting", "arm", "run", "reason", *facts["keys"]], str)
+    trials, best = (
+        # A setting may be the word `null`.
+        pd.read_csv(folder / f"{name}.csv", dtype=words, keep_default_na=False, na_values=[""])
+        for name in ("trials_wide", "best")
+    )
+    for key in facts["keys"]:
+        if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
+            trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
     sweep = ReadSweep(folder, facts, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
     # What the report needs is asked for now, so that what is missing is told with the folder's name.
     _ = sweep.title, sweep.keys, sweep.score_name, sweep.finished["score"], facts["direction"], facts["log_keys"]
-    _ = facts["settings"], facts["arms"], facts["finished"], facts["failed"], facts["left"]
+    _ = facts["settings"], facts["arms"], facts["finished"], facts["failed"], facts["left"], facts["command"]
+    _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
     return sweep
 
 

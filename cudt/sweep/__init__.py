@@ -2,7 +2,8 @@
 
 search.py, checks.py     what a search file may say, and what can be wrong with it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
-study.py, queue.py       the trials in Optuna; which cell comes next
+storage.py, study.py     where the trials are kept; the trials of an arm, in Optuna
+keeper.py, queue.py      one sweep at a time; which cell comes next
 cell.py, workers.py      a cell done; the processes that do them
 conduct.py               the sweep from beginning to end
 results.py, display.py   tables and recipes in the sweep's folder; the same on a terminal

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from cudt import evaluate, launch, runs
 from cudt import recipe as recipes
 from cudt.device import DeviceName
 from cudt.display import Display
-from cudt.errors import TrainingStoppedError
+from cudt.errors import TrainingStoppedError, UserError
 from cudt.progress import track
 from cudt.runs import Run
 
@@ -44,10 +42,11 @@ def do(job: Job, display: Display) -> Outcome:
     recipe = recipes.parse_resolved(job.recipe)
     run = runs.run_for(recipe, job.out)
     # What run.json tells to repeat it with.
-    sys.argv = ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(job.out)]
-    _wait_until_free(run)
-    launch.train(recipe, job.out, job.device, job.data_root, display, export_model=False)
-    with run.locked():
+    root = ["--data-root", str(job.data_root)] if job.data_root is not None else []
+    sys.argv = ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(job.out), *root]
+    # A worker whose sweep was killed may be saving still, and two cells may be the same run.
+    launch.train(recipe, job.out, job.device, job.data_root, display, export_model=False, wait=True)
+    with run.locked(wait=True):
         if job.gammas is not None:
             evaluate.evaluate_validation(run, job.gammas, job.device, job.data_root, track)
         # Three times as large as the weights, and of no use any more.
@@ -71,23 +70,24 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
     return float(wanted["value"].mean())
 
 
-def _wait_until_free(run: Run) -> None:
-    """A worker whose sweep was killed may be saving still, and two cells may be the same run."""
-    run.path.mkdir(parents=True, exist_ok=True)
-    with FileLock(run.path / ".lock"):
-        pass
+def updates_of(run: Run) -> int | None:
+    """Updates up to now; None where that is not known, because nothing was logged or the run is damaged."""
+    try:
+        history = run.read_table("history")
+    except (UserError, ValueError, OSError):
+        return None
+    return None if history.empty else int(history["step"].max())
 
 
 def _facts(run: Run) -> dict[str, Any]:
     info = run.info()
     layers = run.read_table("layers")
     last = layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
-    history = run.read_table("history")
     return {
         "validation_loss": float(last["loss"]),
         "validation_metric": float(last["metric"]),
         "feasible": bool(info["feasible"]),
         "monotone": bool(info["monotone"]),
         "best_epoch": int(info["best"]["epoch"]),
-        "updates": int(history["step"].max()),
+        "updates": updates_of(run),
     }

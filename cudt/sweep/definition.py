@@ -6,6 +6,7 @@ import copy
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +19,12 @@ from cudt.errors import UserError, did_you_mean
 from cudt.recipe import NamedRecipe
 from cudt.schema import as_grid
 from cudt.sweep import checks
-from cudt.sweep.search import Arm, Range, Scalar, Search, values_of
+from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 
 #: The searched settings of one run, by key.
 Parameters = dict[str, Scalar]
+#: The recipe in a sweep's folder, beside its search file.
+BASE_FILE = "base.yaml"
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,14 @@ class Sweep:
 
     name: str
     recipe_name: str
-    values: dict[str, Any]
-    """The recipe, with what the search file fixes in it."""
+    base: dict[str, Any]
+    """The recipe as it was read; it need not be whole without what the search file says."""
     search: Search
-    recipe_source: str
-    """The recipe as it was asked for: a name or a file."""
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The recipe, with what the search file fixes in it."""
+        return changed(self.base, self.search.fixed)
 
     @cached_property
     def settings(self) -> list[Parameters]:
@@ -65,8 +71,13 @@ class Sweep:
 
     @cached_property
     def _keys(self) -> list[str]:
-        recipe = recipes.validate(self.values, self.recipe_name)
-        return list(_dotted(recipe.model_dump(mode="json")))
+        return list(_dotted(self._first_recipe.settings.model_dump(mode="json")))
+
+    @cached_property
+    def _first_recipe(self) -> NamedRecipe:
+        """A recipe that is whole, for what all cells have in common."""
+        arm = next(iter(self.search.arms))
+        return self.recipe(self.settings[0], arm, self.first(arm))
 
     def listed(self, arm: str) -> list[Parameters] | None:
         """All the runs of an arm in a setting; None for a sampler that goes by results or chance."""
@@ -94,25 +105,30 @@ class Sweep:
             return None
         if self.search.score.gammas is not None:
             return as_grid(self.search.score.gammas)
-        return recipes.validate(self.values, self.recipe_name).evaluation.grid
+        return self._first_recipe.settings.evaluation.grid
 
     def identity(self) -> str:
         """Eight hex digits: the same search of the same recipe is the same sweep; a larger budget goes on with it."""
-        base = NamedRecipe(self.recipe_name, recipes.validate(self.values, self.recipe_name))
+        # Of the evaluation, the levels of the score count, and are told below.
+        shaping = {key: value for key, value in self.values.items() if key not in recipes.NOT_IDENTITY}
         told = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
         for arm in told["arms"].values():
             del arm["budget"]
         told["score"]["gammas"] = self.gammas
-        text = json.dumps([base.identity(), told], sort_keys=True)
+        text = json.dumps([self.recipe_name, shaping, told], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def folder(self, out: Path) -> Path:
         return out / "sweeps" / self.recipe_name / f"{self.name}-{self.identity()}"
 
     def text(self) -> str:
-        """Both files in one, as `--search` reads them."""
-        told = self.search.model_dump(mode="json", exclude_unset=True)
-        return strict_yaml.dump({**told, "name": self.name, "recipe": self.recipe_source})
+        """The search file of this sweep, for a folder that has `base_text` as base.yaml."""
+        told = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
+        return strict_yaml.dump({"name": self.name, "recipe": BASE_FILE, **told})
+
+    def base_text(self) -> str:
+        """The recipe of this sweep, as a file that is still called so."""
+        return strict_yaml.dump({"name": self.recipe_name, **self.base})
 
 
 def setting_name(setting: Parameters) -> str:
@@ -136,10 +152,6 @@ def _ends_in(key: str, end: str) -> bool:
 def _dotted(values: dict[str, Any], before: str = "") -> Iterator[str]:
     for key, value in values.items():
         yield from _dotted(value, f"{before}{key}.") if isinstance(value, dict) else [f"{before}{key}"]
-
-
-def combinations(choices: dict[str, list[Scalar]]) -> list[Parameters]:
-    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
 def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
@@ -178,22 +190,39 @@ def locate(name_or_file: str) -> Path:
 def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     """A sweep without mistakes; else all of them are told. `recipe` goes before the one that the file names."""
     path = locate(name_or_file)
-    source = f"search {path.stem}"
-    search, found = checks.parse(recipes.read(path))
-    named = recipe or (search.recipe if search is not None else None)
-    if named is None or search is None:
-        if named is None and not any(line.startswith("recipe") for line in found):
-            found.append("recipe: missing; name one in the file, or with --recipe")
-        mistakes.refuse(source, found)
-    recipe_name, values = recipes.read_named(_locate_recipe(named, path, recipe is None))
-    recipes.validate(values, f"recipe {recipe_name}")
-    found += [*checks.in_itself(search), *checks.against_recipe(search, recipe_name, values)]
-    if found:
-        mistakes.refuse(source, found)
-    return Sweep(search.name or path.stem, recipe_name, changed(values, search.fixed), search, named)
+    values = recipes.read(path)
+    search, found, broken = checks.parse(values)
+    if search is not None:
+        found += checks.in_itself(search, broken)
+    recipe_name, base, why = _read_recipe(recipe, values.get("recipe"), path)
+    found += why
+    if search is not None and base is not None:
+        found += checks.against_recipe(search, recipe_name, base, broken)
+    if found or search is None or base is None:
+        mistakes.refuse(f"search {path.stem}", found)
+    return Sweep(search.name or _as_name(path.stem), recipe_name, base, search)
 
 
-def _locate_recipe(named: str, search_file: Path, from_file: bool) -> Path:
+def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[str]]:
+    """The recipe's name and values, or what is wrong with what `--recipe` or else the search file says."""
+    if not asked and named is None:
+        return "", None, ["recipe: missing; name one in the file, or with --recipe"]
+    if not asked and not isinstance(named, str):
+        # Told with the file's shape.
+        return "", None, []
+    try:
+        name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named, search_file))
+    except UserError as error:
+        return "", None, [f"{'--recipe' if asked else 'recipe'}: {error}"]
+    return name, values, []
+
+
+def _locate_recipe(named: str, search_file: Path) -> Path:
     """A file that a search file names may stand beside it."""
     beside = search_file.parent / named
-    return beside if from_file and beside.is_file() else recipes.locate(named)
+    return beside if beside.is_file() else recipes.locate(named)
+
+
+def _as_name(stem: str) -> str:
+    """A file's name as a sweep's, which is a word."""
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "search"

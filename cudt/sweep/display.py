@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,6 +33,7 @@ class SweepDisplay:
         self._studies: Sequence[ArmStudy] = ()
         self._running: dict[Cell, Progress | None] = {}
         self._told: set[str] = set()
+        self._is_stopping = False
         self._total = self._done = self._done_before = 0
         self._began = time.monotonic()
 
@@ -60,19 +62,27 @@ class SweepDisplay:
         self._running[cell] = progress
         self._draw()
 
-    def finished(self, cell: Cell, score: float) -> None:
-        self._ended(cell, f"score {score:.5g}")
+    def ended(self, cell: Cell) -> None:
+        """Nobody is at work on a cell any more; what became of it is told next."""
+        self._running.pop(cell, None)
 
-    def failed(self, cell: Cell, reason: str) -> None:
-        self._ended(cell, f"failed: {reason}", "red")
+    def finished(self, cell: Cell, score: float) -> None:
+        self._counted(cell.name, f"score {score:.5g}")
+
+    def failed(self, name: str, reason: str) -> None:
+        self._counted(name, f"failed: {reason}", "red")
 
     def died(self, cell: Cell, how: str) -> None:
-        self._running.pop(cell, None)
-        self._line(f"{cell.name}: its worker died {how}; another goes on with it", "yellow")
+        self._line(f"{cell.name}: its worker ended {how}; another goes on with it", "yellow")
 
     def put_aside(self, cell: Cell) -> None:
-        self._running.pop(cell, None)
         self._line(f"{cell.name}: put aside")
+
+    def stopping(self, n_workers: int) -> None:
+        """Told once; a second signal ends everything at once."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._line(f"stopping: {n_workers} worker{'s save' if n_workers != 1 else ' saves'} what is under way")
 
     def note(self, text: str) -> None:
         """A warning about data; all cells have the same data, so it is told once."""
@@ -80,11 +90,10 @@ class SweepDisplay:
             self._told.add(text)
             self._line(f"warning: {text}", "yellow")
 
-    def _ended(self, cell: Cell, what: str, style: str = "") -> None:
-        self._running.pop(cell, None)
+    def _counted(self, name: str, what: str, style: str = "") -> None:
         self._done += 1
         width = len(str(self._total))
-        self._line(f"{self._done:>{width}}/{self._total}  {cell.name}  {what}", style)
+        self._line(f"{self._done:>{width}}/{self._total}  {name}  {what}", style)
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, soft_wrap=True, highlight=False)
@@ -151,15 +160,17 @@ def ending(made: Results, out: Path) -> str:
     for row in best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
         searched = {key: row[key] for key in made.arm_keys(row["arm"])}
-        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}")
+        gone = "" if (out / row["run"]).is_dir() else " (no longer there; `cudt train` makes it again from best/)"
+        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{gone}")
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms' budgets differ: {why}")
-    lines += [f"{arm}: ended before its budget was spent, there was nothing new to draw" for arm in made.cut_short]
+    if made.left:
+        lines.append(f"{made.left} cells are left; the same command goes on")
     if made.n_failed:
         lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
     lines.append(
         f"chosen by validation data; all {made.n_finished} finished runs are in {made.folder / 'trials_wide.csv'}"
     )
     if 0 < len(best) <= _FEW:
-        lines.append(f"next: cudt eval-ood {' '.join(str(out / run) for run in best['run'])}")
+        lines.append("next: " + shlex.join(["cudt", "eval-ood", *(str(out / run) for run in best["run"])]))
     return "\n".join(lines)

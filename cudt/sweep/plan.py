@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import optuna
 import torch
 from rich.table import Table
 
@@ -13,10 +14,14 @@ from cudt import runs
 from cudt.errors import UserError
 from cudt.recipe import NamedRecipe
 from cudt.sweep import cost
-from cudt.sweep.conduct import Options, check_task, environments, open_studies, own_storage
+from cudt.sweep.conduct import Options, build_task, check_score, environments, open_studies
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import duration
-from cudt.sweep.study import ArmStudy
+from cudt.sweep.storage import is_there, open_storage, own_storage
+from cudt.sweep.study import ArmStudy, Trial, study_name
+
+#: States of cells that cost nothing any more.
+_DONE = ("finished", "failed", "damaged")
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Planned:
 
     name: str
     state: str
-    """finished, failed, begun or to do."""
+    """finished, failed, begun, refused, damaged or to do."""
     seconds: float | None
     """None where it could not be estimated."""
 
@@ -55,46 +60,68 @@ class Plan:
 def make(sweep: Sweep, options: Options) -> Plan:
     """Every cell with its estimated cost."""
     estimates: dict[str, float] = {}
-    problem = ""
-    try:
-        check_task(sweep, options)
-        torch.set_num_threads(int(environments(options)[0]["OMP_NUM_THREADS"]))
-    except UserError as error:
-        problem = str(error)
+    problem = _problem(sweep, options)
     planned = []
     for name, recipe, state in _cells(sweep, options):
+        if recipe is None or state in _DONE:
+            planned.append(Planned(name, state, 0.0))
+            continue
         alike = cost.like(recipe)
-        if not problem and alike not in estimates and state != "finished":
+        if not problem and alike not in estimates:
             try:
                 estimates[alike] = cost.estimate(recipe, sweep.gammas, options.device, options.data_root)
             except UserError as error:
                 problem = str(error)
-        planned.append(Planned(name, state, 0.0 if state == "finished" else estimates.get(alike)))
+        planned.append(Planned(name, state, estimates.get(alike)))
     return Plan(planned, problem, options.workers)
 
 
-def _cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe, str]]:
+def _problem(sweep: Sweep, options: Options) -> str:
+    """Why nothing can be timed: data or weights that are not there. A search that is wrong is refused."""
+    try:
+        task = build_task(sweep, options)
+    except UserError as error:
+        return str(error)
+    check_score(sweep, task)
+    torch.set_num_threads(int(environments(options)[0]["OMP_NUM_THREADS"]))
+    return ""
+
+
+def _cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe | None, str]]:
     """The name, recipe and state of every cell; of those that are yet to be drawn, a recipe that they might have."""
-    folder = sweep.folder(options.out)
-    url = options.storage or (own_storage(folder) if (folder / "study.db").is_file() else None)
-    known = {study.name: study for study in open_studies(sweep, url)}
+    known = _known(sweep, options)
     for study in open_studies(sweep, None):
-        yield from _of_study(study, known[study.name], options.out)
+        yield from _of_study(study, known.get(study.name, []), options.out)
 
 
-def _of_study(fresh: ArmStudy, known: ArmStudy, out: Path) -> Iterator[tuple[str, NamedRecipe, str]]:
+def _known(sweep: Sweep, options: Options) -> dict[str, list[Trial]]:
+    """The trials that are there, by the study's name; makes no study, nor a storage."""
+    url = options.storage or own_storage(sweep.folder(options.out))
+    if not is_there(url):
+        return {}
+    storage = open_storage(url)
+    there = set(optuna.get_all_study_names(storage))
+    places = [(setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
+    studies = [ArmStudy(sweep, *place, storage) for place in places if study_name(sweep, *place) in there]
+    return {study.name: study.trials() for study in studies}
+
+
+def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[str, NamedRecipe | None, str]]:
     sweep, setting, arm = fresh.sweep, fresh.setting, fresh.arm
     if sweep.arm(arm).sampler == "tpe":
-        trials = known.trials()
+        trials = known
     else:
         # What is drawn does not depend on results, so it can be drawn now.
         fresh.take_over(retry_failed=False)
         trials = list(iter(fresh.next, None))
+    failed = [trial.parameters for trial in known if trial.state == "failed"]
     for trial in trials:
-        recipe = sweep.recipe(setting, arm, trial.parameters)
-        failed = any(one.state == "failed" and one.parameters == trial.parameters for one in known.trials())
-        state = "failed" if failed else _state(recipe, out)
-        yield sweep.describe(setting, arm, trial.parameters), recipe, state
+        try:
+            recipe = sweep.recipe(setting, arm, trial.parameters)
+        except UserError:
+            yield fresh.describe(trial), None, "refused"
+            continue
+        yield fresh.describe(trial), recipe, "failed" if trial.parameters in failed else _state(recipe, out)
     if sweep.arm(arm).sampler == "tpe":
         some = sweep.recipe(setting, arm, sweep.first(arm))
         for _ in range(fresh.budget - len(trials)):
@@ -102,7 +129,10 @@ def _of_study(fresh: ArmStudy, known: ArmStudy, out: Path) -> Iterator[tuple[str
 
 
 def _state(recipe: NamedRecipe, out: Path) -> str:
-    status = runs.run_for(recipe, out).info().get("status")
+    try:
+        status = runs.run_for(recipe, out).info().get("status")
+    except UserError:
+        return "damaged"
     return "to do" if status is None else "finished" if status == "finished" else "begun"
 
 

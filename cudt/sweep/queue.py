@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cudt.errors import UserError
 from cudt.recipe import NamedRecipe
@@ -22,19 +24,27 @@ class Cell:
     recipe: NamedRecipe
     deaths: int = 0
     seconds: float = 0.0
+    """At work on it before now, by workers that are gone."""
 
     @property
     def name(self) -> str:
-        return self.study.sweep.describe(self.study.setting, self.study.arm, self.trial.parameters)
+        return self.study.describe(self.trial)
+
+    def spent(self) -> dict[str, Any]:
+        return {"seconds": round(self.seconds, 1), "deaths": self.deaths}
 
 
 class Queue:
     """All cells of a sweep that are to be done."""
 
-    def __init__(self, studies: list[ArmStudy]) -> None:
+    def __init__(self, studies: list[ArmStudy], refused: Callable[[str, str], None]) -> None:
+        """`refused` is told the name of a cell whose settings the recipe does not take, and why."""
         self._studies = studies
+        self._refused = refused
         self._given_back: list[Cell] = []
-        self._begun = {id(study): len(study.trials()) for study in studies}
+        self._begun = {
+            id(study): sum(trial.state != "waiting" for trial in study.trials()) - study.n_orphans for study in studies
+        }
         self._is_closed = False
 
     def next(self) -> Cell | None:
@@ -59,12 +69,13 @@ class Queue:
         self._is_closed = True
 
     def _cell(self, study: ArmStudy) -> Cell | None:
-        while trial := study.next():
+        while not self._is_closed and (trial := study.next()):
             self._begun[id(study)] += 1
             try:
                 recipe = study.sweep.recipe(study.setting, study.arm, trial.parameters)
             except UserError as error:
                 study.fail(trial.number, str(error), {})
+                self._refused(study.describe(trial), str(error))
                 continue
-            return Cell(study, trial, recipe)
+            return Cell(study, trial, recipe, trial.facts.get("deaths", 0), trial.facts.get("seconds", 0.0))
         return None

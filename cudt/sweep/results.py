@@ -1,6 +1,6 @@
 """What came out of a sweep, in its folder:
 
-sweep.yaml       the recipe's name and the search, as they were asked for
+sweep.yaml       the search as it was asked for, of base.yaml: the recipe as it was then
 sweep.json       what the score is, how far it is, what was spent
 trials.csv       long: setting, arm, trial, name, value
 trials_wide.csv  a row for each trial
@@ -22,7 +22,8 @@ import pandas as pd
 
 from cudt import __version__
 from cudt.files import file_name, write_if_changed, write_text
-from cudt.sweep.definition import Sweep, setting_name
+from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
+from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
 
 LONG = ["setting", "arm", "trial", "name", "value"]
@@ -49,8 +50,8 @@ class Results:
     trials: pd.DataFrame
     best: pd.DataFrame
     sweep: Sweep
-    cut_short: list[str]
-    """What had nothing new to draw before its budget was spent."""
+    left: int
+    """Cells that are to be done."""
 
     def arm_keys(self, arm: str) -> list[str]:
         """What an arm searches."""
@@ -66,18 +67,20 @@ class Results:
 
 
 def write_definition(sweep: Sweep, folder: Path) -> None:
+    write_if_changed(folder / BASE_FILE, sweep.base_text())
     write_if_changed(folder / "sweep.yaml", sweep.text())
 
 
-def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
-    """Write every file but the studies, from the studies alone."""
+def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
+    """Write every file but the studies, from the studies alone; `command` is what goes on with them."""
     trials = wide(sweep, studies)
-    cut_short = [sweep.describe(study.setting, study.arm, {}) for study in studies if study.is_exhausted]
-    made = Results(folder, trials, best_of_arms(trials, sweep.search.score.direction), sweep, cut_short)
+    left = sum(study.left for study in studies)
+    best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings))
+    made = Results(folder, trials, best, sweep, left)
     write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
     write_text(folder / "trials.csv", long(trials).to_csv(index=False))
     write_text(folder / "best.csv", made.best.to_csv(index=False))
-    write_text(folder / "sweep.json", json.dumps(_summary(sweep, studies, made), indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / "sweep.json", json.dumps(_summary(made, command), indent=2, ensure_ascii=False) + "\n")
     _write_best(sweep, studies, made)
     return made
 
@@ -101,12 +104,18 @@ def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
         for trial in study.trials():
             told = {"trial": trial.number, "state": trial.state, "score": trial.score}
             facts = {name: trial.facts.get(name) for name in FACTS}
-            rows.append({**place, **told, **study.setting, **trial.parameters, **facts})
+            settings = {key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()}
+            rows.append({**place, **told, **settings, **facts})
     # As they are: whole numbers would become floats where a row has none.
     table = pd.DataFrame(
         rows, columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS], dtype=object
     )
     return table.astype({"score": float})
+
+
+def _as_cell(value: Scalar) -> Scalar:
+    """A value as recipes spell it; an empty cell stands for a setting that an arm does not search."""
+    return as_word(value) if value is None or isinstance(value, bool) else value
 
 
 def long(trials: pd.DataFrame) -> pd.DataFrame:
@@ -118,17 +127,21 @@ def long(trials: pd.DataFrame) -> pd.DataFrame:
     return kept[LONG]
 
 
-def best_of_arms(trials: pd.DataFrame, direction: str) -> pd.DataFrame:
-    """The best finished trial of each arm in each setting, the first of equals, and what the arm spent for it."""
+def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] = ()) -> pd.DataFrame:
+    """The best finished trial of each arm in each setting, the first of equals, and what the arm spent for it.
+
+    Without a finished trial, the columns that `settings` names are told all the same.
+    """
     rows = []
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
         finished = group[group["state"] == "finished"]
         spent = {
             "setting": setting,
             "arm": arm,
+            **{key: group[key].iloc[0] for key in settings},
             "runs": len(finished),
             "failed": int((group["state"] == "failed").sum()),
-            "spent_updates": finished["updates"].sum(),
+            "spent_updates": group["updates"].fillna(0).astype(int).sum(),
             "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
         }
         if not finished.empty:
@@ -136,8 +149,9 @@ def best_of_arms(trials: pd.DataFrame, direction: str) -> pd.DataFrame:
             spent |= {str(name): value for name, value in ordered.iloc[0].items() if name not in ("setting", "arm")}
         rows.append(spent)
     first = ["setting", "arm", "score", "runs", "failed", "spent_updates", "spent_seconds"]
-    table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])))
-    return table.drop(columns=["state", "reason"])
+    # As they are, like the trials themselves.
+    table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])), dtype=object)
+    return table.drop(columns=["state", "reason"]).astype({"score": float})
 
 
 def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> None:
@@ -164,8 +178,8 @@ def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
     )
 
 
-def _summary(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> dict[str, Any]:
-    counts = made.trials["state"].value_counts()
+def _summary(made: Results, command: str) -> dict[str, Any]:
+    sweep = made.sweep
     return {
         "cudt": __version__,
         "name": sweep.name,
@@ -181,10 +195,10 @@ def _summary(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> dict[s
         "unequal_budgets": sweep.search.unequal_budgets,
         "keys": varied(sweep),
         "log_keys": _log_keys(sweep),
-        "finished": int(counts.get("finished", 0)),
-        "failed": int(counts.get("failed", 0)),
-        "left": sum(study.left for study in studies),
-        "cut_short": made.cut_short,
+        "finished": made.n_finished,
+        "failed": made.n_failed,
+        "left": made.left,
+        "command": command,
     }
 
 

@@ -13,10 +13,12 @@ arms:
 
 from __future__ import annotations
 
+import itertools
+import math
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
 from cudt.schema import Count, Gammas, Section, as_grid
 
@@ -43,6 +45,8 @@ class Range(Section):
             found.append("log and step: give one of them, or list the values")
         if self.step is not None and self.step <= 0:
             found.append(f"step = {self.step:g}: must be above 0")
+        elif self.step is not None and self.low < self.high and self.count < 2:
+            found.append(f"step = {self.step:g}: larger than the range, so that {self.low:g} is its only value")
         ends = {"low": self.low, "high": self.high, "step": self.step}
         broken = [name for name, value in ends.items() if value is not None and value != int(value)]
         if self.type == "int" and broken:
@@ -56,18 +60,49 @@ class Range(Section):
     def ends(self) -> list[Scalar]:
         return [int(end) if self.type == "int" else float(end) for end in (self.low, self.high)]
 
+    @property
+    def count(self) -> int:
+        """How many values there are, where they can be counted; no list is made of them."""
+        low, high, step = self._exact
+        return int((high - low) / step) + 1
+
     def values(self) -> list[Scalar]:
-        """Every value, where they can be counted; computed in decimal, so that no step is off by a digit."""
-        low, high, step = (Decimal(repr(value)) for value in (self.low, self.high, self.step or 1.0))
-        numbers = [low + step * index for index in range(int((high - low) / step) + 1)]
-        return [int(number) if self.type == "int" else float(number) for number in numbers]
+        """Every value, where they can be counted."""
+        return [self._value(index) for index in range(self.count)]
+
+    def snapped(self, value: float) -> Scalar:
+        """The nearest of the values: what is computed in steps may be off in its last digit."""
+        if self.is_continuous:
+            return value
+        low, _, step = self._exact
+        index = round((Decimal(repr(float(value))) - low) / step)
+        return self._value(min(max(index, 0), self.count - 1))
+
+    def _value(self, index: int) -> Scalar:
+        low, _, step = self._exact
+        number = low + step * index
+        return int(number) if self.type == "int" else float(number)
+
+    @property
+    def _exact(self) -> tuple[Decimal, Decimal, Decimal]:
+        """Low, high and step as they were written, so that no multiple of a step is off by a digit."""
+        return Decimal(repr(self.low)), Decimal(repr(self.high)), Decimal(repr(self.step or 1.0))
 
 
 def _search_kind(value: Any) -> str:
     return "<range>" if isinstance(value, dict | Range) else "<list>"
 
 
-Choices = Annotated[list[Scalar], Field(min_length=1)]
+def _scalar(value: Any) -> Scalar:
+    """One check for all kinds: as a union, each of them would tell its own mistake."""
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise ValueError("a choice is a word, a number, true, false or null")
+
+
+Choices = Annotated[list[Annotated[Scalar, PlainValidator(_scalar)]], Field(min_length=1)]
 Searched = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[Choices, Tag("<list>")],
     Discriminator(_search_kind),
@@ -77,6 +112,11 @@ Searched = Annotated[
 def values_of(searched: Range | list[Scalar]) -> list[Scalar]:
     """Every value of something that can be counted."""
     return searched.values() if isinstance(searched, Range) else list(searched)
+
+
+def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
+    """Each value of each key with each of the others; the last key changes fastest."""
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
 class Score(Section):

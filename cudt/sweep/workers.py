@@ -228,8 +228,12 @@ class Workers:
         return any(seat.key is None for seat in self._seats)
 
     @property
+    def n_busy(self) -> int:
+        return sum(seat.key is not None for seat in self._seats)
+
+    @property
     def is_busy(self) -> bool:
-        return any(seat.key is not None for seat in self._seats)
+        return self.n_busy > 0
 
     def start(self, key: Any, job: Any) -> None:
         """Give a job to a worker that has none; `key` names it in what is told about it."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -33,7 +34,7 @@ def write_sweep(folder: Path, **changes) -> Path:
             else:
                 study.finish(trial.number, trial.number / 10, {**outcome(trial.number / 10).facts, **spent})
     path = sweep.folder(folder)
-    results.write(sweep, studies, path)
+    results.write(sweep, studies, path, "cudt sweep")
     return path
 
 
@@ -50,9 +51,9 @@ def both_arms() -> dict[str, object]:
     return {"constrained": drawn("tpe", 5, wide), "erm": seeds(5, fixed={"objective": "erm"})}
 
 
-def axes_of(monkeypatch) -> list:
+def axes_of(monkeypatch) -> list[Any]:
     """The axes of the figures that are saved from now on."""
-    saved: list = []
+    saved: list[Any] = []
 
     def keep(figure, recipe, title, stem, *, grid=True):
         saved.extend(figure.axes)
@@ -164,7 +165,7 @@ def test_a_sweep_without_a_finished_trial_is_no_section(tmp_path):
     path = write_sweep(tmp_path, arms={"constrained": grid({"seed": [0, 1]})})
     table = pd.read_csv(path / "trials_wide.csv")
     table.assign(state="failed").to_csv(path / "trials_wide.csv", index=False)
-    assert sweeps.collect([tmp_path]) == ([], [])
+    assert sweeps.collect([tmp_path]) == ([], [f"{path}: a sweep without a finished run yet"])
 
 
 def test_a_sweep_is_found_once_however_many_folders_lead_to_it(tmp_path):

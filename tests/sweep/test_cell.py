@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from cudt import evaluate, launch, recipe, runs, trained
+from cudt.batching import batches
+from cudt.errors import DataWarning, TrainingStoppedError, UserError
+from cudt.layerwise import NoiseSource, measure
+from cudt.runs import Run
+from cudt.sweep import cell
+from cudt.sweep.cell import Job
+from cudt.tasks.reviews import Reviews
+from cudt.trainer import Trainer
+from tests.conftest import quiet, tiny_recipe
+from tests.pretrained import tiny_pretrained
+from tests.sweep.searches import conducted, grid, seeds, sweep_of, write_search
+from tests.texts import write_recipe, write_reviews
+
+CPU = torch.device("cpu")
+GAMMAS = [0.0, 0.5, 2.0]
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of a finished run."""
+    out = Path(shutil.copytree(trained_run.path.parents[1], tmp_path / "out"))
+    return runs.run_for(trained_run.recipe, out)
+
+
+def job_for(run: Run, measure: str = "metric", gammas: list[float] | None = None) -> Job:
+    return Job(run.recipe.text(), run.path.parents[1], "cpu", None, measure, gammas)
+
+
+@pytest.fixture
+def no_training(monkeypatch) -> None:
+    def fit(self) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(Trainer, "fit", fit)
+
+
+@contextmanager
+def held(run: Run, seconds: float) -> Iterator[threading.Thread]:
+    """Somebody else is at work on a run, for a while."""
+    has_begun = threading.Event()
+
+    def hold() -> None:
+        with run.locked():
+            has_begun.set()
+            time.sleep(seconds)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    has_begun.wait()
+    yield thread
+    thread.join()
+
+
+# ---------------------------------------------------------------- scores
+
+
+def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
+    history = run.read_table("history")
+    rows = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 3)]
+    by_epoch = dict(zip(rows["epoch"], rows["value"], strict=True))
+    assert len(by_epoch) == 2
+    assert cell.score_of(run, "loss", None) == pytest.approx(by_epoch[run.info()["best"]["epoch"]], abs=1e-6)
+
+
+def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
+    layerwise = trained.load(run, None, CPU)
+    task, settings = layerwise.task, run.recipe.settings
+    noise = NoiseSource(settings.noise.kind, run.info()["sigma_x"]["training"], "validation")
+    data = batches(task, task.examples("validation"), 7, CPU)
+    (level,) = measure(layerwise, data, noise, [settings.noise.gamma_train])
+    assert cell.score_of(run, "metric", None) == pytest.approx(level.layer_scores[-1].item(), abs=1e-9)
+
+
+def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
+    found = cell.do(job_for(run, "grid", GAMMAS), quiet())
+    layerwise = trained.load(run, None, CPU)
+    task = layerwise.task
+    noise = NoiseSource(run.recipe.settings.noise.kind, run.info()["sigma_x"]["evaluation"], 0)
+    levels = measure(layerwise, batches(task, task.examples("validation"), 7, CPU), noise, GAMMAS)
+    by_hand = [level.layer_scores[-1].item() for level in levels]
+    assert len(set(by_hand)) > 1
+    assert found.score == pytest.approx(sum(by_hand) / 3, abs=1e-9)
+    # Of these levels alone, whatever else was judged before.
+    assert cell.score_of(run, "grid", [0.5]) == pytest.approx(by_hand[1], abs=1e-9)
+
+
+def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
+    cell.do(job_for(run, "grid", GAMMAS), quiet())
+    before = run.read_table("validation")
+    judged: list[float] = []
+    measured = evaluate._measure
+
+    def watched(run, layerwise, split, kind, seed, levels, track):
+        judged.extend(levels)
+        assert split == "validation"
+        return measured(run, layerwise, split, kind, seed, levels, track)
+
+    monkeypatch.setattr(evaluate, "_measure", watched)
+    cell.do(job_for(run, "grid", [0.0, 1.0, 2.0]), quiet())
+    assert judged == [1.0]
+    after = run.read_table("validation")
+    assert after["gamma"].unique().tolist() == [0.0, 0.5, 1.0, 2.0]
+    assert after[after["gamma"] != 1.0].reset_index(drop=True).equals(before)
+    assert run.read_table("ood").empty
+
+
+def test_what_is_not_finished_is_not_judged(run):
+    run.update_info(status="interrupted")
+    with pytest.raises(UserError, match="is interrupted, not finished"):
+        evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda batches, total, what: batches)
+
+
+def test_a_score_that_is_no_number_is_a_failure(run, monkeypatch):
+    monkeypatch.setattr(cell, "score_of", lambda *_: math.nan)
+    with pytest.raises(TrainingStoppedError, match="its score, the validation metric, is nan"):
+        cell.do(job_for(run), quiet())
+
+
+# ---------------------------------------------------------------- what is left of a cell
+
+
+def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_need(trained_run, tmp_path):
+    done = cell.do(Job(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), quiet())
+    run = runs.run_for(tiny_recipe(), tmp_path)
+    assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(trained_run.path.parents[1])
+    for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
+        assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
+    assert not run.last_checkpoint.exists()
+    assert not (run.path / "model").exists()
+    assert not (run.path / "validation.csv").exists()
+    info, layers = run.info(), run.read_table("layers")
+    assert info["command"] == f"cudt train --recipe {run.path / 'recipe.yaml'} --out {tmp_path}"
+    # 96 examples in updates of 32, twice.
+    assert done.facts == {
+        "validation_loss": layers["loss"].iloc[-1],
+        "validation_metric": layers["metric"].iloc[-1],
+        "feasible": info["feasible"],
+        "monotone": info["monotone"],
+        "best_epoch": info["best"]["epoch"],
+        "updates": 6,
+    }
+
+
+def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
+    weights = run.best_weights.read_bytes()
+    first = cell.do(job_for(run, "grid", GAMMAS), quiet())
+    assert cell.do(job_for(run, "grid", GAMMAS), quiet()) == first
+    assert run.best_weights.read_bytes() == weights
+
+
+def test_a_cell_waits_for_whoever_is_at_work_on_its_run(run, no_training):
+    with held(run, 0.5) as other:
+        with pytest.warns(DataWarning, match="another process is at work on this run; waiting for it"):
+            cell.do(job_for(run), quiet())
+        assert not other.is_alive()
+
+
+def test_two_cells_that_are_the_same_run_do_not_fail_each_other(run, monkeypatch, no_training):
+    train = launch.train
+    with ExitStack() as stack:
+
+        def and_then_the_other_judges(*arguments, **options) -> Run:
+            done = train(*arguments, **options)
+            stack.enter_context(held(run, 0.3))
+            return done
+
+        monkeypatch.setattr(launch, "train", and_then_the_other_judges)
+        with pytest.warns(DataWarning, match="waiting for it"):
+            cell.do(job_for(run), quiet())
+
+
+# ---------------------------------------------------------------- test data
+
+
+MEASURES = {
+    "metric": {"measure": "metric", "direction": "maximize"},
+    "loss": {"measure": "loss", "direction": "minimize"},
+    "grid": {"measure": "grid", "direction": "maximize"},
+}
+
+
+@pytest.mark.parametrize("measure", ["metric", "grid"])
+def test_a_sweep_does_not_open_the_test_data(measure, command, no_disk, no_processes, tmp_path):
+    write_reviews(tmp_path)
+    write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
+    asked = {"recipe": "own.yaml", "fixed": {"training.epochs": 1}, "score": MEASURES[measure]}
+    path = write_search(tmp_path, **asked, arms={"constrained": seeds(1)})
+    code, output, error = command("sweep", "--search", path, "--data-root", tmp_path, "--device", "cpu")
+    assert code == 0, error
+    assert "1/1  constrained: seed=0  score" in output
+    # So it had not been looked at before.
+    (folder,) = Path("outputs/own").iterdir()
+    code, _, error = command("eval-ood", folder, "--data-root", tmp_path, "--device", "cpu")
+    assert code == 2
+    assert str(tmp_path / "test.csv") in error
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk, no_processes, tmp_path, monkeypatch):
+    given = Reviews.examples
+    asked: set[str] = set()
+
+    def examples(self, split):
+        asked.add(split)
+        if split == "test":
+            raise AssertionError("test data")
+        return given(self, split)
+
+    monkeypatch.setattr(Reviews, "examples", examples)
+    sweep = sweep_of(tmp_path, score=MEASURES[measure], arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})})
+    found, _ = conducted(sweep, tmp_path / "out", "cudt.sweep.cell:do")
+    assert found.n_finished == 2
+    assert asked == {"train", "validation"}
+    best = runs.run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")
+    assert best.info()["status"] == "finished"
+    # And testing would have been noticed.
+    with pytest.raises(AssertionError, match="test data"):
+        evaluate.evaluate_ood(best, evaluate.Grid([0.0]), "cpu", None, lambda batches, total, what: batches)

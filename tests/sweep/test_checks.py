@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cudt.errors import UserError
+from cudt.sweep import definition
+from cudt.sweep.search import Range
+from tests.sweep.searches import ALPHA, ALPHAS, drawn, grid, seeds, write_search
+
+RATE = "descent.dual.learning_rate"
+GRID_SCORE = {"measure": "grid", "direction": "maximize"}
+REVERSED = {"low": 0.5, "high": 0.1}
+FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
+
+
+# ---------------------------------------------------------------- the five that come up most
+
+
+MISTAKES = {
+    "an unknown key": (
+        {"arms": {"constrained": grid(ALPHAS, bugdet=3)}},
+        "arms.constrained.bugdet = 3: unknown key; did you mean 'budget'?",
+    ),
+    "an empty range": (
+        {"arms": {"drawn": drawn("tpe", 3, {"descent.alpha": REVERSED})}},
+        "arms.drawn.search.descent.alpha: an empty range: low 0.5 is not below high 0.1",
+    ),
+    "a log range from 0": (
+        {"arms": {"drawn": drawn("random", 3, {RATE: FROM_ZERO})}},
+        f"arms.drawn.search.{RATE}: low = 0: a log range begins above 0",
+    ),
+    "unequal budgets": (
+        {"arms": {"constrained": grid(ALPHAS), "erm": seeds(4, fixed={"objective": "erm"})}},
+        "arms: unequal budgets (constrained 3, erm 4 runs): the best of more runs is better by luck alone; "
+        "make them equal, or say why not in unequal_budgets",
+    ),
+    "a grid over a continuous range": (
+        {"arms": {"constrained": grid(ALPHA)}},
+        "arms.constrained.search.descent.alpha: a grid over a continuous range; list its values, or give it a step",
+    ),
+}
+ALL_FIVE = {
+    "arms": {
+        "typed": grid(ALPHAS, bugdet=3),
+        "drawn": drawn("tpe", 4, {"descent.alpha": REVERSED, RATE: FROM_ZERO}),
+        "endless": grid(ALPHA),
+    }
+}
+
+
+@pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
+def test_each_mistake_alone_is_told_in_a_line(changes, line, told):
+    assert told(**changes) == [line]
+
+
+def test_all_five_in_one_file_are_told_at_once(told):
+    lines = told(**ALL_FIVE)
+    assert len(lines) == 5
+    for start in (
+        "arms.typed.bugdet = 3: unknown key; did you mean 'budget'?",
+        "arms.drawn.search.descent.alpha: an empty range",
+        f"arms.drawn.search.{RATE}: low = 0: a log range",
+        "arms.endless.search.descent.alpha: a grid over a continuous range",
+        "arms: unequal budgets (typed 3, drawn 4 runs)",
+    ):
+        assert sum(line.startswith(start) for line in lines) == 1, start
+
+
+def test_the_command_tells_all_five_and_leaves_nothing_behind(command, tmp_path):
+    path = write_search(tmp_path, **ALL_FIVE)
+    code, output, error = command("sweep", "--search", path, "--out", "out")
+    assert (code, output) == (2, "")
+    assert error.splitlines()[0] == "error: search mine: 5 mistakes"
+    assert len(error.splitlines()) == 6
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# ---------------------------------------------------------------- the shape of the file
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"scores": 3}, "scores = 3: unknown key; did you mean 'score'?"),
+        ({"score": None}, "score: missing"),
+        ({"score": {"measure": "metric"}}, "score.direction: missing"),
+        (
+            {"score": {"measure": "metrc", "direction": "maximize"}},
+            "score.measure = 'metrc': must be 'metric', 'loss' or 'grid'; did you mean 'metric'?",
+        ),
+        (
+            {"score": {"measure": "metric", "direction": "maximise"}},
+            "score.direction = 'maximise': must be 'maximize' or 'minimize'; did you mean 'maximize'?",
+        ),
+        (
+            {"score": {"measure": "grid", "direction": "maximize", "gammas": "0:1:0"}},
+            "score.gammas: γ grid '0:1:0': the step must be above 0, not 0",
+        ),
+        (
+            {"arms": {"constrained": {"sampler": "gird", "search": ALPHAS}}},
+            "arms.constrained.sampler = 'gird': must be 'tpe', 'grid', 'random' or 'seeds'; did you mean 'grid'?",
+        ),
+        (
+            {
+                "arms": {
+                    "constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "stepp": 0.1}}),
+                    "erm": seeds(3),
+                }
+            },
+            "arms.constrained.search.descent.alpha.stepp = 0.1: unknown key; did you mean 'step'?",
+        ),
+        ({"seed": -1}, "seed = -1: input should be greater than or equal to 0 (allowed: ≥ 0, < 4294967296)"),
+        ({"settings": {"model.layers": 3}}, "settings.model.layers = 3: input should be a valid list"),
+    ],
+)
+def test_what_is_wrong_with_its_shape_is_told(changes, line, told):
+    assert line in told(**changes)
+
+
+def test_mistakes_in_shape_do_not_hide_those_in_sense(told):
+    lines = told(
+        scores=3,
+        score={"measure": "metric", "direction": "up"},
+        arms={"constrained": grid({"descent.alpha": REVERSED}), "drawn": drawn("tpe", 4, {"descent.alfa": [0.1, 0.2]})},
+    )
+    found = "\n".join(lines)
+    for part in ("scores", "score.direction", "an empty range", "descent.alfa"):
+        assert found.count(part) == 1, part
+
+
+def test_a_file_that_cannot_be_mended_by_leaving_out_is_told_all_the_same(told):
+    (line,) = [line for line in told(arms={}) if line.startswith("arms")]
+    assert line.startswith("arms = {}: ")
+
+
+def test_mistakes_in_one_part_of_a_setting_leave_the_others(told):
+    lines = told(settings={"model.layers": 3, "model.widht": [16, 32]})
+    assert [line.split(" = ")[0] for line in lines] == ["settings.model.layers", "settings: model.widht"]
+
+
+def test_an_arm_of_nothing_is_told(told):
+    line = "arms.constrained = None: input should be a valid dictionary"
+    assert told(arms={"constrained": None}) == [line]
+    assert told(arms={"constrained": None, "erm": seeds(3)}) == [line]
+
+
+def test_a_merge_key_is_an_unknown_key(tmp_path, told):
+    told()
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        path.read_text().replace("arms:", "arms:\n  one: &one {sampler: gird, budget: 0}\n  two: {<<: *one}")
+    )
+    with pytest.raises(UserError) as error:
+        definition.load(str(path))
+    paths = ["arms.one.sampler", "arms.one.budget", "arms.two.sampler", "arms.two.<<"]
+    assert re.findall(r"^  (\S+?):? ", str(error.value), re.MULTILINE) == paths
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"arms": {1: grid(ALPHAS), "erm": seeds(3)}}, {"settings": {1: [2]}}, {"fixed": {1: 2}}],
+    ids=["of an arm", "of a setting", "of what is fixed"],
+)
+def test_a_name_that_is_a_number_is_told(changes, told):
+    (place,) = changes
+    assert told(**changes) == [f"{place}.1: a key is a word; put it in quotes"]
+
+
+def test_an_arm_without_a_sampler_may_have_other_mistakes(told):
+    lines = told(arms={"constrained": {"sampler": "gird", "budget": 0, "search": {"descent.alpha": {"low": 0}}}})
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        drawn("random", 0),
+        drawn("random", 3, {"descent.alpha": {"low": 0.1}}),
+        grid({"descent.alpha": []}),
+        {"sampler": "tpe", "budget": 3, "search": 3},
+        {"sampler": "seeds", "budget": "three"},
+        grid({"descent.alpha": {"low": 0.1}, "seed": [0, 1]}),
+        drawn("tpe", 3, {"descent.beta": {"low": 0.1}, "seed": [0, 1]}, fixed={"descent.resilience": "slack"}),
+        drawn("tpe", 3, {"descent.beta": {"low": 1, "high": 0.1}}, fixed={"descent.resilience": "slack"}),
+        grid({"descent.alpha": {"low": 0.1}, "seed": [0, 1]}, budget=6),
+        grid({"descent.alpha": {"low": 0.1, "high": 0.3, "stepp": 0.1}}),
+    ],
+    ids=[
+        "a budget of 0",
+        "half a range",
+        "no choices",
+        "a search that is none",
+        "a budget in words",
+        "half a grid",
+        "half a range that another key needs",
+        "an empty range that another key needs",
+        "a budget for half a grid",
+        "a mistyped step",
+    ],
+)
+def test_what_is_wrong_is_not_told_to_be_missing_too(arm, told):
+    assert len(told(arms={"constrained": arm, "erm": seeds(3)})) == 1
+
+
+def test_a_reason_that_is_none_is_not_asked_for_again(told):
+    (line,) = told(unequal_budgets=3, arms={"constrained": grid(ALPHAS), "erm": seeds(4)})
+    assert line.startswith("unequal_budgets = 3: ")
+
+
+def test_budgets_are_not_called_equal_where_an_arm_is_wrong(told):
+    arms = {"constrained": grid(ALPHAS), "erm": seeds(3), "other": {"sampler": "gird"}}
+    (line,) = told(unequal_budgets="because", arms=arms)
+    assert line.startswith("arms.other.sampler = 'gird'")
+
+
+def test_a_recipe_that_is_named_is_not_told_to_be_missing(told):
+    assert not any(line.startswith("recipe") for line in told(arms={}))
+    assert not any(line.startswith("recipe") for line in told(arms=3, score=None))
+    (line,) = told(recipe=3)
+    assert line.startswith("recipe = 3: ")
+    assert any(line.startswith("recipe: missing") for line in told(arms=3, recipe=None))
+
+
+def test_a_choice_that_is_a_list_is_one_mistake(told):
+    lines = told(arms={"constrained": grid({"descent.alpha": [0.1, [0.1, 0.2, 0.3]]}), "erm": seeds(3)})
+    line = "arms.constrained.search.descent.alpha.1: a choice is a word, a number, true, false or null"
+    assert lines == [line]
+
+
+# ---------------------------------------------------------------- sense
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"score": {"measure": "metric", "direction": "maximize", "gammas": [0, 1]}},
+            "score.gammas: belongs to measure: grid, not to metric",
+        ),
+        ({"settings": {"model.width": [16, 32, 16]}}, "settings.model.width: 16 stands twice"),
+        (
+            {"arms": {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.1]})}},
+            "arms.constrained.search.descent.alpha: 0.1 stands twice",
+        ),
+        ({"arms": {"a/b": grid(ALPHAS)}}, "arms.a/b: an arm's name is a word; it names a file"),
+        (
+            {"settings": {"descent.alpha": [0.1, 0.2]}},
+            "arms.constrained.search.descent.alpha: stands in settings too",
+        ),
+        (
+            {"fixed": {"descent.alpha": 0.1}},
+            "arms.constrained.search.descent.alpha: stands in fixed too",
+        ),
+        (
+            {"arms": {"constrained": grid(ALPHAS, fixed={"descent.alpha": 0.1})}},
+            "arms.constrained.search.descent.alpha: stands in arms.constrained.fixed too",
+        ),
+        (
+            {"settings": {"seed": [1, 2]}, "arms": {"constrained": grid(ALPHAS, fixed={"seed": 3})}},
+            "arms.constrained.fixed.seed: stands in settings too",
+        ),
+        (
+            {"arms": {"erm": seeds(3, search=ALPHAS)}},
+            "arms.erm.search: sampler seeds varies the seed alone; for more, make it a grid with seed: [0, 1, 2]",
+        ),
+        (
+            {"arms": {"constrained": grid({})}},
+            "arms.constrained.search: missing; sampler grid needs something to search",
+        ),
+        (
+            {"arms": {"constrained": {"sampler": "tpe", "budget": 3}}},
+            "arms.constrained.search: missing; sampler tpe needs something to search",
+        ),
+        (
+            {"arms": {"constrained": {"sampler": "random", "search": ALPHA}}},
+            "arms.constrained.budget: missing; how many runs?",
+        ),
+        ({"arms": {"erm": {"sampler": "seeds"}}}, "arms.erm.budget: missing; how many runs?"),
+        (
+            {"arms": {"constrained": grid(ALPHAS, budget=5)}},
+            "arms.constrained.budget = 5: the grid has 3 cells; leave the budget out, or change the grid",
+        ),
+        ({"unequal_budgets": "because"}, "unequal_budgets: the budgets are equal"),
+        (
+            {"arms": {"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": -0.1}})}},
+            "arms.constrained.search.descent.alpha: step = -0.1: must be above 0",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_told_alone(changes, line, told):
+    assert told(**changes) == [line]
+
+
+def test_more_draws_than_there_are_combinations_are_told(told):
+    (line,) = told(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
+    assert line.startswith("arms.drawn.budget = 7: there are 6 combinations to draw")
+
+
+def test_budgets_that_cannot_be_told_are_not_compared(told):
+    lines = told(arms={"endless": grid(ALPHA), "erm": seeds(4)})
+    assert not any("unequal" in line for line in lines)
+
+
+def test_an_arm_of_seeds_beside_a_setting_of_seeds_is_told(told):
+    # The arm's would overrule the setting's: all settings would have the same runs.
+    assert told(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
+        "arms.erm.sampler: seeds sets the seed, which stands in settings too"
+    ]
+
+
+def test_a_setting_that_is_fixed_too_is_told(told):
+    assert told(fixed={"model.layers": 4}, settings={"model.layers": [2, 3]}) == [
+        "settings.model.layers: stands in fixed too"
+    ]
+
+
+@pytest.mark.parametrize("fixed", [{"evaluation.gammas": [0, 1]}, {"evaluation": {"gammas": [0, 1]}}])
+def test_arms_are_judged_on_one_grid(fixed, told):
+    arms = {"constrained": grid(ALPHAS, fixed=fixed)}
+    (line,) = told(score=GRID_SCORE, arms=arms)
+    assert line.startswith("arms.constrained.fixed.evaluation.gammas: the arms would be judged on different grids")
+    # Where the score says it, or no grid is judged, it is what `cudt eval-ood` does later.
+    assert told(score={**GRID_SCORE, "gammas": [0, 1]}, arms=arms) == []
+    assert told(arms=arms) == []
+
+
+def test_no_arm_has_the_name_of_a_file_of_the_sweep(told):
+    assert told(arms={"recipe": grid(ALPHAS)}) == ["arms.recipe: an arm cannot be called so; a file of the sweep is"]
+
+
+def test_a_step_beyond_the_range_is_told(told):
+    (line,) = told(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
+    assert (
+        line
+        == "arms.constrained.search.descent.alpha: step = 0.5: larger than the range, so that 0.1 is its only value"
+    )
+
+
+def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(told, monkeypatch):
+    def list_them(self):
+        raise AssertionError(f"{self.high:g} numbers")
+
+    monkeypatch.setattr(Range, "values", list_them)
+    many = {"seed": {"low": 0, "high": 4e9, "type": "int"}}
+    (line,) = told(arms={"constrained": grid(many), "erm": seeds(3)}, unequal_budgets="to see")
+    assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 cells; there can be 10,000")
+    assert told(arms={"drawn": drawn("random", 5, {"seed": {"low": 0, "high": 4e9, "type": "int"}})}) == []

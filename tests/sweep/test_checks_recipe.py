@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cudt import strict_yaml
+from cudt.descent import LayerwiseDescent
+from cudt.objectives import Objective
+from cudt.schema import Dual
+from cudt.sweep import checks, definition
+from tests.sweep.searches import ALPHAS, drawn, grid, search, seeds, write_search
+
+RATE = "descent.dual.learning_rate"
+GRID_SCORE = {"measure": "grid", "direction": "maximize"}
+REVERSED = {"low": 0.5, "high": 0.1}
+FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
+
+
+# ---------------------------------------------------------------- what the recipe says to it
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"fixed": {"training.epoch": 3}}, ["fixed", "training.epoch = 3: unknown key; did you mean 'epochs'?"]),
+        ({"fixed": {"seed.x": 3}}, ["fixed", "'seed' is a value, it has no 'x' inside"]),
+        ({"settings": {"model.layer": [2, 3]}}, ["model.layer = 2: unknown key; did you mean 'layers'?"]),
+        ({"settings": {"model.width": [16, 0, 32]}}, ["settings", "model.width = 0: ", "(allowed: ≥ 1)"]),
+        (
+            {"arms": {"constrained": grid(ALPHAS, fixed={"objective": "constrain"})}},
+            ["arms.constrained", "objective = 'constrain': must be", "did you mean 'constrained'?"],
+        ),
+        (
+            {"arms": {"constrained": grid({"descent.alpa": [0.1, 0.2, 0.3]})}},
+            ["arms.constrained", "descent.alpa = 0.1: unknown key; did you mean 'alpha'?"],
+        ),
+        (
+            {"arms": {"constrained": grid({"descent.alpha": [0.1, 1.5, 0.2]})}},
+            ["arms.constrained", "descent.alpha = 1.5: ", "(allowed: ≥ 0, < 1)"],
+        ),
+        (
+            {"arms": {"drawn": drawn("random", 3, {"training.epochs": {"low": 1, "high": 3}})}},
+            ["arms.drawn", "training.epochs = 1.0: input should be a valid integer", "give the range type: int"],
+        ),
+        (
+            {"arms": {"constrained": grid({"evaluation.batch_size": [8, 16]})}},
+            ["arms.constrained", "evaluation.batch_size", "says nothing about training"],
+        ),
+        ({"settings": {"evaluation.batch_size": [8, 16]}}, ["settings", "evaluation.batch_size", "says nothing"]),
+        (
+            {"arms": {"erm": grid(ALPHAS, fixed={"objective": "erm"})}},
+            ["arms.erm.search.descent.alpha: erm does not look at it"],
+        ),
+    ],
+)
+def test_what_the_recipe_refuses_is_told_once_and_before_anything_is_run(changes, parts, told):
+    (line,) = told(**changes)
+    for part in parts:
+        assert part in line
+
+
+@pytest.mark.parametrize("searched", [[0.1, 1.5], {"low": 0.1, "high": 1.5}], ids=["of two choices", "of two ends"])
+def test_one_that_is_refused_does_not_make_the_other_say_nothing(searched, told):
+    (line,) = told(arms={"drawn": drawn("random", 2, {"descent.alpha": searched})})
+    assert "descent.alpha = 1.5" in line
+
+
+def test_the_same_mistake_in_two_arms_is_told_of_both(told):
+    lines = told(arms={"one": grid({"descent.alpa": [0.1, 0.2]}), "two": grid({"descent.alpa": [0.3, 0.4]})})
+    assert [line.split(":")[0] for line in lines] == ["arms.one", "arms.two"]
+
+
+def test_everything_that_cannot_be_set_is_told(told):
+    assert told(fixed={"seed.x": 3, "task.train.y": 4}) == [
+        "fixed: seed.x: 'seed' is a value, it has no 'x' inside",
+        "fixed: task.train.y: 'train' is a value, it has no 'y' inside",
+    ]
+    clash = "'seed' is a value, it has no 'x' inside"
+    lines = told(arms={"constrained": grid(ALPHAS, fixed={"seed.x": 3, "seed.x.z": 4})})
+    assert lines[0] == f"arms.constrained: seed.x: {clash}"
+    assert len(lines) == 2
+
+
+def test_a_mistake_in_a_setting_is_told_once_whatever_arms_there_are(told):
+    arms = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
+    (line,) = told(settings={"model.layer": [2, 3]}, arms=arms)
+    assert line == "settings: model.layer = 2: unknown key; did you mean 'layers'?"
+
+
+# ---------------------------------------------------------------- what an objective looks at
+
+
+RESILIENT = {"descent.resilience": "decay"}
+#: Of each setting: two choices, what they need, and what the second of them changes.
+DESCENT: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
+    "alpha": ([0.1, 0.3], {}, {"alpha": 0.3}),
+    "reference": ([1.0, 2.0], {}, {"reference": 2.0}),
+    "form": (["linear", "log"], {}, {"form": "log"}),
+    "resilience": (["slack", "decay"], {"descent.beta": 1.0}, {"resilience": "decay", "beta": 1.0}),
+    "beta": ([1.0, 2.0], RESILIENT, {"resilience": "decay", "beta": 2.0}),
+    "dual.learning_rate": ([0.1, 1.0], {}, {"dual": Dual(learning_rate=1.0)}),
+}
+
+
+def weights(objective: Any, **changes: Any) -> list[list[float]]:
+    """What each layer counts in three updates: all that training has of an objective."""
+    of = Objective(objective, LayerwiseDescent(3, **{"alpha": 0.1, "reference": 1.0, **changes}))
+    f = torch.tensor([3.0, 2.0, 1.5])
+    found = []
+    for _ in range(3):
+        found.append(of.gradient(f).tolist())
+        of.dual_step(f)
+    return found
+
+
+@pytest.mark.parametrize("key", DESCENT)
+@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
+def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, key, told):
+    choices, needed, changes = DESCENT[key]
+    line = f"arms.other.search.descent.{key}: {objective} does not look at it, so its runs would all be the same"
+    lines = told(arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})})
+    is_looked_at = weights(objective, **changes) != weights(objective)
+    assert lines == ([] if is_looked_at else [line])
+    assert is_looked_at == (objective == "constrained" or key == "form")
+
+
+def test_an_objective_that_is_a_setting_or_searched_counts(told):
+    objectives = ["constrained", "erm"]
+    (line,) = told(settings={"objective": objectives})
+    assert line.startswith("arms.constrained.search.descent.alpha: erm does not look at it")
+    assert told(arms={"constrained": grid({**ALPHAS, "objective": objectives})}) == []
+    (line,) = told(arms={"constrained": grid({**ALPHAS, "objective": ["erm", "supervised"]})})
+    assert "erm or supervised does not look at it" in line
+
+
+# ---------------------------------------------------------------- combinations
+
+
+NUPI = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
+BELONGS = "descent.dual: proportional_gain and smoothing belong to optimizer: nupi"
+
+
+def test_cells_that_a_recipe_refuses_are_counted(told):
+    # Each value is sound with the first of the other.
+    assert told(arms={"constrained": grid({**NUPI, "seed": [0, 1, 2]})}) == [
+        f"arms.constrained: 3 of its 12 cells: {BELONGS}"
+    ]
+
+
+def test_cells_in_all_settings_are_counted(told):
+    (optimizer, smoothing) = NUPI
+    arms = {"constrained": grid({smoothing: NUPI[smoothing], "seed": [0, 1]})}
+    assert told(settings={optimizer: NUPI[optimizer]}, arms=arms) == [f"arms.constrained: 2 of its 8 cells: {BELONGS}"]
+    assert told(settings=NUPI, arms={"erm": seeds(3)}) == [f"arms.erm: 1 of its 4 settings: {BELONGS}"]
+
+
+def test_cells_say_nothing_that_was_told(told):
+    searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [0.5, 0.6]}
+    assert told(arms={"constrained": grid(searched)}) == [f"arms.constrained: {BELONGS}"]
+
+
+def test_more_cells_than_can_be_tried_are_not(told, monkeypatch):
+    arms = {"constrained": grid({**NUPI, "seed": [0, 1, 2]})}
+    monkeypatch.setattr(checks, "_MOST_TRIED", 11)
+    assert told(arms=arms) == []
+    monkeypatch.setattr(checks, "_MOST_TRIED", 12)
+    assert len(told(arms=arms)) == 1
+
+
+# ---------------------------------------------------------------- sound files
+
+
+SOUND = {
+    "as it is": {},
+    "unequal budgets with a reason": {
+        "arms": {"constrained": grid(ALPHAS), "erm": seeds(5, fixed={"objective": "erm"})},
+        "unequal_budgets": "a grid of three has no smaller size",
+    },
+    "ranges in steps": {"arms": {"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.5, "step": 0.1}})}},
+    "whole numbers": {"arms": {"drawn": drawn("random", 3, {"training.epochs": {"low": 1, "high": 3, "type": "int"}})}},
+    "a log range of whole numbers": {
+        "arms": {"drawn": drawn("tpe", 3, {"model.width": {"low": 8, "high": 64, "log": True, "type": "int"}})},
+    },
+    "choices of every kind": {
+        "arms": {
+            "constrained": grid(
+                {
+                    "training.clip_norm": [1.0, None],
+                    "descent.dual.optimizer": ["adam", "sgd"],
+                    "descent.slack_restart": [True, False],
+                }
+            )
+        },
+    },
+    "settings that are compared": {
+        "settings": {"model.width": [16, 32], "noise.gamma_train": [0.0, 0.8]},
+        "arms": {"constrained": drawn("tpe", 5), "erm": seeds(5, fixed={"objective": "erm"})},
+    },
+    "a budget that the grid has": {"arms": {"constrained": grid(ALPHAS, budget=3)}},
+    # Neither would be taken without the other.
+    "settings that need each other": {
+        "arms": {"resilient": grid({"descent.beta": [1.0, 10.0]}, fixed={"descent.resilience": "slack"})},
+    },
+    "a grid of levels": {"score": {"measure": "grid", "direction": "maximize", "gammas": "0:1:0.5"}},
+    "every draw of what there is": {"arms": {"drawn": drawn("random", 4, {"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}},
+}
+
+
+@pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)
+def test_a_sound_file_is_taken(changes, told):
+    assert told(**changes) == []
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_a_search_that_comes_with_cudt_is_sound(name):
+    sweep = definition.load(name)
+    assert sweep.search.reproduces.strip()
+
+
+def test_what_the_tests_call_a_search_file_is_one(tmp_path):
+    path = write_search(tmp_path)
+    assert strict_yaml.parse(path.read_text(), "mine") == search()

@@ -1,0 +1,284 @@
+"""A sweep gives every cell once and the same results, whatever is killed, and whenever."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+from filelock import FileLock
+
+from cudt import files, runs
+from cudt.sweep import conduct, definition, queue, results, storage, study
+from cudt.sweep.definition import Sweep
+from tests.sweep import planted
+from tests.sweep.planted import calls
+from tests.sweep.searches import FIXED, conducted, drawn, grid, sweep_of, write_search
+from tests.test_frame_cache_kills import ending, in_child
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="finds workers in /proc")
+
+CELLS = 12
+SEARCH = {
+    "score": {"measure": "grid", "direction": "maximize", "gammas": [0, 1]},
+    # A checkpoint after every update, so that whoever is killed has begun one.
+    "fixed": {**FIXED, "task.train": 320, "training.checkpoint_every": 1},
+    "arms": {"constrained": grid({"descent.alpha": [0.05, 0.1, 0.2, 0.3], "seed": [0, 1, 2]})},
+}
+
+
+# ---------------------------------------------------------------- a sweep, and those who kill it
+
+
+@contextmanager
+def sweeping(search: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`cudt sweep` with two workers; it does not outlive the test."""
+    command = [sys.executable, "-m", "cudt", "sweep", "--search", search, "--workers", "2", "--out", out]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
+    with (out.parent / "printed").open("ab") as printed:
+        process = subprocess.Popen(command, env=environment, stdout=printed, stderr=printed)  # type: ignore[arg-type]
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    return [child for child in _children(process.pid) if b"spawn_main" in _read(child, "cmdline")]
+
+
+def _children(parent: int) -> list[int]:
+    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    # After the name, which may hold anything, come the state and the parent.
+    return [one for one in numbers if _read(one, "stat").rpartition(b")")[2].split()[1:2] == [b"%d" % parent]]
+
+
+def _read(process: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{process}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_alive(process: int) -> bool:
+    return _read(process, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
+
+
+def kill(*processes: int) -> None:
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+
+
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def work_since(out: Path, moment: float) -> bool:
+    """Whether some cell has saved a checkpoint since then."""
+    return any(path.stat().st_mtime > moment for path in out.glob("reviews-ut/*/checkpoints/last.pt"))
+
+
+def finished(out: Path) -> int:
+    # Files are always whole, but a folder comes before its run.json.
+    found = out.glob("reviews-ut/*/run.json")
+    return sum(json.loads(path.read_text())["status"] == "finished" for path in found)
+
+
+def amid_work(out: Path, process: subprocess.Popen[bytes], rng: random.Random, since: float) -> list[int]:
+    """Wait for a random moment at which cells are under way; the workers of that moment."""
+    until(lambda: work_since(out, since) or process.poll() is not None)
+    moment, done = time.time() + rng.uniform(0, 0.8), finished(out)
+    # However fast the machine is, there is something left for the next time.
+    until(lambda: time.time() > moment or finished(out) > done + 1)
+    workers = workers_of(process)
+    assert process.poll() is None
+    assert len(workers) == 2
+    assert finished(out) < CELLS
+    return workers
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+def outcome(out: Path) -> dict[str, bytes]:
+    """Every file that a sweep is for, without what depends on the clock."""
+    (folder,) = out.glob("sweeps/reviews-ut/*")
+    trials = pd.read_csv(folder / "trials_wide.csv").drop(columns=["seconds", "deaths"])
+    names = ["history.csv", "layers.csv", "validation.csv", "recipe.yaml", "checkpoints/best.safetensors"]
+    found = {path for name in names for path in out.glob(f"reviews-ut/*/{name}")}
+    files = {str(path.relative_to(out)): path.read_bytes() for path in [*found, folder / "best.yaml"]}
+    return {"trials": trials.to_csv().encode(), **files}
+
+
+def check_every_cell_is_there_once(out: Path) -> None:
+    (folder,) = out.glob("sweeps/reviews-ut/*")
+    trials = pd.read_csv(folder / "trials_wide.csv")
+    assert trials["state"].tolist() == ["finished"] * CELLS
+    assert trials[["descent.alpha", "seed"]].drop_duplicates().shape[0] == CELLS
+    assert sorted(trials["run"]) == sorted(path.relative_to(out).as_posix() for path in out.glob("reviews-ut/*"))
+    assert trials["run"].nunique() == CELLS
+    assert {runs.open_run(out / run).info()["status"] for run in trials["run"]} == {"finished"}
+
+
+def deaths(out: Path) -> int:
+    (table,) = out.glob("sweeps/reviews-ut/*/trials_wide.csv")
+    return int(pd.read_csv(table)["deaths"].sum())
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+    """The same sweep with one worker that nobody kills; once for all processes of pytest."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    out = shared / "undisturbed"
+    with FileLock(shared / "undisturbed.lock"):
+        if not out.exists():
+            sweep = definition.load(str(write_search(base, **SEARCH)))
+            conducted(sweep, out, "cudt.sweep.cell:do")
+    assert deaths(out) == 0
+    return outcome(out)
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def search_file(tmp_path) -> Path:
+    return write_search(tmp_path, **SEARCH)
+
+
+# ---------------------------------------------------------------- kills of processes
+
+
+def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_times(search_file, out, undisturbed):
+    rng, killed = random.Random(0), 0.0
+    with sweeping(search_file, out) as process:
+        for _ in range(3):
+            workers = amid_work(out, process, rng, since=killed)
+            killed = time.time()
+            kill(*workers)
+        assert process.wait(timeout=120) == 0
+    check_every_cell_is_there_once(out)
+    # Each time, at least one of the two had a cell; the sweep lived on, so it drew no trial twice.
+    assert 3 <= deaths(out) <= 6
+    (database,) = out.glob("sweeps/reviews-ut/*/study.db")
+    (study,) = optuna.get_all_study_names(f"sqlite:///{database}")
+    assert len(optuna.load_study(study_name=study, storage=f"sqlite:///{database}").trials) == CELLS
+    assert outcome(out) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_with_its_workers_goes_on_as_if_it_had_not_been(search_file, out, undisturbed):
+    rng = random.Random(1)
+    with sweeping(search_file, out) as process:
+        kill(process.pid, *amid_work(out, process, rng, since=0))
+        assert process.wait() == -signal.SIGKILL
+    done = finished(out)
+    with sweeping(search_file, out) as process:
+        assert process.wait(timeout=120) == 0
+    assert done < CELLS
+    check_every_cell_is_there_once(out)
+    assert outcome(out) == undisturbed
+
+
+@pytest.mark.slow
+def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_goes_on(search_file, out, undisturbed):
+    rng = random.Random(2)
+    with sweeping(search_file, out) as process:
+        workers = amid_work(out, process, rng, since=0)
+        kill(process.pid)
+        assert process.wait() == -signal.SIGKILL
+    assert any(map(is_alive, workers))
+    # At once: those of the first may be at work on the same cells still.
+    with sweeping(search_file, out) as process:
+        until(lambda: not any(map(is_alive, workers)), seconds=20)
+        assert finished(out) < CELLS
+        assert process.wait(timeout=120) == 0
+    check_every_cell_is_there_once(out)
+    assert outcome(out) == undisturbed
+
+
+# ---------------------------------------------------------------- kills at lines of code
+
+
+def kill_at_line(number: int) -> None:
+    """Be killed before the so many-th line of whatever writes down how far a sweep is."""
+    left = number
+    ours = {module.__file__ for module in (conduct, files, queue, results, study)}
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        left -= event == "line"
+        if left <= 0:
+            kill(os.getpid())
+        return trace
+
+    def watched(frame: Any, *_: Any) -> Any:
+        name = frame.f_code.co_filename
+        return trace if name in ours or "optuna/storages" in name or "optuna/trial" in name else None
+
+    sys.settrace(watched)
+
+
+def finished_cells(sweep: Sweep, out: Path) -> set[str]:
+    """Objective, α and seed of cells that the tables have told to be finished."""
+    table = sweep.folder(out) / "trials_wide.csv"
+    rows = pd.read_csv(table, dtype=str).to_dict("records") if table.is_file() else []
+    done = [row for row in rows if row["state"] == "finished"]
+    return {f"constrained {row['descent.alpha']} {row['seed'] if row['arm'] == 'grid' else 0}" for row in done}
+
+
+@pytest.mark.parametrize(("kills", "seed"), [(10, 0), pytest.param(50, 1, marks=pytest.mark.slow)])
+def test_a_sweep_is_right_after_kills_at_any_line(kills, seed, no_processes, out, tmp_path):
+    cells = grid({"descent.alpha": [0.1, 0.2, 0.3], "seed": [0, 1]})
+    sweep = sweep_of(tmp_path, arms={"grid": cells, "drawn": drawn("random", 6)})
+    # Imported now, not in each child.
+    storage.open_storage(f"sqlite:///{tmp_path / 'other.db'}")
+    rng, killed = random.Random(seed), 0
+    begun: dict[str, int] = {}
+    while killed < kills:
+        child = in_child(partial(kill_at_line, rng.randrange(1, 12000)), partial(conducted, sweep, out))
+        code = ending(child)
+        killed += code == -signal.SIGKILL
+        assert code in (0, -signal.SIGKILL)
+        # What was finished before this life has not been begun in it.
+        assert {name: calls(out).count(name) for name in begun} == begun
+        begun = {name: calls(out).count(name) for name in finished_cells(sweep, out)}
+        if code == 0:
+            # Nothing left to kill; from the beginning, with what was learned about the end.
+            check_planted(sweep, out)
+            out = tmp_path / f"out-{killed}"
+            begun = {}
+    assert ending(in_child(partial(conducted, sweep, out))) == 0
+    check_planted(sweep, out)
+
+
+def check_planted(sweep: Sweep, out: Path) -> None:
+    """Every cell once, and with its own score."""
+    table = pd.read_csv(sweep.folder(out) / "trials_wide.csv")
+    assert table["state"].tolist() == ["finished"] * 12
+    assert table["arm"].value_counts().to_dict() == {"grid": 6, "drawn": 6}
+    listed = table[table["arm"] == "grid"]
+    assert sorted(listed[["descent.alpha", "seed"]].itertuples(index=False, name=None)) == [
+        (alpha, seed) for alpha in (0.1, 0.2, 0.3) for seed in (0, 1)
+    ]
+    assert table[table["arm"] == "drawn"]["descent.alpha"].nunique() == 6
+    assert table["score"].tolist() == pytest.approx([planted.height(alpha, 5e-3) for alpha in table["descent.alpha"]])

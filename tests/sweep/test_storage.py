@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from cudt.errors import UserError
+from cudt.sweep.storage import is_there, open_storage, own_storage, told
+from tests.sweep.searches import study_of, sweep_of
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://me:secret@nowhere/trials", "storage postgresql://me:***@nowhere/trials: "),
+        ("oracl://me:secret@nowhere/trials", "storage oracl://me:***@nowhere/trials: "),
+        ("sqlite:////no/such/folder/trials.db", "storage sqlite:////no/such/folder/trials.db: "),
+        ("trials.db", "storage (not a URL): "),
+        ("me:secret", "storage (not a URL): "),
+    ],
+)
+def test_a_storage_that_cannot_be_opened_is_told_without_its_password(url, told):
+    with pytest.raises(UserError) as error:
+        open_storage(url)
+    assert str(error.value).startswith(told)
+    assert "secret" not in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_port_that_is_no_number_is_told_without_the_password():
+    with pytest.raises(UserError) as error:
+        open_storage("postgresql://me:secret@nowhere:port/trials")
+    assert "secret" not in str(error.value)
+
+
+def test_a_sweeps_own_storage_is_in_its_folder_wherever_we_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert own_storage(Path("out")) == f"sqlite:///{tmp_path}/out/study.db"
+
+
+def test_looking_whether_a_storage_is_there_makes_nothing(tmp_path):
+    url = own_storage(tmp_path)
+    assert not is_there(url)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "study.db").touch()
+    assert not is_there(url)
+    study_of(sweep_of(tmp_path), open_storage(url))
+    assert is_there(url)
+
+
+def test_a_storage_that_fails_under_way_is_told_in_a_line():
+    with pytest.raises(UserError) as error, told():
+        raise OperationalError("INSERT ...", {}, Exception("disk is full\nsee there"))
+    assert "disk is full" in str(error.value)
+    assert "the same command goes on" in str(error.value)
+    assert "\n" not in str(error.value)

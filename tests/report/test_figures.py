@@ -30,7 +30,7 @@ def unsaved(monkeypatch):
         plt.close(figure)
         return figures.Figure(recipe, title, stem, stem)
 
-    monkeypatch.setattr(figures, "_save", close)
+    monkeypatch.setattr(figures, "save", close)
 
 
 def share_of(colour: str, picture: np.ndarray) -> float:
@@ -115,7 +115,7 @@ def test_ratios_are_drawn_as_density_and_distribution(trained_run, tmp_path, mon
     make_run(trained_run, tmp_path, {0.0: 1.0}, objective="erm", old=True)
     runs = collect([tmp_path]).runs
     shown: list[Any] = []
-    monkeypatch.setattr(figures, "_save", lambda figure, *_: shown.extend(figure.axes))
+    monkeypatch.setattr(figures, "save", lambda figure, *_: shown.extend(figure.axes))
     figures.layer_ratios("reviews-ut", "gaussian", runs, tables.ratio_bins(runs), tmp_path)
     density, distribution = shown
     (stairs,) = density.patches

@@ -131,8 +131,8 @@ class Measurement:
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
         """The measurement of all the examples of the parts."""
         columns = ([part.losses, part.scores, part.weights] for part in parts)
-        joined = (torch.cat(column, -1) for column in zip(*columns, strict=True))
-        return cls(*joined, [example_id for part in parts for example_id in part.ids])
+        losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
+        return cls(losses, scores, weights, [example_id for part in parts for example_id in part.ids])
 
     @property
     def layer_losses(self) -> Tensor:
@@ -159,6 +159,7 @@ def measure(
         drawn = noise.draw(layerwise.model, batch) if noise is not None and any(gammas) else None
         weights = layerwise.task.weights(batch)
         for gamma, rows in zip(gammas, parts, strict=True):
-            losses, scores = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
-            rows.append(Measurement(*(part.double().cpu() for part in (losses, scores, weights)), [*batch["ids"]]))
+            judged = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
+            losses, scores, counts = (part.double().cpu() for part in (*judged, weights))
+            rows.append(Measurement(losses, scores, counts, [*batch["ids"]]))
     return [Measurement.joined(rows) for rows in parts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -81,10 +82,11 @@ def student(parts: Sequence[tuple[Array, int]]) -> Array:
     squares = sum(variance**2 / freedom for variance, freedom in parts)
     with np.errstate(invalid="ignore"):
         freedom = np.maximum(total**2 / squares, 1.0)
-    quantiles = [student_quantile(one) if math.isfinite(one) else 0.0 for one in np.ravel(freedom)]
+    quantiles = [student_quantile(round(float(one), 6)) if math.isfinite(one) else 0.0 for one in np.ravel(freedom)]
     return np.reshape(quantiles, np.shape(freedom)) * np.sqrt(total)
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(freedom: float) -> float:
     """The 97.5 % quantile of Student's t with ν ≥ 1 degrees of freedom (scipy is no dependency of ours).
 

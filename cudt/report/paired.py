@@ -134,7 +134,7 @@ class _Scores:
     def _flat(self) -> tuple[Array, Array]:
         """Values and weights, a column for each level and noise seed; all of an example moves together."""
         values, weights = (table.reshape(len(self.ids), -1) for table in (self.values, self.weights))
-        return values, weights.astype(float)
+        return values, weights
 
 
 class _Measured:
@@ -149,30 +149,31 @@ class _Measured:
     @cached_property
     def scores(self) -> _Scores:
         """The kept scores; refuses those that are not all there, or not those behind ood.csv."""
-        table = self.run.run.read_examples(self.kind)
-        advice = f"`cudt eval-ood {self.run.run.path}` keeps them"
-        if table.empty:
-            raise _NoIntervalError(f"no scores of single examples: an earlier version evaluated; {advice}")
-        if table.duplicated(["gamma", "seed", "id"]).any():
-            raise _NoIntervalError(f"{self.run.run.path}: examples share an id, so they cannot be paired")
-        wide = table.pivot(index="id", columns=["gamma", "seed"], values=["score", "weight"]).sort_index()
-        levels = sorted(self.curve)
-        cells = pd.MultiIndex.from_product([levels, self.noise_seeds])
-        missing = [cell for cell in cells if cell not in set(wide["weight"].columns)]
-        if missing:
-            level = f"{scale_of(self.kind).symbol} = {missing[0][0]:g}"
-            raise _NoIntervalError(f"no scores of single examples at {level}: an earlier version evaluated; {advice}")
-        # An example that was not met everywhere has no weight there; a score may be nan, and has to show as such.
-        wide = wide[wide["weight"][cells].notna().all(axis=1)]
-        shape = (len(wide), len(levels), len(self.noise_seeds))
-        values, weights = (wide[name][cells].to_numpy(float).reshape(shape) for name in ("score", "weight"))
-        found = _Scores(wide.index, levels, values, weights, _is_root(self.run))
-        told = [self.curve[level] for level in levels]
-        if not np.allclose(found.whole, told, rtol=_ROUNDING, atol=_ROUNDING * _ROUNDING, equal_nan=True):
-            raise _NoIntervalError(
-                f"{self.run.run.path}: examples.parquet does not give the metric of ood.csv; {advice}"
-            )
-        return found
+        found, there = self._filled(self.run.run.read_examples(self.kind))
+        told = [self.curve[level] for level in found.levels]
+        if not np.allclose(found.whole, told, rtol=_ROUNDING, atol=0, equal_nan=True):
+            raise self._unkept("examples.parquet does not give the metric of ood.csv")
+        return found.of(found.ids[np.flatnonzero(there.all((1, 2)))])
+
+    def _filled(self, table: pd.DataFrame) -> tuple[_Scores, Array]:
+        """The table as (examples, levels, noise seeds), and where it has rows; elsewhere nothing counts."""
+        levels, seeds = np.array(sorted(self.curve)), np.array(self.noise_seeds)
+        table = table[table["gamma"].isin(levels) & table["seed"].isin(seeds)]
+        codes, ids = pd.factorize(table["id"], sort=True)
+        cells = (codes, np.searchsorted(levels, table["gamma"]), np.searchsorted(seeds, table["seed"]))
+        values, weights, there = np.zeros((3, len(ids), len(levels), len(seeds)))
+        values[cells], weights[cells], there[cells] = table["score"], table["weight"], 1
+        if there.sum() < len(table):
+            raise _NoIntervalError(f"{self.run.run.path}: test examples share an id, so they cannot be paired")
+        missing = levels[(there.sum(0) == 0).any(-1)]
+        if len(missing):
+            level = f"{scale_of(self.kind).symbol} = {missing[0]:g}"
+            raise self._unkept(f"no scores of single examples at {level}, which an earlier version evaluated")
+        return _Scores(pd.Index(ids), levels.tolist(), values, weights, _is_root(self.run)), there
+
+    def _unkept(self, what: str) -> _NoIntervalError:
+        path = self.run.run.path
+        return _NoIntervalError(f"{path}: {what}; `cudt eval-ood {path}` at every level mends it")
 
 
 def _is_root(run: ReadRun) -> bool:
@@ -186,11 +187,13 @@ def _is_root(run: ReadRun) -> bool:
 
 @dataclass(frozen=True)
 class _Quantities:
-    """What is read off a curve; each is a sum of its values, so that a curve's quantities are `curve @ of_curve`."""
+    """What is read off a curve; each is a weighted sum of its values."""
 
+    levels: list[float]
     names: list[str]
     gammas: list[float]
-    of_curve: Array
+    weights: Array
+    """(levels, quantities)."""
 
     @classmethod
     def over(cls, levels: Sequence[float], kind: str, gamma_train: float) -> _Quantities:
@@ -204,7 +207,13 @@ class _Quantities:
             if chosen.any():
                 rows.append((name, np.nan, chosen / chosen.sum()))
         names, gammas, columns = zip(*rows, strict=True)
-        return cls([*names], [*gammas], np.stack(columns, axis=1))
+        return cls([*levels], [*names], [*gammas], np.stack(columns, axis=1))
+
+    def of(self, curves: Array) -> Array:
+        """The quantities of curves, (…, levels); a value that is not a number is told by those that it enters."""
+        if np.isfinite(curves).all():
+            return curves @ self.weights
+        return np.stack([curves[..., column != 0] @ column[column != 0] for column in self.weights.T], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -236,28 +245,35 @@ def _refuse_unlike(runs: Sequence[_Measured]) -> None:
         raise _NoIntervalError("noise seeds differ: " + " and ".join(str([*seeds]) for seeds in sorted(drawn)))
 
 
-def _estimate(
-    unit: str, ours: Sequence[_Measured], erm: Sequence[_Measured], levels: Sequence[float], wanted: Array
-) -> _Estimate:
-    """The interval of mean(ours) − mean(erm) on the examples and levels that all have."""
+def _estimate(unit: str, ours: Sequence[_Measured], erm: Sequence[_Measured], wanted: _Quantities) -> _Estimate:
+    """The interval of the difference on the examples that all runs have."""
     _refuse_unlike([*ours, *erm])
     ids = ours[0].scores.ids
     for one in [*ours, *erm]:
         if not one.scores.ids.equals(ids):
-            ids = ids.intersection(one.scores.ids, sort=True)
+            ids = ids.intersection(one.scores.ids).sort_values()
     if ids.empty:
         raise _NoIntervalError("no test example in common")
-    a, b = ([one.scores.of(ids) for one in side] for side in (ours, erm))
-    left, right = (np.stack([one.whole[one.columns(levels)] for one in side]) @ wanted for side in (a, b))
+    return _interval(unit, [one.scores.of(ids) for one in ours], [one.scores.of(ids) for one in erm], wanted)
+
+
+def _interval(unit: str, ours: Sequence[_Scores], erm: Sequence[_Scores], wanted: _Quantities) -> _Estimate:
+    """mean(ours) − mean(erm), and its percentile interval over examples, or over seeds ± √(r_seeds² + r_examples²).
+
+    r is how far an interval by Student's t reaches that takes the other source of chance for fixed. What another
+    test set would change is the same for all seeds, so that seeds alone do not show it, nor examples seeds.
+    """
+    left, right = (wanted.of(np.stack([one.whole[one.columns(wanted.levels)] for one in side])) for side in (ours, erm))
     difference = left.mean(0) - right.mean(0)
-    drawn = [np.mean([one.resampled[:, one.columns(levels)] for one in side], axis=0) for side in (a, b)]
-    resampled = (drawn[0] - drawn[1]) @ wanted
+    drawn = [np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0) for side in (ours, erm)]
+    resampled = wanted.of(drawn[0] - drawn[1])
+    n_examples = len(ours[0].ids)
     if unit == "examples":
-        return _Estimate(difference, *intervals.percentiles(resampled), len(ids))
-    parts = [_of_mean(left - right)] if unit == "seeds paired" else [_of_mean(left), _of_mean(right)]
-    # What another test set would change is the same for all seeds, so that seeds alone do not show it.
-    reach = intervals.student([*parts, (resampled.var(0, ddof=1), max(1, len(ids) - 1))])
-    n = len(a) if unit == "seeds paired" else len(a) + len(b)
+        return _Estimate(difference, *intervals.percentiles(resampled), n_examples)
+    over_seeds = [_of_mean(left - right)] if unit == "seeds paired" else [_of_mean(left), _of_mean(right)]
+    over_examples = [(resampled.var(0, ddof=1), max(1, n_examples - 1))]
+    reach = np.hypot(intervals.student(over_seeds), intervals.student(over_examples))
+    n = len(ours) if unit == "seeds paired" else len(ours) + len(erm)
     return _Estimate(difference, difference - reach, difference + reach, n)
 
 
@@ -292,11 +308,11 @@ def _rows(pair: Pair, known: dict[tuple[Path, str], _Measured], damaged: dict[st
     quantities = _Quantities.over(levels, kind, pair.gamma_train)
     reason = ""
     try:
-        estimate = _estimate(unit, ours, erm, levels, quantities.of_curve)
+        estimate = _estimate(unit, ours, erm, quantities)
     except (_NoIntervalError, UserError) as error:
         reason = str(error)
         damaged.update({reason: None} if isinstance(error, UserError) else {})
-        estimate = _without_interval(ours, erm, levels, quantities.of_curve)
+        estimate = _without_interval(ours, erm, quantities)
         unit = ""
     return _described(pair, quantities, estimate, unit, reason)
 
@@ -308,12 +324,10 @@ def _measured(run: ReadRun, kind: str, known: dict[tuple[Path, str], _Measured])
     return known[key]
 
 
-def _without_interval(
-    ours: Sequence[_Measured], erm: Sequence[_Measured], levels: Sequence[float], wanted: Array
-) -> _Estimate:
+def _without_interval(ours: Sequence[_Measured], erm: Sequence[_Measured], wanted: _Quantities) -> _Estimate:
     """The difference alone, from ood.csv."""
-    left, right = (np.mean([[one.curve[level] for level in levels] for one in side], axis=0) for side in (ours, erm))
-    difference = (left - right) @ wanted
+    curves = [[[one.curve[level] for level in wanted.levels] for one in side] for side in (ours, erm)]
+    difference = wanted.of(np.mean(curves[0], axis=0) - np.mean(curves[1], axis=0))
     return _Estimate(difference, difference * np.nan, difference * np.nan, 0)
 
 

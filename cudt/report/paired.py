@@ -49,9 +49,9 @@ class Pair:
 
 
 def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
-    """Each group that is not ERM with each ERM group that differs from it in the objective's own settings.
+    """Each group that is not ERM with each ERM group of the same recipe, task, γ_train and number of layers.
 
-    They share recipe, task, γ_train and the number of layers, and both were evaluated under a kind of noise.
+    For every kind of noise that both were evaluated under; seeds that were not are left out.
     """
     groups: dict[tuple[str, str, str], list[ReadRun]] = {}
     for run in runs:

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from cudt import report
+from cudt.evaluate import Grid, evaluate_ood
 from cudt.report import paired, tables
 from cudt.report.collect import collect
+from tests.conftest import tiny_recipe, train_quietly
 from tests.report import GAMMA_TRAIN, make_run, make_scored_run
 
 Array = np.ndarray[Any, Any]
@@ -278,6 +280,17 @@ def test_unlike_runs_are_not_compared(erm, trained_run, tmp_path):
     assert compared(tmp_path).empty
 
 
+def test_runs_with_other_test_examples_by_their_settings_are_not_compared(trained_run, tmp_path):
+    # Generated data have no fingerprint; their settings tell them apart.
+    make_scored_run(trained_run, tmp_path, drawn(1))
+    erm = make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
+    recipe = (erm.path / "recipe.yaml").read_text()
+    assert "  test: 40\n" in recipe
+    (erm.path / "recipe.yaml").write_text(recipe.replace("  test: 40\n", "  test: 80\n"))
+    assert len(collect([tmp_path]).runs) == 2
+    assert compared(tmp_path).empty
+
+
 def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_path):
     names = [f"{number:02}" for number in range(40)]
     ours, erm = drawn(1), drawn(2)
@@ -345,6 +358,13 @@ def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp
     assert_refused(compared(tmp_path), "does not give the metric of ood.csv", 0.0)
 
 
+def test_examples_that_share_an_id_have_no_interval(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        scores = {g: np.full(40, 0.5) for g in LEVELS}
+        make_scored_run(trained_run, tmp_path, scores, ids=["same"] * 40, objective=objective)
+    assert_refused(compared(tmp_path), "share an id", 0.0)
+
+
 def test_a_metric_that_is_not_a_number_shows(trained_run, tmp_path):
     ours = drawn(1)
     ours[1.0][3] = np.nan
@@ -379,6 +399,18 @@ def test_the_table_stands_in_the_report(trained_run, tmp_path):
     table = pd.read_csv(tmp_path / "report" / "paired.csv", dtype=dict.fromkeys(texts, str))
     table[texts] = table[texts].fillna("")
     pd.testing.assert_frame_equal(table, compared(tmp_path / "runs"), check_dtype=False)
+
+
+def test_trained_and_evaluated_runs_are_compared(tmp_path):
+    for objective in ("constrained", "erm"):
+        run = train_quietly(tiny_recipe("training.epochs=1", objective=objective), tmp_path)
+        evaluate_ood(run, Grid(noise_seeds=[0, 1]), "cpu", None, lambda batches, total, what: batches)
+    table = by_quantity(compared(tmp_path))
+    assert set(table["reason"]) == {""}
+    assert set(table["unit"]) == {"examples"}
+    assert (table["low"] <= table["high"]).all()
+    summary = tables.summary(collect([tmp_path]).runs).set_index("objective")["auc"]
+    assert table["difference"]["auc"] == pytest.approx(summary["constrained"] - summary["erm"], abs=1e-12)
 
 
 def test_without_a_pair_the_table_has_its_columns_alone(trained_run, tmp_path):

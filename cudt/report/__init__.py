@@ -10,7 +10,7 @@ import pandas as pd
 
 from cudt.errors import UserError
 from cudt.files import write_text
-from cudt.report import figures, page, sweeps, tables
+from cudt.report import figures, page, paired, sweeps, tables
 from cudt.report.collect import collect
 
 
@@ -33,8 +33,11 @@ def write(folders: Sequence[Path], out: Path) -> Report:
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
     collected.warnings.extend(tables.uneven_grids(collected.runs))
     curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
+    differences, damaged_scores = paired.compare(collected.runs)
+    collected.warnings.extend(damaged_scores)
     written = {
         "table": summary,
+        "paired": differences,
         "curves": curves,
         "layers": tables.layer_losses(collected.runs),
         "ratio_bins": tables.ratio_bins(collected.runs),

@@ -16,6 +16,7 @@ from cudt import __version__
 from cudt.levels import PROBABILITY, scale_of, training_level
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.figures import Figure
+from cudt.report.paired import Pair, pairs
 from cudt.report.sweeps import SPENT, ReadSweep
 
 #: Column of table.csv, heading on the page.
@@ -66,7 +67,7 @@ def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: 
         "recipe": recipe,
         "reproduces": runs[0].run.recipe.settings.reproduces,
         "metric": runs[0].metric,
-        "findings": findings(rows),
+        "findings": findings(rows, pairs(runs)),
         "rows": rows.to_dict("records"),
         "figures": _figures(pictures),
         "samples": _samples(runs),
@@ -99,33 +100,40 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
     }
 
 
-def findings(rows: pd.DataFrame) -> list[str]:
+def findings(rows: pd.DataFrame, compared: Sequence[Pair]) -> list[str]:
     """One sentence for each pair of a constrained group with ERM: what the curves did, and on how many seeds.
 
-    Only where both were trained at the same γ_train and evaluated over the same levels.
+    Only where both were evaluated over the same levels; `rows` are those of the summary.
     """
-    alike = ["perturbation", "gamma_train", "range", "levels"]
+    keys = ["recipe", "objective", "variant", "perturbation"]
+    by_group = {tuple(row[key] for key in keys): row for _, row in rows.iterrows()}
     sentences = []
-    for _, constrained in rows[rows["objective"] == "constrained"].iterrows():
-        against = rows[(rows["objective"] == "erm") & (rows[alike] == constrained[alike]).all(axis=1)]
-        for _, erm in against.iterrows():
-            kind = constrained["perturbation"]
-            if not kind:
-                continue
-            inside = f"{scale_of(kind).symbol} ≤ {training_level(kind, constrained['gamma_train']):g}"
-            wheres = {"id_mean": f"in distribution ({inside})", "ood_mean": "out of distribution"}
-            shown = [name for name in wheres if not (pd.isna(constrained[name]) or pd.isna(erm[name]))]
-            whose = [f"{erm['label']}'s ".replace("erm", "ERM"), ""]
-            parts = [
-                f"{constrained[name]:.3f} against {owner}{erm[name]:.3f} {wheres[name]}"
-                for name, owner in zip(shown, whose, strict=False)
-            ]
-            sentences.append(
-                f"Under {kind} noise the {constrained['label']} model's mean "
-                f"{constrained['metric']} is {', and '.join(parts)} "
-                f"({constrained['evaluated']} and {erm['evaluated']} seeds)."
-            )
+    for pair in compared:
+        groups = [(*side[0].group, pair.perturbation) for side in (pair.ours, pair.erm)]
+        # A group whose seeds share no level has no row under this noise.
+        found = [by_group[group] for group in groups if group in by_group]
+        if len(found) < 2 or found[0]["objective"] != "constrained":
+            continue
+        if all(found[0][key] == found[1][key] for key in ("range", "levels")):
+            sentences.append(_finding(*found))
     return sentences
+
+
+def _finding(constrained: pd.Series[Any], erm: pd.Series[Any]) -> str:
+    kind = constrained["perturbation"]
+    inside = f"{scale_of(kind).symbol} ≤ {training_level(kind, constrained['gamma_train']):g}"
+    wheres = {"id_mean": f"in distribution ({inside})", "ood_mean": "out of distribution"}
+    shown = [name for name in wheres if not (pd.isna(constrained[name]) or pd.isna(erm[name]))]
+    whose = [f"{erm['label']}'s ".replace("erm", "ERM"), ""]
+    parts = [
+        f"{constrained[name]:.3f} against {owner}{erm[name]:.3f} {wheres[name]}"
+        for name, owner in zip(shown, whose, strict=False)
+    ]
+    return (
+        f"Under {kind} noise the {constrained['label']} model's mean "
+        f"{constrained['metric']} is {', and '.join(parts)} "
+        f"({constrained['evaluated']} and {erm['evaluated']} seeds)."
+    )
 
 
 def _run(run: ReadRun) -> dict[str, Any]:

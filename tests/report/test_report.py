@@ -21,7 +21,7 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
         for name in ("descent-and-robustness", "layer-ratios")
         for kind in ("png", "pdf")
     }
-    assert files == {"index.html", "table.csv", "curves.csv", "layers.csv", "ratio_bins.csv", *figures}
+    assert files == {"index.html", "table.csv", "paired.csv", "curves.csv", "layers.csv", "ratio_bins.csv", *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
 

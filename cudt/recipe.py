@@ -16,7 +16,7 @@ from cudt.errors import UserError, did_you_mean
 from cudt.schema import NamedSection, Readout, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
-NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
+NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation"}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class ReadRun:
     layers: pd.DataFrame
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
+    validation: pd.DataFrame
+    """The metric on validation data at each level that a sweep judged by; empty where none did."""
 
     @property
     def recipe(self) -> str:
@@ -59,6 +61,13 @@ class ReadRun:
     @property
     def metric(self) -> str:
         return self.info["metric"]["name"]
+
+    def setting(self, key: str) -> Any:
+        """A setting of the recipe, by its dotted key."""
+        value: Any = self.run.recipe.settings
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
 
     @property
     def samples(self) -> list[Path]:
@@ -122,6 +131,7 @@ def _read(path: Path) -> ReadRun:
     if missing:
         raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
     try:
-        return ReadRun(run, info, *(run.read_table(name) for name in ("layers", "ood", "ratio_bins")))
+        *read, validation = (run.read_table(name) for name in ("layers", "ood", "ratio_bins", "validation"))
+        return ReadRun(run, info, *read, validation[validation["metric"] == info["metric"]["name"]])
     except (ValueError, pd.errors.ParserError) as error:
         raise UserError(f"{path}: damaged ({error})") from None

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import base64
 import shlex
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from cudt import __version__
-from cudt.levels import PROBABILITY, scale_of, training_level
+from cudt.levels import PROBABILITY, scale_of
+from cudt.report import exhibits, interactive, paper
 from cudt.report.collect import Collected, ReadRun
+from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
-from cudt.report.paired import Pair, pairs
+from cudt.report.figures.groups import Group
+from cudt.report.figures.words import labels
+from cudt.report.layout import Layout
 from cudt.report.sweeps import SPENT, ReadSweep
+
+_HERE = Path(__file__).parent
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
     "label": "objective",
+    "gamma_train": "γ_train",
     "seeds": "seeds",
     "noise_seeds": "noise seeds",
     "feasible": "feasible",
@@ -34,52 +44,164 @@ _COLUMNS = {
     "range": "over",
     "validation_loss": "validation f_L",
 }
+#: Figures that the interactive charts show too; they are for paper.
+_DRAWN_ABOVE = ("descent-and-robustness", "layer-ratios")
+_WHERES = {"id_mean": "ID", "ood_mean": "OOD"}
 
-#: Pictures are large, and the page holds them all; the rest is in the run folders.
-_MOST_SAMPLES = 3
+
+@dataclass(frozen=True)
+class Material:
+    """What the page is made of."""
+
+    collected: Collected
+    groups: list[Group]
+    summary: pd.DataFrame
+    differences: pd.DataFrame
+    layouts: list[tuple[Layout, bool]]
+    """With whether anything of ours stands in it."""
+    figures: list[Figure]
+    sweeps: list[ReadSweep]
 
 
-def render(
-    collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure], sweeps: Sequence[ReadSweep] = ()
-) -> str:
-    """The page: what came out first, then a section for each recipe and each sweep."""
+def render(made: Material) -> str:
+    """The page: what came out first, then a section for each recipe, tables, figures over all runs, sweeps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["number"] = _number
-    sections = [_section(recipe, collected, summary, figures) for recipe in collected.recipes]
+    environment.filters.update(number=_number, signed=_signed, setting=_setting)
+    pictures = Pictures()
+    compared = comparisons(made)
+    by_recipe = {recipe: [group for group in made.groups if group.recipe == recipe] for recipe in made.collected.recipes}
+    sections = [_section(recipe, groups, made, pictures) for recipe, groups in by_recipe.items()]
+    shown = {
+        "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
+        "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
+    }
+    damaged = [line for section in sections for line in section["damaged"]]
     return environment.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
+        plotly=Markup(get_plotlyjs()),
+        data=[interactive.section(groups) for groups in by_recipe.values()],
         columns=_COLUMNS,
+        compared=compared,
+        verdict=verdict(compared),
         sections=sections,
-        sweeps=[_sweep(sweep, figures) for sweep in sweeps],
-        warnings=collected.warnings,
-        n_runs=len(collected.runs),
+        layouts=[_layout(*one) for one in made.layouts],
+        warnings=[*made.collected.warnings, *damaged, *pictures.note()],
+        n_runs=len(made.collected.runs),
+        **shown,
     )
 
 
-def _section(recipe: str, collected: Collected, summary: pd.DataFrame, figures: Sequence[Figure]) -> dict[str, Any]:
-    runs = [run for run in collected.runs if run.recipe == recipe]
-    rows = summary[summary["recipe"] == recipe]
-    pictures = [figure for figure in figures if figure.recipe == recipe]
+# ---------------------------------------------------------------- what came out
+
+
+def comparisons(made: Material) -> list[dict[str, Any]]:
+    """Constrained against ERM in each recipe, depth, γ_train and noise: the best variant of each by validation data."""
+    best = _best_variants(made.collected.runs)
+    named = {key: name for recipe in made.collected.recipes for key, name in _labels(made.groups, recipe).items()}
+    numbers = {
+        (row["recipe"], row["objective"], row["variant"], row["perturbation"]): row
+        for row in made.summary.to_dict("records")
+    }
+    rows = []
+    places = ["recipe", "objective", "variant", "against", "against_variant", "perturbation"]
+    for key, mine in made.differences.groupby(places, sort=False):
+        recipe, objective, variant, against, against_variant, kind = (str(part) for part in key)
+        groups = [(recipe, objective, variant), (recipe, against, against_variant)]
+        sides = [numbers.get((*group, kind)) for group in groups]
+        if objective != "constrained" or not all(sides) or any(group not in best for group in groups):
+            continue
+        runs = [run for run in made.collected.runs if run.group == groups[0]]
+        rows.append(_comparison(named[groups[0]], runs, mine.set_index("quantity"), *sides))
+    return rows
+
+
+def _best_variants(runs: Sequence[ReadRun]) -> set[tuple[str, str, str]]:
+    """Of the variants of an objective at one depth and γ_train, the one with the best run on validation data."""
+    places: dict[tuple[Any, ...], list[ReadRun]] = {}
+    for run in runs:
+        place = (run.recipe, run.objective, run.info.get("layers"), run.info["gamma_train"])
+        places.setdefault(place, []).append(run)
+    return {paper.best_by_validation(mine)[0].group for mine in places.values()}
+
+
+def _comparison(label: str, runs: Sequence[ReadRun], quantities: pd.DataFrame, ours: Any, erm: Any) -> dict[str, Any]:
+    info = runs[0].info
+    row = {name: ours[name] for name in ("recipe", "perturbation", "gamma_train", "metric")}
+    row |= {"label": label, "layers": info.get("layers", ""), "arrow": "↑" if ours["higher_is_better"] else "↓"}
+    row |= {f"{name}_ours": ours[name] for name in _WHERES} | {f"{name}_erm": erm[name] for name in _WHERES}
+    row["infeasible"] = "; ".join(told for run in runs if (told := paper.failing_layers(run)))
+    found = next((name for name in ("ood_mean", "mean") if name in quantities.index), None)
+    if found is not None:
+        told = quantities.loc[found]
+        row |= {name: told[name] for name in ("difference", "low", "high", "unit", "n", "better", "reason")}
+    return {"difference": None, "unit": "", "n": 0, "better": "", "reason": "no level in common", **row}
+
+
+def verdict(compared: Sequence[dict[str, Any]]) -> str:
+    """All comparisons in a sentence."""
+    if not compared:
+        return ""
+    counts = Counter(row["better"] or ("undecided" if row["unit"] else "no interval") for row in compared)
+    words = {
+        "constrained": "the constrained model is better",
+        "erm": "the unconstrained one is",
+        "undecided": "the interval holds 0",
+        "no interval": "there is no interval",
+    }
+    told = [f"in {counts[key]} {text}" for key, text in words.items() if counts[key]]
+    things = "one comparison" if len(compared) == 1 else f"{len(compared)} comparisons"
+    return f"Out of distribution, of {things}: {', '.join(told)}."
+
+
+# ---------------------------------------------------------------- sections
+
+
+def _section(recipe: str, groups: Sequence[Group], made: Material, pictures: Pictures) -> dict[str, Any]:
+    runs = [run for run in made.collected.runs if run.recipe == recipe]
+    named = _labels(made.groups, recipe)
+    rows = made.summary[made.summary["recipe"] == recipe].to_dict("records")
+    for row in rows:
+        row["label"] = named[(recipe, row["objective"], row["variant"])]
+    completed, damaged = exhibits.completions(runs)
     return {
         "recipe": recipe,
         "reproduces": runs[0].run.recipe.settings.reproduces,
         "metric": runs[0].metric,
-        "findings": findings(rows, pairs(runs)),
-        "rows": rows.to_dict("records"),
-        "figures": _figures(pictures),
-        "samples": _samples(runs),
-        "runs": [_run(run) for run in runs],
+        "rows": rows,
+        "figures": _figures([figure for figure in made.figures if figure.recipe == recipe], pictures),
+        "samples": exhibits.samples(runs, pictures),
+        "completions": completed,
+        "damaged": damaged,
+        "runs": [_run(run, named[run.group]) for run in runs],
     }
 
 
-def _figures(figures: Sequence[Figure]) -> list[dict[str, str]]:
-    return [{"title": figure.title, "png": _inline(figure.png)} for figure in figures]
+def _labels(groups: Sequence[Group], recipe: str) -> dict[tuple[str, str, str], str]:
+    return labels([group for group in groups if group.recipe == recipe], "", counts=False)
 
 
-def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
+def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, Any]]:
+    shown = [
+        {
+            "title": figure.title,
+            "png": pictures.inline(figure.png),
+            "is_for_paper": figure.png.stem.endswith(_DRAWN_ABOVE),
+        }
+        for figure in figures
+    ]
+    return [figure for figure in shown if figure["png"]]
+
+
+def _layout(layout: Layout, is_filled: bool) -> dict[str, Any]:
+    return {**vars(layout), "has_groups": any(name for name, _ in layout.groups), "is_open": is_filled}
+
+
+def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> dict[str, Any]:
     """What was searched by whom, the best of each arm and what it spent."""
     facts = sweep.facts
     named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
@@ -95,52 +217,17 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure]) -> dict[str, Any]:
         "columns": columns,
         "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
         "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
-        "figures": _figures([figure for figure in figures if figure.recipe == sweep.title]),
+        "figures": _figures([figure for figure in figures if figure.recipe == sweep.section], pictures),
         "command": facts["command"],
     }
 
 
-def findings(rows: pd.DataFrame, compared: Sequence[Pair]) -> list[str]:
-    """One sentence for each pair of a constrained group with ERM: what the curves did, and on how many seeds.
-
-    Only where both were evaluated over the same levels; `rows` are those of the summary.
-    """
-    keys = ["recipe", "objective", "variant", "perturbation"]
-    by_group = {tuple(row[key] for key in keys): row for _, row in rows.iterrows()}
-    sentences = []
-    for pair in compared:
-        groups = [(*side[0].group, pair.perturbation) for side in (pair.ours, pair.erm)]
-        # A group whose seeds share no level has no row under this noise.
-        found = [by_group[group] for group in groups if group in by_group]
-        if len(found) < 2 or found[0]["objective"] != "constrained":
-            continue
-        if all(found[0][key] == found[1][key] for key in ("range", "levels")):
-            sentences.append(_finding(*found))
-    return sentences
-
-
-def _finding(constrained: pd.Series[Any], erm: pd.Series[Any]) -> str:
-    kind = constrained["perturbation"]
-    inside = f"{scale_of(kind).symbol} ≤ {training_level(kind, constrained['gamma_train']):g}"
-    wheres = {"id_mean": f"in distribution ({inside})", "ood_mean": "out of distribution"}
-    shown = [name for name in wheres if not (pd.isna(constrained[name]) or pd.isna(erm[name]))]
-    whose = [f"{erm['label']}'s ".replace("erm", "ERM"), ""]
-    parts = [
-        f"{constrained[name]:.3f} against {owner}{erm[name]:.3f} {wheres[name]}"
-        for name, owner in zip(shown, whose, strict=False)
-    ]
-    return (
-        f"Under {kind} noise the {constrained['label']} model's mean "
-        f"{constrained['metric']} is {', and '.join(parts)} "
-        f"({constrained['evaluated']} and {erm['evaluated']} seeds)."
-    )
-
-
-def _run(run: ReadRun) -> dict[str, Any]:
+def _run(run: ReadRun, label: str) -> dict[str, Any]:
     return {
         "path": str(run.run.path),
-        "objective": run.objective,
+        "label": label,
         "info": run.info,
+        "failing": paper.failing_layers(run).rpartition(" at ")[2],
         "verdicts": run.info["verdicts"],
         "recipe": run.run.recipe.text(),
         "commands": [run.info["command"], *evaluation_commands(run)],
@@ -161,29 +248,7 @@ def evaluation_commands(run: ReadRun) -> list[str]:
     return commands
 
 
-def _samples(runs: Sequence[ReadRun]) -> list[dict[str, Any]]:
-    """For some of the saved test examples, the pictures of a run of each group; the same example side by side."""
-    # Seeds look alike, and pictures are large.
-    runs = list({run.group: run for run in reversed(runs) if run.samples}.values())[::-1]
-    names = list(dict.fromkeys(strip.name for run in runs for strip in run.samples))
-    shown = []
-    for name in names[:_MOST_SAMPLES]:
-        strips = [(run, strip) for run in runs for strip in run.samples if strip.name == name]
-        pictures = [
-            {
-                "title": f"{run.objective}, seed {run.seed}, {run.run.path.name}",
-                "strip": _inline(strip),
-                "moving": _inline(moving) if (moving := strip.with_suffix(".gif")).is_file() else None,
-            }
-            for run, strip in strips
-        ]
-        shown.append({"name": name.removesuffix(".png"), "pictures": pictures})
-    return shown
-
-
-def _inline(picture: Path) -> str:
-    kind = picture.suffix.removeprefix(".")
-    return f"data:image/{kind};base64," + base64.b64encode(picture.read_bytes()).decode()
+# ---------------------------------------------------------------- numbers
 
 
 def _number(value: Any) -> str:
@@ -192,3 +257,12 @@ def _number(value: Any) -> str:
     if isinstance(value, float):
         return "" if pd.isna(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:.4g}"
     return str(value)
+
+
+def _signed(value: Any) -> str:
+    return "" if value is None or pd.isna(value) else f"{value:+.4g}"
+
+
+def _setting(value: Any) -> str:
+    """A searched value, a score, or a count: as short as it can be."""
+    return f"{value:.4g}" if isinstance(value, float) else _number(value)

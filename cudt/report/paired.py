@@ -297,6 +297,11 @@ def compare(runs: Sequence[ReadRun]) -> tuple[pd.DataFrame, list[str]]:
     return pd.DataFrame(rows, columns=COLUMNS), [*damaged]
 
 
+def of_pair(pair: Pair) -> pd.DataFrame:
+    """The rows of one pair, whichever runs are on its sides."""
+    return pd.DataFrame(_rows(pair, {}, {}), columns=COLUMNS)
+
+
 def _rows(pair: Pair, known: dict[tuple[Path, str], _Measured], damaged: dict[str, None]) -> list[dict[str, Any]]:
     """A row for each quantity over the levels that all runs of a pair have; without an interval it says why."""
     unit, *sides = _chosen(pair)

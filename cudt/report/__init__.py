@@ -43,9 +43,8 @@ def write(folders: Sequence[Path], out: Path) -> Report:
         write_text(out / f"{name}.csv", table.to_csv(index=False))
     searched, damaged = sweeps.collect(folders)
     collected.warnings.extend(damaged)
-    pictures = [
-        *figures.draw_all(collected.runs, out / "figures"),
-        *sweeps.draw_all(searched, out / "figures"),
-    ]
+    drawn = figures.draw(collected.runs, out / "figures", curves)
+    collected.warnings.extend(drawn.notes)
+    pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     write_text(out / "index.html", page.render(collected, summary, pictures, searched))
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings)

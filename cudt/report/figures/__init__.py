@@ -11,22 +11,24 @@ A new figure is a function in one of these that `_of_recipe` or `_of_all` names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from cudt.files import file_name
 from cudt.report.collect import ReadRun
 from cudt.report.figures import ablation, curves, depth, descent, layers
-from cudt.report.figures.choose import main_kind
-from cudt.report.figures.groups import Group, read_groups
+from cudt.report.figures.choose import main_kind, middle_levels, pair
+from cudt.report.figures.groups import Group, by_recipe, read_groups
 from cudt.report.figures.style import STYLES, Figure, save
 
 __all__ = ["MOST_FIGURES", "STYLES", "Drawn", "Figure", "draw", "draw_all", "save"]
 
 #: Figures of single recipes in one report; each takes a good part of a second.
-MOST_FIGURES = 48
+MOST_FIGURES = 40
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,13 @@ class _Plan:
 
 
 def draw_all(runs: Sequence[ReadRun], out: Path) -> list[Figure]:
-    """Every figure that the runs have data for."""
+    """Every figure that the runs have data for; of very many, some."""
     return draw(runs, out).figures
 
 
-def draw(runs: Sequence[ReadRun], out: Path) -> Drawn:
-    """Every figure that the runs have data for, those of each recipe together; of very many, some."""
-    recipes: dict[str, list[Group]] = {}
-    for group in read_groups(runs):
-        recipes.setdefault(group.recipe, []).append(group)
+def draw(runs: Sequence[ReadRun], out: Path, table: pd.DataFrame | None = None) -> Drawn:
+    """The same, with what was left out; `table` saves the time for `tables.curves` where that is there already."""
+    recipes = by_recipe(read_groups(runs, table))
     plans = [plan for groups in recipes.values() for plan in _of_recipe(groups)]
     kept = sorted(plans, key=lambda plan: plan.rank)[:MOST_FIGURES]
     stems = _stems(recipes)
@@ -72,7 +72,7 @@ def _notes(left_out: int) -> list[str]:
     return [f"{left_out} figures of single recipes are not drawn, since more than {MOST_FIGURES} take long; {more}"]
 
 
-def _stems(recipes: Sequence[str] | dict[str, list[Group]]) -> dict[str, str]:
+def _stems(recipes: Iterable[str]) -> dict[str, str]:
     """The file name of each recipe; two that would share one are numbered."""
     stems: dict[str, str] = {}
     for recipe in recipes:
@@ -98,7 +98,7 @@ def _of_recipe(groups: Sequence[Group]) -> list[_Plan]:
         if descent.has_ratios(groups, kind):
             name = f"{kind}-layer-ratios"
             plans.append(_Plan(rank + 3, name, recipe, partial(descent.layer_ratios, groups, kind)))
-    if layers.compared_levels(layers.pair(groups, main), main):
+    if layers.compared_levels(pair(groups, main), main):
         plans.append(_Plan(2, "errors-over-layers", recipe, partial(layers.errors_over_layers, groups, main)))
     if len(kinds) > 1:
         plans.append(_Plan(1, "noise-kinds", recipe, partial(curves.noise_kinds, groups, kinds)))
@@ -114,7 +114,7 @@ def _of_settings(groups: Sequence[Group], kind: str, recipe: str) -> list[_Plan]
         plans.append(_Plan(1, "depth-effect", recipe, partial(depth.depth_effect, found, kind)))
         plans.append(_Plan(1, "by-depth", recipe, partial(depth.by_depth, found, kind)))
     for key, mine in ablation.ablated(groups, kind).items():
-        if ablation.middle_levels(mine, kind):
+        if middle_levels(mine, kind):
             name = f"ablation-{file_name(key)}"
             plans.append(_Plan(1, name, recipe, partial(ablation.ablation, mine, key, kind)))
             plans.append(_Plan(1, f"{name}-curves", recipe, partial(ablation.ablation_curves, mine, key, kind)))
@@ -142,6 +142,8 @@ def _grids(recipes: Sequence[Sequence[Group]], name: str, kind: str) -> list[_Pl
     if len(pages) == 1:
         return [_Plan(0, name, "", partial(curves.robustness_grid, recipes, kind))]
     return [
-        _Plan(0, f"{name}-{number}", "", partial(curves.robustness_grid, page, kind, page=f" ({number} of {len(pages)})"))
+        _Plan(
+            0, f"{name}-{number}", "", partial(curves.robustness_grid, page, kind, page=f" ({number} of {len(pages)})")
+        )
         for number, page in enumerate(pages, 1)
     ]

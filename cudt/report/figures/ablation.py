@@ -11,6 +11,7 @@ from cudt.report.figures.choose import middle_levels, series
 from cudt.report.figures.descent import dress_curves
 from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
+    MOST_BANDS,
     STYLES,
     Figure,
     in_order,
@@ -54,8 +55,8 @@ def ablation(groups: Sequence[Group], key: str, kind: str, stem: Path) -> Figure
     values = [group.settings[key] for group in groups]
     for axes, level in zip(grid[0], levels, strict=True):
         rows = [group.curve(kind).set_index("gamma").loc[level] for group in groups]
-        ends = ([row[name] for row in rows] for name in ("mean", "lower", "upper"))
-        points(axes, values, *ends, "constrained", STYLES["constrained"])
+        mean, lower, upper = ([row[name] for row in rows] for name in ("mean", "lower", "upper"))
+        points(axes, values, mean, lower, upper, "constrained", STYLES["constrained"])
         scale_setting(axes, values)
         axes.set(xlabel=_name(key), title=f"{scale_of(kind).symbol} = {level:g}")
     grid[0, 0].set_ylabel(f"test {groups[0].metric}")
@@ -70,24 +71,33 @@ def ablation_curves(groups: Sequence[Group], key: str, kind: str, stem: Path) ->
     for group, style in zip(groups, in_order(len(groups)), strict=True):
         label = plain(f"{symbol(key)} = {value_text(group.settings[key])}")
         rows = group.curve(kind)
-        line(right, rows["gamma"], rows["mean"], rows["lower"], rows["upper"], label, style)
-        _validation_losses(left, group, label, style)
+        line(
+            right,
+            rows["gamma"],
+            rows["mean"],
+            rows["lower"],
+            rows["upper"],
+            label,
+            style,
+            crowded=len(groups) > MOST_BANDS,
+        )
+        _validation_losses(left, group, label, style, len(groups) > MOST_BANDS)
     dress_curves(right, groups, kind)
     layers = [group.layers[group.layers["split"] == "validation"] for group in groups]
     layer_ticks(left, (layer for rows in layers for layer in rows["layer"]))
     scale_losses(left, (loss for rows in layers for loss in rows["loss"]))
-    left.set(xlabel="layer", ylabel="validation loss", title=f"By {_name(key)}")
+    left.set(xlabel="layer", ylabel="validation loss", title="Loss by layer")
     right.set_title(f"Under {kind} noise")
     legend_below(figure)
     title = f"{groups[0].recipe}: loss by layer, and {groups[0].metric} under {kind} noise, by {_name(key)}"
     return save(figure, groups[0].recipe, f"{title}, {counted(groups, kind)} a line", stem)
 
 
-def _validation_losses(axes: Any, group: Group, label: str, style: dict[str, Any]) -> None:
+def _validation_losses(axes: Any, group: Group, label: str, style: dict[str, Any], crowded: bool) -> None:
     rows = group.layers[group.layers["split"] == "validation"]
     if not rows.empty:
         low, high = rows["loss"] - rows["loss_std"], rows["loss"] + rows["loss_std"]
-        line(axes, rows["layer"], rows["loss"], low, high, label, style)
+        line(axes, rows["layer"], rows["loss"], low, high, label, style, crowded=crowded)
 
 
 def _name(key: str) -> str:

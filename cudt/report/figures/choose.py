@@ -12,7 +12,6 @@ from cudt.report.figures.style import STYLES
 CHOSEN = "highest γ_train of both objectives, then most seeds, then lowest validation loss"
 
 
-
 def main_kind(groups: Sequence[Group]) -> str | None:
     """The noise of training where there are curves of it, else another; None without a curve."""
     kinds = {kind for group in groups for kind in group.kinds}

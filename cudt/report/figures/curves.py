@@ -10,7 +10,7 @@ from cudt.report.figures.choose import CHOSEN, few, main_kind, pair, with_curve
 from cudt.report.figures.descent import draw_curves
 from cudt.report.figures.groups import Group
 from cudt.report.figures.style import MOST_LINES, Figure, legend_below, panels, plain, save, wrapped
-from cudt.report.figures.words import chosen_text, counted, value_text
+from cudt.report.figures.words import chosen_text, counted, seeds_of_each, value_text
 
 #: What fits on a page.
 MOST_ROWS, MOST_PANELS = 6, 24
@@ -24,7 +24,7 @@ def noise_kinds(groups: Sequence[Group], kinds: Sequence[str], stem: Path) -> Fi
     everywhere = [group for group in groups if set(kinds) <= set(group.kinds)] or groups
     shown = {kind: few(everywhere, kind, MOST_LINES) or few(groups, kind, MOST_LINES) for kind in kinds}
     for panel, kind in zip(axes, kinds, strict=True):
-        draw_curves(panel, shown[kind], kind)
+        draw_curves(panel, shown[kind], kind, counts=False)
     _same_heights(axes)
     legend_below(figure)
     noises = ", ".join(kinds)
@@ -39,7 +39,8 @@ def training_levels(groups: Sequence[Group], kind: str, stem: Path) -> Figure:
     shown = {level: pair([group for group in groups if group.gamma_train == level], kind) for level in levels}
     figure, axes = wrapped(len(levels), 3, height=2.7)
     for panel, level in zip(axes, levels, strict=True):
-        draw_curves(panel, shown[level], kind, f"γ_train = {level:g}")
+        draw_curves(panel, shown[level], kind, _panel_title("", shown[level], kind), counts=False)
+        panel.title.set_fontsize(9)
     _same_heights(axes)
     legend_below(figure)
     recipe, metric = groups[0].recipe, groups[0].metric
@@ -56,6 +57,14 @@ def levels_of_training(groups: Sequence[Group], kind: str) -> list[float]:
     if len(levels) <= most:
         return levels
     return [levels[round(place * (len(levels) - 1) / (most - 1))] for place in range(most)]
+
+
+def _panel_title(name: str, groups: Sequence[Group], kind: str) -> str:
+    """At which γ_train and depth the lines were trained, and on how many seeds."""
+    depths = " and ".join(str(depth) for depth in sorted({group.n_layers for group in groups}))
+    trained = f"γ_train = {groups[0].gamma_train:g}, L = {depths}"
+    seeds = seeds_of_each(groups, kind)
+    return f"{name}\n{trained}, {seeds}" if name else f"{trained}\n{seeds}"
 
 
 def _same_heights(axes: Sequence[Any]) -> None:
@@ -86,10 +95,10 @@ def robustness_grid(recipes: Sequence[Sequence[Group]], kind: str, stem: Path, p
         figure, axes = wrapped(len(shown), 4, width=3.2, height=2.5)
     for panel, groups, (model, task) in zip(axes, shown, places, strict=True):
         name = f"{task}, {model}" if matrix else groups[0].recipe
-        draw_curves(panel, groups, kind, f"{plain(name)}\nγ_train = {groups[0].gamma_train:g}{_depth(groups)}")
+        draw_curves(panel, groups, kind, _panel_title(plain(name), groups, kind), counts=False)
         panel.title.set_fontsize(9)
         _only_outer_names(panel, axes)
-    _legend_without_counts(figure, shown)
+    legend_below(figure)
     what = f"{shown[0][0].metric} under {kind} noise, {'data set × model' if matrix else 'by recipe'}{page}"
     title = f"{what}, {counted([group for groups in shown for group in groups], kind)} a line ({CHOSEN})"
     return save(figure, "", title, stem)
@@ -102,11 +111,6 @@ def is_matrix(places: Sequence[tuple[str, str]]) -> bool:
     return fits and len(set(places)) == len(places) and 2 * len(places) >= len(rows) * len(columns)
 
 
-def _depth(groups: Sequence[Group]) -> str:
-    depths = sorted({group.n_layers for group in groups})
-    return ", L = " + ", ".join(map(str, depths))
-
-
 def _only_outer_names(panel: Any, axes: Sequence[Any]) -> None:
     """Names of axes on the left and below alone, or they would run into each other."""
     spot = panel.get_subplotspec()
@@ -116,16 +120,6 @@ def _only_outer_names(panel: Any, axes: Sequence[Any]) -> None:
     beside = [other for other in axes if other.get_subplotspec().rowspan == spot.rowspan]
     if spot.colspan.start > min(other.get_subplotspec().colspan.start for other in beside):
         panel.set_ylabel("")
-
-
-def _legend_without_counts(figure: Any, shown: Sequence[Sequence[Group]]) -> None:
-    """Objectives alone: panels may have other numbers of seeds."""
-    for axes in figure.axes:
-        for drawn in axes.get_lines():
-            label = str(drawn.get_label())
-            if not label.startswith("_"):
-                drawn.set_label(label.partition(" (")[0])
-    legend_below(figure)
 
 
 def model_name(group: Group) -> str:

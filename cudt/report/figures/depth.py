@@ -56,15 +56,20 @@ def _best_of_each(groups: Sequence[Group], kind: str) -> list[Group]:
 def depth_effect(found: Depths, kind: str, stem: Path) -> Figure:
     """One number for a curve against L: the mean metric over the grid, and the area under the curve; by γ_train."""
     levels = list(found)[-_MOST_LEVELS:]
-    figure, grid = panels(2, len(levels), 3.2, 2.4, sharex=True, sharey="row")
+    # A single γ_train has both numbers side by side.
+    wide = len(levels) == 1
+    figure, grid = panels(1, 2, 3.8, 2.8) if wide else panels(2, len(levels), 3.2, 2.4, sharex=True, sharey="row")
+    grid = grid.T if wide else grid
     for column, level in enumerate(levels):
         for objective, groups in found[level].items():
             for axes, number in zip(grid[:, column], (_mean, _area), strict=True):
-                ends = zip(*(number(group, kind) for group in groups), strict=True)
-                points(axes, [group.n_layers for group in groups], *ends, objective, STYLES[objective])
+                value, low, high = zip(*(number(group, kind) for group in groups), strict=True)
+                points(axes, [group.n_layers for group in groups], value, low, high, objective, STYLES[objective])
+        for axes in grid[:, column] if wide else grid[1:, column]:
+            axes.set_xlabel("layers $L$")
+        for axes in grid[:, column]:
+            layer_ticks(axes, (group.n_layers for groups in found[level].values() for group in groups))
         grid[0, column].set_title(f"γ_train = {level:g}")
-        grid[1, column].set_xlabel("layers $L$")
-        layer_ticks(grid[1, column], (group.n_layers for groups in found[level].values() for group in groups))
     every = [group for level in levels for groups in found[level].values() for group in groups]
     first = every[0]
     grid[0, 0].set_ylabel(f"mean {first.metric}")
@@ -84,8 +89,10 @@ def _mean(group: Group, kind: str) -> tuple[float, float, float]:
 
 def _area(group: Group, kind: str) -> tuple[float, float, float]:
     rows = group.curve(kind)
-    areas = [tables.area_under_curve(values["gamma"], values["value"]) for values in _by_seed(group, kind)]
-    return _with_spread(tables.area_under_curve(rows["gamma"], rows["mean"]), areas)
+    areas = [
+        tables.area_under_curve(values["gamma"].tolist(), values["value"].tolist()) for values in _by_seed(group, kind)
+    ]
+    return _with_spread(tables.area_under_curve(rows["gamma"].tolist(), rows["mean"].tolist()), areas)
 
 
 def _by_seed(group: Group, kind: str) -> list[Any]:

@@ -12,6 +12,7 @@ from cudt.levels import PROBABILITY, scale_of
 from cudt.report.figures.choose import few, with_curve
 from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
+    MOST_BANDS,
     MOST_LINES,
     Figure,
     finite,
@@ -25,6 +26,10 @@ from cudt.report.figures.style import (
     shade_seen,
 )
 from cudt.report.figures.words import chosen_text, counted, labels, level_text, styles
+
+_MOST_REFERENCES = 2
+#: Okabe and Ito's orange, for what was asked of a layer.
+_ASKED = "#E69F00"
 
 
 def descent_and_robustness(groups: Sequence[Group], kind: str, stem: Path) -> Figure:
@@ -51,27 +56,38 @@ def draw_layer_losses(axes: Any, groups: Sequence[Group], kind: str) -> None:
         if rows.empty:
             continue
         low, high = rows["loss"] - rows["loss_std"], rows["loss"] + rows["loss_std"]
-        line(axes, rows["layer"], rows["loss"], low, high, named[group.key], drawn[group.key])
+        crowded = len(groups) > MOST_BANDS
+        line(axes, rows["layer"], rows["loss"], low, high, named[group.key], drawn[group.key], crowded=crowded)
         losses += [*rows["loss"]]
-    references = {group.reference for group in groups}
+    references = sorted({group.reference for group in groups})
     # Variants that were asked to descend from many numbers would hide their own lines behind these.
-    if len(references) <= 2:
-        for reference in references:
-            guide(axes, y=reference)
-            at = {"textcoords": "offset points", "color": "0.4"}
-            axes.annotate("$f_0$", (1, reference), (-14, 3), ("axes fraction", "data"), **at)
+    if len(references) <= _MOST_REFERENCES:
+        _mark_references(axes, references)
         losses += references
     axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {level_text(kind, groups)}")
     layer_ticks(axes, (layer for group in groups for layer in group.at(kind)["layer"]))
     scale_losses(axes, losses)
 
 
-def draw_curves(axes: Any, groups: Sequence[Group], kind: str, title: str | None = None) -> None:
+def _mark_references(axes: Any, references: Sequence[float]) -> None:
+    """Named beside the panel, where no line is; of two that nearly meet, once."""
+    for place, reference in enumerate(references):
+        guide(axes, y=reference)
+        if not place or reference > 1.1 * references[place - 1]:
+            at = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "color": "0.4"}
+            axes.annotate("$f_0$", (1, reference), xycoords=("axes fraction", "data"), annotation_clip=False, **at)
+
+
+def draw_curves(
+    axes: Any, groups: Sequence[Group], kind: str, title: str | None = None, *, counts: bool = True
+) -> None:
     """Each group's metric against the level of noise, the levels of training shaded."""
-    named, drawn = labels(groups, kind), styles(groups)
+    named, drawn = labels(groups, kind, counts=counts), styles(groups)
+    crowded = len(groups) > MOST_BANDS
     for group in groups:
         rows = group.curve(kind)
-        line(axes, rows["gamma"], rows["mean"], rows["lower"], rows["upper"], named[group.key], drawn[group.key])
+        ends, label = (rows["lower"], rows["upper"]), named[group.key]
+        line(axes, rows["gamma"], rows["mean"], *ends, label, drawn[group.key], crowded=crowded)
     dress_curves(axes, groups, kind)
     axes.set_title(f"Under {kind} noise" if title is None else title)
 
@@ -109,9 +125,7 @@ def layer_ratios(groups: Sequence[Group], kind: str, stem: Path) -> Figure:
     for axes, title in ((left, "Density"), (right, "Share of steps below")):
         guide(axes, x=1)
         for rate in asked:
-            guide(axes, x=1 - rate)
-            axes.annotate(rf"$1-\alpha$ = {1 - rate:g}", (1 - rate, 1), (-3, -3), ("data", "axes fraction"),
-                          textcoords="offset points", rotation=90, ha="right", va="top", fontsize=8, color="0.4")  # fmt: skip
+            guide(axes, x=1 - rate, color=_ASKED, linestyle="-.", label=f"1 − α = {1 - rate:.3g}")
         axes.set(xlabel=r"$f_l\,/\,f_{l-1}$ of an example", title=title, xlim=(0, 2))
     legend_below(figure)
     level = level_text(kind, shown)

@@ -78,7 +78,7 @@ class Group:
     @cached_property
     def kinds(self) -> list[str]:
         """The kinds of noise that there is a curve for."""
-        return sorted(self.curves["perturbation"].unique())
+        return sorted(self._by_kind)
 
     @cached_property
     def validation_loss(self) -> float:
@@ -92,33 +92,76 @@ class Group:
 
     def curve(self, kind: str) -> pd.DataFrame:
         """The metric by level with the ends of its band: over seeds where there are several, else over examples."""
-        rows = self.curves[self.curves["perturbation"] == kind]
-        return rows.assign(
+        return self._by_kind.get(kind, self.curves.iloc[:0].assign(lower=[], upper=[]))
+
+    @cached_property
+    def _by_kind(self) -> dict[Any, pd.DataFrame]:
+        rows = self.curves
+        banded = rows.assign(
             lower=rows["low"].where(rows["std"].isna(), rows["mean"] - rows["std"]),
             upper=rows["high"].where(rows["std"].isna(), rows["mean"] + rows["std"]),
         )
+        return dict(iter(banded.groupby("perturbation")))
 
     def at(self, kind: str, level: float | None = None, split: str = "test") -> pd.DataFrame:
         """Loss and metric by layer at a level; unless told otherwise at that of training."""
-        rows = self.layers
         level = self.level(kind) if level is None else level
-        return rows[(rows["split"] == split) & (rows["perturbation"] == kind) & (rows["gamma"] == level)]
+        return self._by_place.get((split, kind, level), self.layers.iloc[:0])
+
+    @cached_property
+    def _by_place(self) -> dict[Any, pd.DataFrame]:
+        return dict(iter(self.layers.groupby(["split", "perturbation", "gamma"])))
 
     def seeds(self, kind: str) -> int:
         """How many seeds the curve is a mean of."""
-        seeds = self.curves[self.curves["perturbation"] == kind]["seeds"]
+        seeds = self.curve(kind)["seeds"]
         return int(seeds.max()) if len(seeds) else 0
 
 
-def read_groups(runs: Sequence[ReadRun]) -> list[Group]:
-    """The groups of some runs in their order, with every table computed once."""
+def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> list[Group]:
+    """The groups of some runs in their order, with every table computed once; `curves` saves doing so again."""
     if not runs:
         return []
     members: dict[Key, list[ReadRun]] = {}
     for run in runs:
         members.setdefault(run.group, []).append(run)
-    parts = [_by_group(table) for table in (tables.curves(runs), tables.layer_statistics(runs), tables.ratio_bins(runs))]
+    curves = tables.curves(runs) if curves is None else curves
+    parts = [_by_group(table) for table in (curves, tables.layer_statistics(runs), tables.ratio_bins(runs))]
     return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in members.items()]
+
+
+def by_recipe(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each recipe, their variants in the order of what sets them apart."""
+    recipes: dict[str, list[Group]] = {}
+    for group in groups:
+        recipes.setdefault(group.recipe, []).append(group)
+    return {
+        recipe: [part for mine in _by_objective(found) for part in _in_order(mine)] for recipe, found in recipes.items()
+    }
+
+
+def _by_objective(groups: Sequence[Group]) -> list[list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.objective, []).append(group)
+    return list(found.values())
+
+
+def _in_order(groups: Sequence[Group]) -> list[Group]:
+    """By the values of the settings that differ: numbers by size, then words."""
+    keys = differing(groups)
+
+    def place(group: Group) -> list[tuple[bool, float, str]]:
+        values = [group.settings.get(key) for key in keys]
+        return [(False, value, "") if isinstance(value, int | float) else (True, 0, str(value)) for value in values]
+
+    return sorted(groups, key=place)
+
+
+def differing(groups: Sequence[Group]) -> list[str]:
+    """The settings in which groups differ."""
+    keys = dict.fromkeys(key for group in groups for key in group.settings)
+    return [key for key in keys if len({group.settings.get(key) for group in groups}) > 1]
 
 
 def _by_group(table: pd.DataFrame) -> tuple[dict[Any, pd.DataFrame], pd.DataFrame]:

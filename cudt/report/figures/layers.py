@@ -55,7 +55,7 @@ def errors_over_layers(groups: Sequence[Group], kind: str, stem: Path) -> Figure
         layer_ticks(axes, range(1, max(group.n_layers for group in shown) + 1))
     first = shown[0]
     name = f"1 − {first.metric}" if first.higher_is_better else first.metric
-    grid[0, 0].set_ylabel(f"test {name}")
+    grid[0, 0].set_ylabel(f"test error ({name})" if first.higher_is_better else f"test {name}")
     legend_below(figure)
     title = f"{first.recipe}: {name} over layers under {kind} noise, {counted(shown, kind)}"
     return save(figure, first.recipe, title, stem)
@@ -133,9 +133,11 @@ def _draw_verdicts(axes: Any, run: ReadRun) -> None:
 
 def _fails(run: ReadRun) -> str:
     """Which layers, of many the first."""
-    layers = failing(run)
+    layers, count = failing(run), len(run.info["verdicts"])
+    if len(layers) == count > 1:
+        return f"not kept at any of {count} layers"
     named = ", ".join(map(str, layers[:6])) + (f" … {layers[-1]}" if len(layers) > 6 else "")
-    return f"not kept at layer{'s' if len(layers) > 1 else ''} {named} of {len(run.info['verdicts'])}"
+    return f"not kept at layer{'s' if len(layers) > 1 else ''} {named} of {count}"
 
 
 # ---------------------------------------------------------------- the average descent

@@ -30,8 +30,12 @@ STYLES: dict[str, dict[str, Any]] = {
 MARKERS = "os^Dvxp*"
 #: Lines in one panel that can still be told apart without an order of colours.
 MOST_LINES = 8
+#: More bands than these would be one grey patch.
+MOST_BANDS = 3
 #: Values that differ more are drawn on a logarithmic axis.
 MANY_TIMES = 20
+#: Steps between the numbers of an axis, at most.
+_TICKS = 6
 
 _GUIDE = {"color": "0.5", "linewidth": 1, "linestyle": (0, (1, 2))}
 
@@ -52,7 +56,11 @@ class Figure:
 def panels(rows: int, columns: int, width: float = 3.6, height: float = 3.0, **options: Any) -> tuple[Any, Any]:
     """A figure and the grid of its axes, each so many inches large."""
     size = (1 + width * columns, 0.6 + height * rows)
-    return plt.subplots(rows, columns, figsize=size, constrained_layout=True, squeeze=False, **options)
+    figure, grid = plt.subplots(rows, columns, figsize=size, constrained_layout=True, squeeze=False, **options)
+    for axes in grid.flat:
+        # Fewer numbers are easier to read, and most of the time that a figure takes goes into them.
+        axes.locator_params(nbins=_TICKS)
+    return figure, grid
 
 
 def wrapped(count: int, columns: int, **options: Any) -> tuple[Any, list[Any]]:
@@ -73,8 +81,8 @@ def legend_below(figure: Any) -> None:
     if not handles:
         return
     longest = max(len(label) for label in handles)
-    # A character of the legend is about a twelfth of an inch wide, and so is half the line before it.
-    fitting = int(figure.get_figwidth() * 12 / (longest + 8))
+    # About 14 characters of the legend fit on an inch; the line before a label takes eight.
+    fitting = int(figure.get_figwidth() * 14 / (longest + 8))
     columns = max(1, min(len(handles), fitting))
     figure.legend(
         handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside lower center", ncols=columns
@@ -99,22 +107,24 @@ def save(figure: Any, recipe: str, title: str, stem: Path, *, grid: bool = True)
 
 
 def _lay_out_once(figure: Any) -> None:
-    """Each format would find the same layout again, which takes longer than drawing."""
+    """Each format would find the same layout again, twice, which takes longer than drawing."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)
 
 
 # ---------------------------------------------------------------- what is drawn
 
 
-def line(axes: Any, x: Any, y: Any, low: Any, high: Any, label: str, style: dict[str, Any]) -> None:
-    """A line with a band; numbers that are not finite leave gaps."""
+def line(
+    axes: Any, x: Any, y: Any, low: Any, high: Any, label: str, style: dict[str, Any], *, crowded: bool = False
+) -> None:
+    """A line with a band, a faint one where many lie upon each other; numbers that are not finite leave gaps."""
     axes.plot(x, finite(y), label=label, **{"markersize": 4, "linewidth": 1.6, **style})
     low, high = finite(low), finite(high)
     if np.isfinite(low).any():
-        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.05 if crowded else 0.15, linewidth=0)
 
 
 def points(axes: Any, x: Any, y: Any, low: Any, high: Any, label: str, style: dict[str, Any]) -> None:
@@ -130,12 +140,12 @@ def finite(values: Any) -> np.ndarray[Any, Any]:
     return np.where(np.isfinite(array), array, np.nan)
 
 
-def guide(axes: Any, **at: float) -> None:
+def guide(axes: Any, *, x: float | None = None, y: float | None = None, **style: Any) -> None:
     """A thin dotted line across the panel, at an x or a y."""
-    if "x" in at:
-        axes.axvline(at["x"], **_GUIDE)
-    if "y" in at:
-        axes.axhline(at["y"], **_GUIDE)
+    if x is not None:
+        axes.axvline(x, **{**_GUIDE, **style})
+    if y is not None and math.isfinite(y):
+        axes.axhline(y, **{**_GUIDE, **style})
 
 
 def shade_seen(axes: Any, seen: float, low: bool) -> None:
@@ -145,13 +155,13 @@ def shade_seen(axes: Any, seen: float, low: bool) -> None:
 
 
 def scale_losses(axes: Any, values: Iterable[float]) -> None:
-    """From 0 on; by logarithm where losses differ many times; as matplotlib sees fit where some are negative."""
+    """By logarithm where losses differ many times, from 0 on where they halve; else as matplotlib sees fit."""
     levels = [value for value in values if math.isfinite(value)]
     if not levels:
         return
     if max(levels) > MANY_TIMES * min(levels) > 0:
         axes.set_yscale("log")
-    elif min(levels) >= 0:
+    elif 0 <= 2 * min(levels) <= max(levels):
         axes.set_ylim(0, 1.1 * max(levels) or 1)
 
 
@@ -179,7 +189,8 @@ def variant_style(objective: str, place: int, count: int) -> dict[str, Any]:
     style = dict(STYLES.get(objective, {"color": "#000000", "linestyle": "-.", "marker": "D"}))
     if count > 1:
         paler = 0.6 * place / (count - 1)
-        style["color"] = colors.to_hex([part + (1 - part) * paler for part in colors.to_rgb(style["color"])])
+        red, green, blue = (part + (1 - part) * paler for part in colors.to_rgb(style["color"]))
+        style["color"] = colors.to_hex((red, green, blue))
         style["marker"] = MARKERS[place % len(MARKERS)]
     return style
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cudt.levels import scale_of
 from cudt.report.figures.choose import CHOSEN
-from cudt.report.figures.groups import Group, Key
+from cudt.report.figures.groups import Group, Key, differing
 from cudt.report.figures.style import plain, seeds_text, variant_style
 
 #: The paper's letters for settings that often differ.
@@ -24,14 +24,14 @@ SYMBOLS = {
 _MOST_NAMED = 2
 
 
-def labels(groups: Sequence[Group], kind: str | None = None) -> dict[Key, str]:
+def labels(groups: Sequence[Group], kind: str, *, counts: bool = True) -> dict[Key, str]:
     """What each group is called beside the others: its objective, what sets it apart, how many seeds it has."""
     named = {}
     for objective in dict.fromkeys(group.objective for group in groups):
         mine = [group for group in groups if group.objective == objective]
         for group, apart in zip(mine, _apart(mine), strict=True):
-            count = group.seeds(kind) if kind else len(group.runs)
-            named[group.key] = objective + (f" {apart}" if apart else "") + f" ({seeds_text(count)})"
+            seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
+            named[group.key] = objective + (f" {apart}" if apart else "") + seeds
     return named
 
 
@@ -44,12 +44,6 @@ def _apart(groups: Sequence[Group]) -> list[str]:
     if keys and len(keys) <= _MOST_NAMED and len(set(told)) == len(groups):
         return [plain(text) for text in told]
     return [group.variant for group in groups]
-
-
-def differing(groups: Sequence[Group]) -> list[str]:
-    """The settings in which groups differ."""
-    keys = dict.fromkeys(key for group in groups for key in group.settings)
-    return [key for key in keys if len({group.settings.get(key) for group in groups}) > 1]
 
 
 def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
@@ -86,7 +80,15 @@ def level_text(kind: str, groups: Sequence[Group]) -> str:
     return f"{scale_of(kind).symbol} = " + ", ".join(f"{level:g}" for level in levels)
 
 
-def counted(groups: Sequence[Group], kind: str | None = None) -> str:
-    """How many seeds stand behind a figure."""
-    counts = sorted({group.seeds(kind) if kind else len(group.runs) for group in groups})
+def seeds_of_each(groups: Sequence[Group], kind: str) -> str:
+    """How many seeds each objective has, of one group each."""
+    counts = {group.seeds(kind) for group in groups}
+    if len(counts) == 1:
+        return seeds_text(*counts) + (" each" if len(groups) > 1 else "")
+    return "seeds: " + ", ".join(f"{group.seeds(kind)} {group.objective}" for group in groups)
+
+
+def counted(groups: Sequence[Group], kind: str) -> str:
+    """How many seeds stand behind each line of a figure."""
+    counts = sorted({group.seeds(kind) for group in groups})
     return seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"

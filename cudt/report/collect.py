@@ -131,7 +131,8 @@ def _read(path: Path) -> ReadRun:
     if missing:
         raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
     try:
-        *read, validation = (run.read_table(name) for name in ("layers", "ood", "ratio_bins", "validation"))
-        return ReadRun(run, info, *read, validation[validation["metric"] == info["metric"]["name"]])
+        names = ("layers", "ood", "ratio_bins", "validation")
+        layers, ood, bins, validation = (run.read_table(name) for name in names)
+        return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info["metric"]["name"]])
     except (ValueError, pd.errors.ParserError) as error:
         raise UserError(f"{path}: damaged ({error})") from None

@@ -1,4 +1,4 @@
-"""What is looked at rather than counted: pictures of test examples and completions, those of several runs side by side."""
+"""What is looked at rather than counted: pictures of test examples, and completions, of several runs side by side."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _sample(run: ReadRun, strip: Path, pictures: Pictures) -> dict[str, Any]:
 
 
 def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Answers to the same instructions under the same noise, a run of each group beside the others; and what is damaged."""
+    """Answers to the same instructions under the same noise, of a run of each group; and what is damaged."""
     found: dict[str, list[tuple[ReadRun, list[dict[str, str]]]]] = {}
     damaged = []
     for run in _one_of_each_group(runs):

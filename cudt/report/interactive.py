@@ -13,7 +13,7 @@ from cudt.errors import UserError
 from cudt.levels import scale_of, training_level
 from cudt.report.collect import ReadRun
 from cudt.report.figures.groups import Group
-from cudt.report.figures.words import labels, styles
+from cudt.report.figures.words import differing, labels, styles, symbol, value_text
 
 #: Lines that a chart begins with; the rest is a click on the legend away.
 _SHOWN = 8
@@ -40,17 +40,17 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
     named = labels(groups, kinds[0] if kinds else "", counts=False)
     drawn = styles(groups)
     ranked = sorted(groups, key=lambda group: group.validation_loss)
+    apart = differing(groups)
     objectives = dict.fromkeys(group.objective for group in groups)
     # As many of each objective.
     share = max(1, _SHOWN // len(objectives))
-    shown = {
-        group.key for name in objectives for group in [one for one in ranked if one.objective == name][:share]
-    }
+    shown = {group.key for name in objectives for group in [one for one in ranked if one.objective == name][:share]}
     return [
         {
             "name": named[group.key],
             "objective": group.objective,
-            "seeds": len(group.runs),
+            "detail": _detail(group, apart),
+            "seeds": f"{len(group.runs)} seed{'s' if len(group.runs) > 1 else ''}",
             "color": drawn[group.key]["color"],
             "dash": _DASHES.get(drawn[group.key].get("linestyle", "-"), "solid"),
             "symbol": _SYMBOLS.get(drawn[group.key].get("marker", "o"), "circle"),
@@ -60,6 +60,11 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
         }
         for group in groups
     ]
+
+
+def _detail(group: Group, keys: Sequence[str]) -> str:
+    """What sets a group apart, however much that is."""
+    return ", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys)
 
 
 def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
@@ -126,7 +131,11 @@ def _training(run: ReadRun, place: int) -> dict[str, Any]:
 def _lines(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """A line for each layer over the updates, thinned."""
     return [
-        {"layer": int(str(layer)), "x": [int(step) for step in _thinned(mine["step"])], "y": _numbers(_thinned(mine["value"]))}
+        {
+            "layer": int(str(layer)),
+            "x": [int(step) for step in _thinned(mine["step"])],
+            "y": _numbers(_thinned(mine["value"])),
+        }
         for layer, mine in rows.groupby("layer")
     ]
 

@@ -63,7 +63,7 @@ class Layout:
         return "\n".join([f"## {_markdown(self.title)}\n", *lines, *notes]) + "\n"
 
     def latex(self) -> str:
-        """A table for `\\input`, which wants `\\usepackage{booktabs}`."""
+        """A floating table, for a document that uses booktabs."""
         columns = "l" * len(self.headings)
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex(self.title)}}}"]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]

@@ -1,9 +1,9 @@
-"""The report's tables in the paper's layout: results with both objectives side by side, hyper-parameters of best runs."""
+"""The report's tables in the paper's layout: results of both objectives side by side, settings of the best runs."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,11 @@ def _entry(side: Side) -> Entry:
 
 def _notes(table: ResultTable) -> list[str]:
     levels = sorted({side.levels for cell in table.cells for side in cell.sides.values() if side.levels})
-    beside = "in brackets the paper's, the difference to it, and how many seeds" if table.is_published else "seeds in brackets"
+    beside = (
+        "in brackets the paper's, the difference to it, and how many seeds"
+        if table.is_published
+        else "seeds in brackets"
+    )
     notes = [
         f"Ours ({'; '.join(levels) or 'no run yet'}); {beside}. Bold: better by the 95 % interval of the paired "
         "difference. Best of n: chosen by validation data, on both sides."
@@ -106,7 +110,7 @@ def hyper_parameters(runs: Sequence[ReadRun]) -> tuple[list[Layout], pd.DataFram
     return layouts, pd.DataFrame(rows)
 
 
-def _stands_for(run: ReadRun, row: dict[str, Any]) -> bool:
+def _stands_for(run: ReadRun, row: Mapping[Any, Any]) -> bool:
     named = run.run.recipe.settings.published
     if named is None or named.model != row["model"]:
         return False
@@ -114,7 +118,7 @@ def _stands_for(run: ReadRun, row: dict[str, Any]) -> bool:
     return named.dataset == row["dataset"] if "dataset" in row else run.metric == "RMSE"
 
 
-def _as_rates(row: dict[str, Any]) -> dict[str, float]:
+def _as_rates(row: Mapping[Any, Any]) -> dict[str, float]:
     """The paper's settings, α as the rate of its equations: its tables print retentions, two of them ten times."""
     settings = {key: float(row[key]) for key in _SETTINGS if key in row}
     retention = settings["alpha"] / 10 if settings["alpha"] > 1 else settings["alpha"]

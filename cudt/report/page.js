@@ -6,7 +6,6 @@
   // Plotly reads some tags in texts; names are to be seen as they are.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const faint = (colour) => colour + "26";
-  const isNarrow = () => window.innerWidth < 700;
 
   function layout(x, y, more) {
     return Object.assign({
@@ -14,16 +13,15 @@
       font: { family: "system-ui, sans-serif", size: 12, color: "#1c2430" },
       xaxis: { title: { text: x }, gridcolor: "#e8ebef", zeroline: false },
       yaxis: { title: { text: y }, gridcolor: "#e8ebef", zeroline: false },
-      legend: { orientation: "h", y: -0.22, yanchor: "top", font: { size: isNarrow() ? 10 : 11 } },
+      legend: { orientation: "h", y: 1, yanchor: "bottom", font: { size: 11 } }, showlegend: false,
       hovermode: "closest", paper_bgcolor: "#fff", plot_bgcolor: "#fff",
     }, more);
   }
 
   function line(group, x, y, more) {
     return Object.assign({
-      x, y, name: plain(group.name), mode: "lines+markers", legendgroup: plain(group.name),
+      x, y, name: plain(group.name), mode: "lines+markers",
       line: { color: group.color, dash: group.dash, width: 2 }, marker: { symbol: group.symbol, size: 6 },
-      visible: group.shown ? true : "legendonly",
     }, more);
   }
 
@@ -31,7 +29,6 @@
     return {
       x: curve.x.concat(curve.x.slice().reverse()), y: curve.high.concat(curve.low.slice().reverse()),
       fill: "toself", fillcolor: faint(group.color), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
-      showlegend: false, legendgroup: plain(group.name), visible: group.shown ? true : "legendonly",
     };
   }
 
@@ -39,7 +36,7 @@
     const drawn = section.kinds[kind];
     const traces = [];
     drawn.curves.forEach((curve, place) => {
-      if (!curve) return;
+      if (!curve || !section.groups[place].shown) return;
       const group = section.groups[place];
       if (curve.low.every((value) => value !== null)) traces.push(band(group, curve));
       traces.push(line(group, curve.x, curve.y, {
@@ -58,7 +55,7 @@
     const traces = [];
     drawn.layers.forEach((levels, place) => {
       const losses = levels[level];
-      if (!losses) return;
+      if (!losses || !section.groups[place].shown) return;
       const group = section.groups[place];
       traces.push(line(group, losses.map((_, index) => index + 1), losses, {
         hovertemplate: `${plain(group.name)}<br>layer %{x}: %{y:.4g}<extra></extra>`,
@@ -84,7 +81,7 @@
     const traces = [];
     drawn.ratios.forEach((levels, place) => {
       const found = levels.find((one) => one.gamma === gamma);
-      if (!found) return;
+      if (!found || !section.groups[place].shown) return;
       const group = section.groups[place];
       traces.push(line(group, found.x, found.y, { mode: "lines", line: { color: group.color, dash: group.dash, shape: "hvh" },
         hovertemplate: `${plain(group.name)}<br>ratio %{x:.3g}: density %{y:.3g}<extra></extra>` }));
@@ -103,7 +100,7 @@
       x: one.x, y: one.y, mode: "lines", name: `layer ${one.layer}`, line: { color: shade(index / last), width: 2 },
       hovertemplate: `layer ${one.layer}, update %{x}: %{y:.4g}<extra></extra>`,
     }));
-    return [traces, layout("update", isDual ? "multiplier λ" : "validation loss", {})];
+    return [traces, layout("update", isDual ? "multiplier λ" : "validation loss", { showlegend: shown.length < 13 })];
   }
 
   // From light to dark: an order that grey printers keep (Matplotlib's viridis, upside down, at five places).
@@ -122,19 +119,41 @@
     select.append(made);
   }
 
+  // One legend for all charts of a section: a button for each group.
+  function legend(place, section, redraw) {
+    const buttons = section.groups.map((group) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = group.detail;
+      const swatch = document.createElement("i");
+      swatch.style.borderTop = `3px ${{ solid: "solid", dot: "dotted" }[group.dash] || "dashed"} ${group.color}`;
+      button.append(swatch, `${group.name} · ${group.seeds}${group.infeasible ? " †" : ""}`);
+      place.append(button);
+      return button;
+    });
+    const show = (isShown) => {
+      section.groups.forEach((group, index) => { group.shown = isShown(group, index); });
+      buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(section.groups[index].shown)));
+      redraw();
+    };
+    buttons.forEach((button, index) => {
+      button.addEventListener("click", () => show((group, other) => (other === index ? !group.shown : group.shown)));
+      button.addEventListener("dblclick", () => show((_, other) => other === index));
+    });
+    show((group) => group.shown);
+  }
+
   function start(element) {
     const section = data[Number(element.dataset.section)];
     const kinds = Object.keys(section.kinds);
     const find = (name) => element.querySelector(`[data-${name}]`);
     const [kindChoice, levelChoice, runChoice] = ["kind", "level", "run"].map(find);
-    const draw = (name, [traces, made]) => {
-      const place = find(name);
-      place.parentElement.hidden = traces.length === 0;
-      if (traces.length) Plotly.react(place, traces, made, config);
-    };
+    const draw = (name, [traces, made]) => Plotly.react(find(name), traces, made, config);
+    const first = Math.max(0, section.groups.findIndex((group) => group.shown));
     kinds.forEach((kind) => option(kindChoice, kind, kind));
     kindChoice.parentElement.hidden = kinds.length < 2;
     section.training.forEach((run, place) => option(runChoice, place, section.groups[run.group].name));
+    runChoice.value = String(Math.max(0, section.training.findIndex((run) => run.group === first)));
 
     function byLevel() {
       const level = Number(levelChoice.value);
@@ -145,17 +164,30 @@
       const drawn = section.kinds[kindChoice.value];
       levelChoice.replaceChildren();
       drawn.gammas.forEach((gamma, place) => option(levelChoice, place, `${drawn.symbol} = ${gamma}`));
-      const own = drawn.gammas.indexOf(drawn.seen === null ? section.groups[0].gammaTrain : drawn.seen);
+      const own = drawn.gammas.indexOf(drawn.seen === null ? section.groups[first].gammaTrain : drawn.seen);
       levelChoice.value = String(Math.max(0, own));
       draw("curves", curves(section, kindChoice.value));
       byLevel();
     }
+    function redraw() {
+      draw("curves", curves(section, kindChoice.value));
+      byLevel();
+    }
+    function byRun() {
+      draw("training", training(section, Number(runChoice.value)));
+    }
     kindChoice.addEventListener("change", byKind);
     levelChoice.addEventListener("change", byLevel);
-    runChoice.addEventListener("change", () => draw("training", training(section, Number(runChoice.value))));
-    if (kinds.length) byKind();
-    else levelChoice.parentElement.hidden = true;
-    draw("training", training(section, 0));
+    runChoice.addEventListener("change", byRun);
+    if (kinds.length) {
+      byKind();
+      legend(find("legend"), section, redraw);
+    } else {
+      // Nothing is evaluated yet: training is all there is to see.
+      levelChoice.parentElement.hidden = true;
+      ["curves", "layers", "ratios"].forEach((name) => { find(name).parentElement.hidden = true; });
+    }
+    byRun();
     element.dataset.drawn = "yes";
   }
 

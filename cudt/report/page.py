@@ -71,7 +71,9 @@ def render(made: Material) -> str:
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
     compared = comparisons(made)
-    by_recipe = {recipe: [group for group in made.groups if group.recipe == recipe] for recipe in made.collected.recipes}
+    by_recipe: dict[str, list[Group]] = {}
+    for group in made.groups:
+        by_recipe.setdefault(group.recipe, []).append(group)
     sections = [_section(recipe, groups, made, pictures) for recipe, groups in by_recipe.items()]
     shown = {
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
@@ -88,6 +90,7 @@ def render(made: Material) -> str:
         columns=_COLUMNS,
         compared=compared,
         verdict=verdict(compared),
+        reasons=Counter(row["reason"] for row in compared if not row["unit"]).most_common(),
         sections=sections,
         layouts=[_layout(*one) for one in made.layouts],
         warnings=[*made.collected.warnings, *damaged, *pictures.note()],
@@ -131,14 +134,17 @@ def _best_variants(runs: Sequence[ReadRun]) -> set[tuple[str, str, str]]:
 
 def _comparison(label: str, runs: Sequence[ReadRun], quantities: pd.DataFrame, ours: Any, erm: Any) -> dict[str, Any]:
     info = runs[0].info
-    row = {name: ours[name] for name in ("recipe", "perturbation", "gamma_train", "metric")}
-    row |= {"label": label, "layers": info.get("layers", ""), "arrow": "↑" if ours["higher_is_better"] else "↓"}
+    row = {name: ours[name] for name in ("recipe", "metric")}
+    depth = f"L = {info['layers']}, " if "layers" in info else ""
+    row["setting"] = f"{depth}γ_train = {ours['gamma_train']:g}, {ours['perturbation']}"
+    row |= {"label": label, "arrow": "↑" if ours["higher_is_better"] else "↓"}
     row |= {f"{name}_ours": ours[name] for name in _WHERES} | {f"{name}_erm": erm[name] for name in _WHERES}
     row["infeasible"] = "; ".join(told for run in runs if (told := paper.failing_layers(run)))
     found = next((name for name in ("ood_mean", "mean") if name in quantities.index), None)
     if found is not None:
-        told = quantities.loc[found]
-        row |= {name: told[name] for name in ("difference", "low", "high", "unit", "n", "better", "reason")}
+        row |= {
+            name: quantities.loc[found, name] for name in ("difference", "low", "high", "unit", "n", "better", "reason")
+        }
     return {"difference": None, "unit": "", "n": 0, "better": "", "reason": "no level in common", **row}
 
 
@@ -265,4 +271,4 @@ def _signed(value: Any) -> str:
 
 def _setting(value: Any) -> str:
     """A searched value, a score, or a count: as short as it can be."""
-    return f"{value:.4g}" if isinstance(value, float) else _number(value)
+    return f"{value:.5g}" if isinstance(value, float) and not pd.isna(value) else _number(value)

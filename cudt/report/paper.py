@@ -122,7 +122,8 @@ class ResultTable:
 
     @property
     def infeasible(self) -> list[str]:
-        return [f"{cell.place}: {told}" for cell in self.cells for side in SIDES for told in cell.sides[side].infeasible]
+        sides = [(cell.place, cell.sides[side]) for cell in self.cells for side in SIDES]
+        return [f"{place}: {told}" for place, side in sides for told in side.infeasible]
 
     def long(self) -> pd.DataFrame:
         """A row for each side of each cell."""
@@ -162,7 +163,8 @@ def result_tables(runs: Sequence[ReadRun]) -> list[ResultTable]:
         measured = [run for run in runs if run.metric == kind.metric and run.objective in SIDES and _has_curve(run)]
         named = _by_place([run for run in measured if _is_published(run)], _published_place)
         theirs = {place: named.pop(_without_depth(place), []) for place in published}
-        made.append(ResultTable(kind, True, [_cell(kind, place, theirs[place], published[place]) for place in published]))
+        cells = [_cell(kind, place, theirs[place], numbers) for place, numbers in published.items()]
+        made.append(ResultTable(kind, True, cells))
         # A paper's recipe at a depth or level that it does not print is one of the others.
         strange = [run for found in named.values() for run in found]
         others = _by_place([*strange, *(run for run in measured if not _is_published(run))], _own_place)

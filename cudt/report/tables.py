@@ -21,6 +21,11 @@ def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
     return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
 
 
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over seeds, as every table has it."""
+    return float(np.std(np.asarray(values, dtype=float), ddof=1))
+
+
 def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The metric of each run at each level with its interval, the noise seeds averaged."""
     names = ["value", "low", "high"]
@@ -100,6 +105,22 @@ def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
         _over_groups([(run, run.layers) for run in runs])
         .groupby(keys, as_index=False)
         .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
+    )
+
+
+def layer_statistics(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """`layer_losses` with the standard deviation of the metric, for figures that draw it by layer."""
+    keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
+    return (
+        _over_groups([(run, run.layers) for run in runs])
+        .groupby(keys, as_index=False)
+        .agg(
+            loss=("loss", "mean"),
+            loss_std=("loss", "std"),
+            metric=("metric", "mean"),
+            metric_std=("metric", "std"),
+            seeds=("seed", "nunique"),
+        )
     )
 
 

@@ -33,13 +33,15 @@ def make_run(
     steps: Sequence[float] = (0.5, 0.3, 0.2),
     kind: str = "gaussian",
     old: bool = False,
+    overrides: Sequence[str] = (),
     **info: Any,
 ) -> Run:
     """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated.
 
     `steps` are the shares of ratios below 1, from 1 to 2 and above; an old run has neither these nor intervals.
+    `overrides` are settings of its recipe.
     """
-    recipe = NamedRecipe(name, tiny_recipe(objective=objective, seed=seed).settings)
+    recipe = NamedRecipe(name, tiny_recipe(*overrides, objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
     runs.write_recipe(run)

@@ -51,7 +51,7 @@ def test_the_page_needs_nothing_but_itself(pair, tmp_path):
     html = written(pair, tmp_path / "report")
     assert not re.search(r"https?://|@import|url\(", html)
     parsed = Parsed(html)
-    assert len(parsed.links) == 2
+    assert len(parsed.links) == 3
     assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in parsed.links)
     assert not {"script", "link", "iframe"} & set(parsed.tags)
 

@@ -14,6 +14,8 @@ from cudt.report.figures.words import chosen_text, counted, seeds_of_each, value
 
 #: What fits on a page.
 MOST_ROWS, MOST_PANELS = 6, 24
+#: Characters that fit above a panel.
+_TITLE_WIDTH = 42
 
 
 def noise_kinds(groups: Sequence[Group], kinds: Sequence[str], stem: Path) -> Figure:
@@ -64,7 +66,8 @@ def _panel_title(name: str, groups: Sequence[Group], kind: str) -> str:
     depths = " and ".join(str(depth) for depth in sorted({group.n_layers for group in groups}))
     trained = f"γ_train = {groups[0].gamma_train:g}, L = {depths}"
     seeds = seeds_of_each(groups, kind)
-    return f"{name}\n{trained}, {seeds}" if name else f"{trained}\n{seeds}"
+    lines = [name, f"{trained}, {seeds}"] if len(trained + seeds) <= _TITLE_WIDTH else [name, trained, seeds]
+    return "\n".join(line for line in lines if line)
 
 
 def _same_heights(axes: Sequence[Any]) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudt.report.collect import collect
+from cudt.recipe import NamedRecipe
+from cudt.report.collect import ReadRun, collect
 from cudt.report.figures.groups import Group, by_recipe, read_groups
 
 
 def groups_of(*folders: Path) -> list[Group]:
     """All groups below some folders, as figures are given them."""
-    recipes = by_recipe(read_groups(collect(list(folders)).runs))
-    return [group for groups in recipes.values() for group in groups]
+    return in_groups(collect(list(folders)).runs)
+
+
+def in_groups(runs: Sequence[ReadRun]) -> list[Group]:
+    return [group for groups in by_recipe(read_groups(runs)).values() for group in groups]
+
+
+def variant_of(run: ReadRun, name: str, sections: dict[str, dict[str, Any]], **info: Any) -> ReadRun:
+    """A copy of a run with other settings, in memory: many folders would take long to write."""
+    settings = run.run.recipe.settings
+    changes = {key: getattr(settings, key).model_copy(update=values) for key, values in sections.items()}
+    recipe = NamedRecipe(run.recipe, settings.model_copy(update=changes))
+    return replace(run, run=replace(run.run, recipe=recipe), info={**run.info, "variant": name, **info})
 
 
 def points_of(line: Any) -> list[list[float]]:

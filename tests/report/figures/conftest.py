@@ -9,6 +9,11 @@ import pytest
 from cudt.report.figures import Figure, ablation, curves, depth, descent, layers
 
 
+@pytest.fixture(autouse=True)
+def _nothing_has_to_outlive_a_power_cut(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+
+
 @pytest.fixture
 def axes():
     figure, axes = plt.subplots()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import matplotlib.colors
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_curves_by_value_go_from_light_to_dark(trained_run, tmp_path, drawn):
     assert legend_of(drawn[0]) == ["α = 0", "α = 0.1", "α = 0.2", "α = 0.3"]
     weights = np.array([0.299, 0.587, 0.114])
     greys = [float(weights @ matplotlib.colors.to_rgb(line.get_color())) for line in named_lines(curves).values()]
-    assert all(np.diff(greys) < -0.1)
+    assert all(after < before - 0.1 for before, after in pairwise(greys))
     assert points_of(named_lines(curves)["α = 0.3"])[1] == pytest.approx([1.05, 1 - 0.105 - 0.01])
     # The validation losses of a run that was trained.
     assert [len(line.get_xydata()) for line in named_lines(losses).values()] == [3] * 4

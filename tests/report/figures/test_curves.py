@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cudt.report.collect import collect
 from cudt.report.figures import curves
 from tests.report import make_run
-from tests.report.figures import groups_of, legend_of, named_lines, points_of
+from tests.report.figures import groups_of, in_groups, legend_of, named_lines, points_of, variant_of
 
 
 def test_each_kind_of_noise_has_a_panel_with_the_same_height(trained_run, tmp_path, drawn):
@@ -44,10 +45,10 @@ def test_each_level_of_training_has_a_panel(trained_run, tmp_path, drawn):
 
 
 def test_of_many_levels_of_training_some_are_shown_from_the_lowest_to_the_highest(trained_run, tmp_path):
-    for place in range(20):
-        overrides = [f"noise.gamma_train={place / 10}"]
-        make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=overrides, gamma_train=place / 10)
-    levels = curves.levels_of_training(groups_of(tmp_path), "gaussian")
+    make_run(trained_run, tmp_path, {0.0: 1.0})
+    (run,) = collect([tmp_path]).runs
+    runs = [variant_of(run, f"{place:08}", {}, gamma_train=place / 10) for place in range(20)]
+    levels = curves.levels_of_training(in_groups(runs), "gaussian")
     assert len(levels) == len(set(levels)) == 9
     assert (levels[0], levels[-1]) == (0.0, 1.9)
 

@@ -13,6 +13,7 @@ import pytest
 from cudt.report import figures, tables
 from cudt.report.collect import collect
 from tests.report import make_run, make_video_run
+from tests.report.figures import variant_of
 
 CURVE = {0.0: 0.9, 1.0: 0.8}
 #: What every recipe has whose runs were evaluated.
@@ -99,8 +100,16 @@ def test_levels_that_no_two_seeds_share_make_no_figure(trained_run, tmp_path, dr
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("losses", [[0.5], [float("nan")] * 3, [float("inf"), 1.0], [-1.0, -2.0], [0.0, 0.0]])
-@pytest.mark.parametrize("curve", [{0.0: 0.5}, {0.0: float("nan"), 1.0: float("inf")}, {0.7: 0.0}])
+@pytest.mark.parametrize(
+    ("losses", "curve"),
+    [
+        ([0.5], {0.0: 0.5}),
+        ([float("nan")] * 3, {0.7: 0.0}),
+        ([float("inf"), 1.0], {0.0: float("nan"), 1.0: float("inf")}),
+        ([-1.0, -2.0], {0.0: -5.0, 1e9: 0.5}),
+        ([0.0, 0.0], {0.0: 0.0, 1.0: 0.0}),
+    ],
+)
 def test_odd_numbers_are_drawn(losses, curve, trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, curve, losses=losses, feasible=True)
     make_run(trained_run, tmp_path, {0.0: 0.5, 3.0: 0.1}, losses=losses, objective="erm", reference=0.0)
@@ -126,10 +135,15 @@ def test_of_very_many_figures_some_are_left_out_and_that_is_said(trained_run, tm
 
 
 def test_sixty_variants_of_a_recipe_are_drawn_without_a_tangle(trained_run, tmp_path, drawn):
-    for place in range(60):
-        settings = [f"descent.alpha={0.01 * place}", f"training.learning_rate={0.001 * (place + 1)}"]
-        make_run(trained_run, tmp_path, CURVE, overrides=settings, feasible=True)
-    assert names(tmp_path) == [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
+    make_run(trained_run, tmp_path, CURVE, feasible=True)
+    (run,) = collect([tmp_path]).runs
+    runs = [
+        variant_of(run, f"{place:08}", {"descent": {"alpha": place / 100}, "training": {"learning_rate": place + 1}})
+        for place in range(60)
+    ]
+    made = figures.draw_all(runs, tmp_path / "figures")
+    wanted = [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
+    assert [figure.png.stem for figure in made] == wanted
     assert all(len(axes.lines) <= 8 for figure in drawn for axes in figure.axes)
 
 

@@ -34,6 +34,8 @@ class Report:
     table_path: Path
     page: Path
     warnings: list[str]
+    verdict: str
+    """All comparisons with ERM in a sentence; empty where there is none."""
     n_sweeps: int
 
 
@@ -59,7 +61,8 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, read_groups(runs, curves), summary, differences, shown, pictures, searched)
     write_text(out / "index.html", page.render(made))
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, len(searched))
+    verdict = page.verdict(page.comparisons(made))
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
 
 
 def _collected(folders: Sequence[Path]) -> Collected:

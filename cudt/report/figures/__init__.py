@@ -130,8 +130,8 @@ def _of_all(recipes: Sequence[Sequence[Group]], runs: Sequence[ReadRun]) -> list
     if worst := layers.most_violated(runs):
         plans.append(_Plan(0, "infeasible-runs", "", partial(layers.infeasible_runs, worst)))
     groups = [group for mine in recipes for group in mine]
-    if sum(map(len, layers.trajectories(groups).values())) > 1:
-        plans.append(_Plan(0, "average-descent", "", partial(layers.average_trajectory, groups)))
+    if (descents := layers.trajectories(groups)) and sum(map(len, descents.values())) > 1:
+        plans.append(_Plan(0, "average-descent", "", partial(layers.average_trajectory, descents, len(runs))))
     return plans
 
 

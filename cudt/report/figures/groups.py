@@ -92,7 +92,8 @@ class Group:
 
     def curve(self, kind: str) -> pd.DataFrame:
         """The metric by level with the ends of its band: over seeds where there are several, else over examples."""
-        return self._by_kind.get(kind, self.curves.iloc[:0].assign(lower=[], upper=[]))
+        found = self._by_kind.get(kind)
+        return self.curves.iloc[:0].assign(lower=[], upper=[]) if found is None else found
 
     @cached_property
     def _by_kind(self) -> dict[Any, pd.DataFrame]:

@@ -32,6 +32,9 @@ _MOST_INFEASIBLE = 6
 #: Points between the input and the last layer.
 _RESOLUTION = 24
 
+#: By metric and objective: a row for each run.
+Trajectories = dict[tuple[str, str], np.ndarray[Any, Any]]
+
 
 # ---------------------------------------------------------------- errors over layers
 
@@ -143,7 +146,7 @@ def _fails(run: ReadRun) -> str:
 # ---------------------------------------------------------------- the average descent
 
 
-def average_trajectory(groups: Sequence[Group], stem: Path) -> Figure:
+def average_trajectory(found: Trajectories, n_runs: int, stem: Path) -> Figure:
     """f_l / f_0 against relative depth l / L over all runs, by objective: the paper's average trajectory.
 
     The paper averages losses of models of one depth. Over all depths and losses only shares can be averaged: of f_0,
@@ -151,7 +154,6 @@ def average_trajectory(groups: Sequence[Group], stem: Path) -> Figure:
     Means are geometric, as shares of shares multiply; the band is one standard deviation. Test data, each run at its
     level of training. A panel for each metric.
     """
-    found = trajectories(groups)
     metrics = list(dict.fromkeys(metric for metric, _ in found))
     figure, axes = wrapped(len(metrics), 3, width=4.2, height=3.2)
     depth = np.linspace(0, 1, _RESOLUTION + 1)
@@ -170,12 +172,12 @@ def average_trajectory(groups: Sequence[Group], stem: Path) -> Figure:
     axes[0].set_ylabel("test loss $f_l/f_0$")
     legend_below(figure)
     total = sum(map(len, found.values()))
-    left_out = sum(len(group.runs) for group in groups) - total
+    left_out = n_runs - total
     less = f"; without {left_out} that have no positive test losses" if left_out else ""
     return save(figure, "", f"Average descent over {total} runs, each at its level of training{less}", stem)
 
 
-def trajectories(groups: Sequence[Group]) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+def trajectories(groups: Sequence[Group]) -> Trajectories:
     """log f_l / f_0 of each run at even steps of relative depth, by metric and objective."""
     found: dict[tuple[str, str], list[Any]] = {}
     for group in groups:
@@ -191,7 +193,9 @@ def trajectories(groups: Sequence[Group]) -> dict[tuple[str, str], np.ndarray[An
 
 def _shares(run: ReadRun, kind: str, level: float) -> list[float]:
     """f_0 / f_0, f_1 / f_0 … f_L / f_0; nothing where one is no positive number."""
-    rows = run.layers
-    rows = rows[(rows["split"] == "test") & (rows["perturbation"] == kind) & (rows["gamma"] == level)]
+    table = run.layers
+    # One comparison after the other on plain arrays: this is done for every run there is.
+    here = (table["gamma"].to_numpy() == level) & (table["split"].to_numpy() == "test")
+    rows = table[here & (table["perturbation"].to_numpy() == kind)]
     shares = [1.0, *(rows.sort_values("layer")["loss"] / run.info["reference"])]
     return shares if len(shares) > 1 and all(share > 0 and math.isfinite(share) for share in shares) else []

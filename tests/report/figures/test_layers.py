@@ -81,7 +81,7 @@ def test_the_average_descent_is_a_geometric_mean_of_shares_of_the_reference(trai
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(0.5, -1.0), reference=1.0, objective="erm")
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(0.5, math.inf), reference=1.0, objective="erm", seed=1)
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(3.0,), reference=1.0, objective="erm", seed=2)
-    made = layers.average_trajectory(groups_of(tmp_path), tmp_path / "stem")
+    made = layers.average_trajectory(layers.trajectories(groups_of(tmp_path)), 5, tmp_path / "stem")
     (axes,) = drawn[0].axes
     constrained, erm = (np.array(points_of(named_lines(axes)[name])) for name in ("constrained", "erm"))
     # Halved twice, and four times: on average three halvings over all layers.

@@ -21,7 +21,7 @@ from cudt.errors import UserError
 from cudt.files import write_text
 from cudt.report import figures, layouts, page, paired, paper, sweeps, tables
 from cudt.report.collect import Collected, ReadRun, collect
-from cudt.report.figures.groups import read_groups
+from cudt.report.groups import read_groups
 from cudt.report.layout import Layout
 from cudt.report.page import Material
 

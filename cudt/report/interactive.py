@@ -12,8 +12,8 @@ import pandas as pd
 from cudt.errors import UserError
 from cudt.levels import scale_of, training_level
 from cudt.report.collect import ReadRun
-from cudt.report.figures.groups import Group, differing
 from cudt.report.figures.words import labels, styles, symbol, value_text
+from cudt.report.groups import Group, differing
 
 #: Lines that a chart begins with; the rest is a click on the legend away.
 _SHOWN = 8

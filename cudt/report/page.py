@@ -21,8 +21,8 @@ from cudt.report import exhibits, interactive, paper
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
-from cudt.report.figures.groups import Group
 from cudt.report.figures.words import labels
+from cudt.report.groups import Group
 from cudt.report.layout import Layout
 from cudt.report.sweeps import SPENT, ReadSweep
 

@@ -9,7 +9,6 @@ from typing import Any
 from cudt.levels import scale_of
 from cudt.report.figures.choose import middle_levels, series
 from cudt.report.figures.descent import dress_curves
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
     MOST_BANDS,
     STYLES,
@@ -26,6 +25,7 @@ from cudt.report.figures.style import (
     scale_setting,
 )
 from cudt.report.figures.words import counted, symbol, value_text
+from cudt.report.groups import Group
 
 #: These have figures of their own.
 _ELSEWHERE = ("noise.gamma_train", "model.layers")

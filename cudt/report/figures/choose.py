@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import STYLES
+from cudt.report.groups import Group
 
 #: How `pair` chooses, in words.
 CHOSEN = "highest γ_train of both objectives, then most seeds, then lowest validation loss"

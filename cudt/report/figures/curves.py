@@ -8,9 +8,9 @@ from typing import Any
 
 from cudt.report.figures.choose import CHOSEN, few, main_kind, pair, with_curve
 from cudt.report.figures.descent import draw_curves
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import MOST_LINES, Figure, legend_below, panels, plain, save, wrapped
 from cudt.report.figures.words import chosen_text, counted, seeds_of_each, value_text
+from cudt.report.groups import Group
 
 #: What fits on a page.
 MOST_ROWS, MOST_PANELS = 6, 24

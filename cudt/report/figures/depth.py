@@ -9,7 +9,6 @@ from typing import Any
 from cudt.report import tables
 from cudt.report.figures.choose import best, series, with_curve
 from cudt.report.figures.descent import dress_curves
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
     STYLES,
     Figure,
@@ -23,6 +22,7 @@ from cudt.report.figures.style import (
     scale_losses,
 )
 from cudt.report.figures.words import counted, level_text
+from cudt.report.groups import Group
 
 #: Panels beside each other.
 _MOST_LEVELS = 5

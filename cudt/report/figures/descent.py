@@ -10,7 +10,6 @@ import pandas as pd
 
 from cudt.levels import PROBABILITY, scale_of
 from cudt.report.figures.choose import few, with_curve
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
     MOST_BANDS,
     MOST_LINES,
@@ -26,6 +25,7 @@ from cudt.report.figures.style import (
     shade_seen,
 )
 from cudt.report.figures.words import chosen_text, counted, labels, level_text, styles
+from cudt.report.groups import Group
 
 _MOST_REFERENCES = 2
 #: Okabe and Ito's orange, for what was asked of a layer.

@@ -12,7 +12,6 @@ import numpy as np
 from cudt.levels import scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.figures.choose import main_kind, pair
-from cudt.report.figures.groups import Group
 from cudt.report.figures.style import (
     STYLES,
     Figure,
@@ -27,6 +26,7 @@ from cudt.report.figures.style import (
     wrapped,
 )
 from cudt.report.figures.words import counted, labels, styles
+from cudt.report.groups import Group
 
 _MOST_INFEASIBLE = 6
 #: Points between the input and the last layer.

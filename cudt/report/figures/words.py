@@ -7,8 +7,8 @@ from typing import Any
 
 from cudt.levels import scale_of
 from cudt.report.figures.choose import CHOSEN
-from cudt.report.figures.groups import Group, Key, differing
 from cudt.report.figures.style import plain, seeds_text, variant_style
+from cudt.report.groups import Group, Key, differing
 
 #: The paper's letters for settings that often differ.
 SYMBOLS = {

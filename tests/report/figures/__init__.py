@@ -9,7 +9,7 @@ from typing import Any
 
 from cudt.recipe import NamedRecipe
 from cudt.report.collect import ReadRun, collect
-from cudt.report.figures.groups import Group, by_recipe, read_groups
+from cudt.report.groups import Group, by_recipe, read_groups
 
 
 def groups_of(*folders: Path) -> list[Group]:

@@ -35,10 +35,12 @@
   function curves(section, kind) {
     const drawn = section.kinds[kind];
     const traces = [];
+    // More bands would be one grey patch.
+    const isSparse = section.groups.filter((group) => group.shown).length <= 4;
     drawn.curves.forEach((curve, place) => {
       if (!curve || !section.groups[place].shown) return;
       const group = section.groups[place];
-      if (curve.low.every((value) => value !== null)) traces.push(band(group, curve));
+      if (isSparse && curve.low.every((value) => value !== null)) traces.push(band(group, curve));
       traces.push(line(group, curve.x, curve.y, {
         hovertemplate: `${plain(group.name)}<br>${drawn.symbol} = %{x}: %{y:.4g}<br>${curve.seeds} seed(s)<extra></extra>`,
       }));

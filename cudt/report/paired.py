@@ -24,6 +24,8 @@ COLUMNS = [
     *("gamma_train", "layers", "perturbation", "metric"),
     *("quantity", "gamma", "difference", "low", "high", "unit", "n", "better", "reason"),
 ]
+#: A bootstrap over fewer examples is far too sure of itself.
+_FEWEST = 20
 #: How far rounding may take the metric of the kept scores from the one in ood.csv.
 _ROUNDING = 1e-6
 
@@ -254,6 +256,8 @@ def _estimate(unit: str, ours: Sequence[_Measured], erm: Sequence[_Measured], wa
             ids = ids.intersection(one.scores.ids).sort_values()
     if ids.empty:
         raise _NoIntervalError("no test example in common")
+    if len(ids) < _FEWEST:
+        raise _NoIntervalError(f"{len(ids)} test examples are too few for an interval; {_FEWEST} are wanted")
     return _interval(unit, [one.scores.of(ids) for one in ours], [one.scores.of(ids) for one in erm], wanted)
 
 

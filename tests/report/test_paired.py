@@ -73,7 +73,7 @@ def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array,
 
 @pytest.mark.parametrize(("root", "noise_seeds"), [(False, 1), (False, 2), (True, 1)])
 def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(root, noise_seeds, trained_run, tmp_path):
-    n = 12
+    n = 24
     ours, erm = (drawn(seed, n, noise_seeds) for seed in (1, 2))
     weights = np.random.default_rng(3).integers(1, 9, n).astype(float)
     # In the order of ids, in which examples are numbered.
@@ -87,6 +87,15 @@ def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(root, noise_seeds, 
         assert table.loc[name, ["difference", "low", "high"]].tolist() == pytest.approx(numbers, abs=1e-12)
     assert set(table["unit"]) == {"examples"}
     assert set(table["n"]) == {n}
+
+
+def test_few_examples_have_no_interval(trained_run, tmp_path):
+    for objective, seed in (("constrained", 1), ("erm", 2)):
+        make_scored_run(trained_run, tmp_path, drawn(seed, 19, 1), objective=objective)
+    table = compared(tmp_path)
+    assert table["low"].isna().all()
+    assert set(table["better"]) == {""}
+    assert set(table["reason"]) == {"19 test examples are too few for an interval; 20 are wanted"}
 
 
 def test_the_interval_is_as_wide_as_the_variance_of_a_paired_difference_says(trained_run, tmp_path):

@@ -43,7 +43,9 @@ def make_many(trained: Run, out: Path, *, recipes: int = 20, examples: int = 300
 
 def add_levels(run: Run, levels: list[float], kind: str = "gaussian") -> None:
     """The losses of three layers at each level: 0.6, 0.5 and 0.4, and a tenth of the level more."""
-    rows = [("test", kind, level, 1 + place, 0.6 - 0.1 * place + 0.1 * level, 0.5) for level in levels for place in range(3)]
+    rows = [
+        ("test", kind, level, 1 + place, 0.6 - 0.1 * place + 0.1 * level, 0.5) for level in levels for place in range(3)
+    ]
     run.merge_table("layers", pd.DataFrame(rows, columns=TABLES["layers"]), TABLES["layers"][:4])
 
 

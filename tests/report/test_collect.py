@@ -153,7 +153,9 @@ def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
     second = make_run(trained_run, tmp_path / "b", CURVE)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [second.path]
-    assert collected.warnings == [f"{first.path}: left out, since {second.path} is the same run (recipe, settings, seed)"]
+    assert collected.warnings == [
+        f"{first.path}: left out, since {second.path} is the same run (recipe, settings, seed)"
+    ]
 
 
 def refusing(function: Any, closed: Path) -> Any:

@@ -109,9 +109,8 @@ def collect(folders: Sequence[Path]) -> Collected:
         if twin is not run:
             used, other = (run, twin) if twin.ood.empty and not run.ood.empty else (twin, run)
             found[(*run.group, run.seed)] = used
-            warnings.append(
-                f"{other.run.path}: left out, since {used.run.path} is the same run (recipe, settings, seed)"
-            )
+            same = f"{used.run.path} is the same run (recipe, settings, seed)"
+            warnings.append(f"{other.run.path}: left out, since {same}")
     warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
 

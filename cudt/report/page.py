@@ -234,7 +234,8 @@ def _run(run: ReadRun, label: str) -> dict[str, Any]:
         "info": run.info,
         "failing": paper.failing_layers(run).rpartition(" at ")[2],
         "verdicts": run.info["verdicts"],
-        "recipe": run.run.recipe.text(),
+        # As the run keeps it: to write it once more takes long.
+        "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
         "commands": [run.info["command"], *evaluation_commands(run)],
     }
 

@@ -43,9 +43,8 @@ def make_many(trained: Run, out: Path, *, recipes: int = 20, examples: int = 300
 
 def add_levels(run: Run, levels: list[float], kind: str = "gaussian") -> None:
     """The losses of three layers at each level: 0.6, 0.5 and 0.4, and a tenth of the level more."""
-    rows = [
-        ("test", kind, level, 1 + place, 0.6 - 0.1 * place + 0.1 * level, 0.5) for level in levels for place in range(3)
-    ]
+    losses = [(level, layer, 0.7 - 0.1 * layer + 0.1 * level) for level in levels for layer in (1, 2, 3)]
+    rows = [("test", kind, level, layer, loss, 0.5) for level, layer, loss in losses]
     run.merge_table("layers", pd.DataFrame(rows, columns=TABLES["layers"]), TABLES["layers"][:4])
 
 

@@ -107,17 +107,7 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """What run.json says; empty where it is not there yet."""
-        try:
-            info = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise UserError(f"{self.path / 'run.json'}: cannot be read ({error.strerror})") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.path / 'run.json'}: damaged ({error})") from None
-        if not isinstance(info, dict):
-            raise UserError(f"{self.path / 'run.json'}: damaged (not a JSON object)")
-        return info
+        return read_info(self.path)
 
     def update_info(self, **changes: Any) -> None:
         """Replace keys of run.json."""
@@ -187,6 +177,22 @@ class Run:
             lock.release()
 
 
+def read_info(path: Path) -> dict[str, Any]:
+    """What the run.json of a folder says; empty where it is not there yet."""
+    file = path / "run.json"
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: damaged ({error})") from None
+    if not isinstance(info, dict):
+        raise UserError(f"{file}: damaged (not a JSON object)")
+    return info
+
+
 def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The old rows whose keys are none of the new ones', and the new ones."""
     kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
@@ -240,11 +246,19 @@ def open_run(path: Path) -> Run:
         inside = sorted(found.parent for found in path.rglob("run.json"))
         hint = f"; it holds {len(inside)}, such as {inside[0]}" if inside else ""
         raise UserError(f"'{path}' is not a run folder (no recipe.yaml and run.json in it){hint}")
-    run = Run(path, recipes.load_resolved(path / "recipe.yaml"))
-    found = run.info().get("format")
+    _check_format(path)
+    try:
+        return Run(path, recipes.load_resolved(path / "recipe.yaml"))
+    except UserError as error:
+        raise UserError(f"{error} (another version of cudt wrote it, or it was changed since)") from None
+
+
+def _check_format(path: Path) -> None:
+    """Before anything else is read, which another format may have elsewhere."""
+    found = read_info(path).get("format")
     if found != FORMAT:
-        raise UserError(f"'{path}' was written in run format {found}; this version reads format {FORMAT}")
-    return run
+        written = "by an early version of cudt, without a run format" if found is None else f"in run format {found}"
+        raise UserError(f"'{path}' was written {written}; this version reads format {FORMAT}")
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

@@ -180,7 +180,9 @@ def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
 @pytest.mark.parametrize("other", [0, 2, None])
 def test_a_run_of_another_format_is_refused(run, other):
     run.update_info(format=other)
-    with pytest.raises(UserError, match=f"run format {other}; this version reads format {runs.FORMAT}"):
+    (run.path / "recipe.yaml").write_text("in_another_format: true\n")
+    told = "without a run format" if other is None else f"in run format {other}"
+    with pytest.raises(UserError, match=f"{told}; this version reads format {runs.FORMAT}"):
         runs.open_run(run.path)
 
 

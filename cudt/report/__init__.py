@@ -43,7 +43,8 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     """Write the report about every finished run below some folders."""
     collected = _collected(folders)
     runs = collected.runs
-    curves, summary = tables.curves(runs), tables.summary(runs)
+    curves = tables.curves(runs)
+    summary = tables.summary(runs, curves)
     differences, damaged_scores = paired.compare(runs)
     searched, damaged_sweeps = sweeps.collect(folders)
     written = {

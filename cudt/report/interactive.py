@@ -12,6 +12,7 @@ import pandas as pd
 from cudt.errors import UserError
 from cudt.levels import scale_of, training_level
 from cudt.report.collect import ReadRun
+from cudt.report.figures.style import short
 from cudt.report.figures.words import labels, styles, symbol, value_text
 from cudt.report.groups import Group, differing
 
@@ -37,7 +38,7 @@ def section(groups: Sequence[Group]) -> dict[str, Any]:
 
 def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any]]:
     """What each group is called and looks like; of many, the best of each objective are shown at first."""
-    named = labels(groups, kinds[0] if kinds else "", counts=False)
+    named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
     drawn = styles(groups)
     ranked = sorted(groups, key=lambda group: group.validation_loss)
     apart = differing(groups)

@@ -10,12 +10,20 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    # In LaTeX's first fonts other signs stand in their places.
+    **{sign: f"${sign}$" for sign in "<>|"},
     "γ": r"$\gamma$",
     "α": r"$\alpha$",
     "β": r"$\beta$",
     "η₂": r"$\eta_2$",
     "f_0": "$f_0$",
+    "σ": r"$\sigma$",
+    "λ": r"$\lambda$",
+    "≤": r"$\leq$",
+    "×": r"$\times$",
     "−": "$-$",
+    "…": r"\ldots{}",
+    "\n": " ",
     "†": r"$^\dagger$",
 }
 

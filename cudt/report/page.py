@@ -21,8 +21,9 @@ from cudt.report import exhibits, interactive, paper
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
+from cudt.report.figures.style import short
 from cudt.report.figures.words import labels
-from cudt.report.groups import Group
+from cudt.report.groups import Group, by_recipe
 from cudt.report.layout import Layout
 from cudt.report.sweeps import SPENT, ReadSweep
 
@@ -71,10 +72,8 @@ def render(made: Material) -> str:
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
     compared = comparisons(made)
-    by_recipe: dict[str, list[Group]] = {}
-    for group in made.groups:
-        by_recipe.setdefault(group.recipe, []).append(group)
-    sections = [_section(recipe, groups, made, pictures) for recipe, groups in by_recipe.items()]
+    recipes = by_recipe(made.groups)
+    sections = [_section(recipe, groups, made, pictures) for recipe, groups in recipes.items()]
     shown = {
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
@@ -86,7 +85,7 @@ def render(made: Material) -> str:
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),
-        data=[interactive.section(groups) for groups in by_recipe.values()],
+        data=[interactive.section(groups) for groups in recipes.values()],
         columns=_COLUMNS,
         compared=compared,
         verdict=verdict(compared),
@@ -188,7 +187,7 @@ def _section(recipe: str, groups: Sequence[Group], made: Material, pictures: Pic
 
 
 def _labels(groups: Sequence[Group], recipe: str) -> dict[tuple[str, str, str], str]:
-    return labels([group for group in groups if group.recipe == recipe], "", counts=False)
+    return labels([group for group in groups if group.recipe == recipe], "", counts=False, written=short)
 
 
 def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, Any]]:
@@ -235,7 +234,8 @@ def _run(run: ReadRun, label: str) -> dict[str, Any]:
         "info": run.info,
         "failing": paper.failing_layers(run).rpartition(" at ")[2],
         "verdicts": run.info["verdicts"],
-        "recipe": run.run.recipe.text(),
+        # As the run keeps it: to write it once more takes long.
+        "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
         "commands": [run.info["command"], *evaluation_commands(run)],
     }
 

@@ -241,8 +241,13 @@ def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
     scores = [run.validation.set_index("gamma")["value"] for run in runs]
     if runs and len(scores[0]) and all(score.index.equals(scores[0].index) for score in scores):
         sign = -1 if runs[0].info["metric"]["higher_is_better"] else 1
-        return sorted(runs, key=lambda run: sign * run.validation["value"].mean())
-    return sorted(runs, key=lambda run: run.info["best"]["validation_loss"])
+        return sorted(runs, key=lambda run: _last_if_none(sign * run.validation["value"].mean()))
+    return sorted(runs, key=lambda run: _last_if_none(run.info["best"]["validation_loss"]))
+
+
+def _last_if_none(value: float) -> float:
+    """What is not a number comes after all that are."""
+    return value if np.isfinite(value) else np.inf
 
 
 def _side(kind: Kind, runs: Sequence[ReadRun], best_of: int) -> Side:

@@ -199,9 +199,14 @@ def variant_style(objective: str, place: int, count: int) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """A text of a user, none of which is a formula; long ones are cut."""
+    """A text of a user as Matplotlib draws it, none of which is a formula; long ones are cut."""
+    return short(text).replace("$", r"\$")
+
+
+def short(text: str) -> str:
+    """A text of a user in one line; long ones are cut."""
     text = " ".join(text.split())
-    return (text if len(text) <= 60 else text[:59] + "…").replace("$", r"\$")
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def seeds_text(count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cudt.levels import scale_of
@@ -24,25 +24,27 @@ SYMBOLS = {
 _MOST_NAMED = 2
 
 
-def labels(groups: Sequence[Group], kind: str, *, counts: bool = True) -> dict[Key, str]:
+def labels(
+    groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] = plain
+) -> dict[Key, str]:
     """What each group is called beside the others: its objective, what sets it apart, how many seeds it has."""
     named = {}
     for objective in dict.fromkeys(group.objective for group in groups):
         mine = [group for group in groups if group.objective == objective]
-        for group, apart in zip(mine, _apart(mine), strict=True):
+        for group, apart in zip(mine, _apart(mine, written), strict=True):
             seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
             named[group.key] = objective + (f" {apart}" if apart else "") + seeds
     return named
 
 
-def _apart(groups: Sequence[Group]) -> list[str]:
+def _apart(groups: Sequence[Group], written: Callable[[str], str]) -> list[str]:
     """What sets groups of one objective apart: settings where they are few, else the hash of all."""
     if len(groups) == 1:
         return [""]
     keys = differing(groups)
     told = [", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys) for group in groups]
     if keys and len(keys) <= _MOST_NAMED and len(set(told)) == len(groups):
-        return [plain(text) for text in told]
+        return [written(text) for text in told]
     return [group.variant for group in groups]
 
 

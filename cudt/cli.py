@@ -296,25 +296,14 @@ def reproduce(
 
     loaded = scales.load(scale)
     from cudt import launch
-    from cudt.reproduce import conduct as conducting
-    from cudt.reproduce import plan as plans
+    from cudt.reproduce import conduct
     from cudt.sweep.conduct import Options
 
     launch.check_data_root(data_root)
     folder = out or Path("outputs") / f"reproduce-{loaded.name}"
     options = Options(folder, device.value, data_root, workers, retry_failed=retry_failed)
     console = Console(markup=False, emoji=False)
-    made = conducting.planned(loaded, options, is_only_looked_at=plan)
-    console.print(plans.table(made))
-    console.print("\n".join(plans.lines(made)), soft_wrap=True, highlight=False)
-    if plan:
-        return
-    outcomes = conducting.conduct(made, options, console)
-    written = conducting.write_report(folder, console)
-    console.print("\n".join(conducting.summary(outcomes)), soft_wrap=True, highlight=False)
-    if written is not None:
-        console.print(f"look at {written.page}\n     or {written.table_path}", soft_wrap=True)
-    if not all(outcome.is_done for outcome in outcomes):
+    if not conduct.reproduce(loaded, options, console, only_plan=plan):
         raise typer.Exit(1)
 
 

@@ -36,35 +36,55 @@ class Outcome:
     def is_done(self) -> bool:
         return not self.left_out and not self.failed
 
+    def problems(self) -> list[str]:
+        """What is not done, and why."""
+        left_out = [f"left out: {problem}" for problem in self.left_out]
+        return left_out + [f"failed: {problem}" for problem in self.failed]
+
     def told(self) -> str:
-        state = "failed in part" if self.failed else "left out" if not self.runs else "done"
-        if self.left_out and self.runs and not self.failed:
-            state = "done but for a part"
-        return f"{state:20} {self.experiment.name}: {self.runs} runs, {self.evaluated} evaluated"
+        state = "failed in part" if self.failed else "done"
+        if self.left_out and not self.failed:
+            state = "left out in part" if self.runs else "left out"
+        return f"{state:17} {self.experiment.name}: {self.runs} runs, {self.evaluated} evaluated"
 
 
-def planned(reproduction: Reproduction, options: Options, *, is_only_looked_at: bool = False) -> Plan:
-    """The plan; what the command makes for itself is made first, unless the plan is all that is wanted."""
-    for experiment in reproduction.experiments:
-        if experiment.listed.generated and not is_only_looked_at:
-            generated.make(options.out / GENERATED)
-    return plans.make(reproduction, options)
+def reproduce(reproduction: Reproduction, options: Options, console: Console, *, only_plan: bool = False) -> bool:
+    """Tell the plan, do it, and report; whether all was done. However it ends, the same call goes on."""
+    try:
+        _make_data(reproduction, options, only_plan)
+        plan = plans.make(reproduction, options)
+        console.print(plans.table(plan))
+        _tell(console, "\n".join(plans.lines(plan)))
+        return True if only_plan else _done_and_reported(plan, options, console)
+    except KeyboardInterrupt:
+        raise TrainingInterruptedError(f"{options.out}: interrupted; the same command goes on from here") from None
+
+
+def _make_data(reproduction: Reproduction, options: Options, only_plan: bool) -> None:
+    """What the command makes for itself; a plan alone writes nothing."""
+    if not only_plan and any(experiment.listed.generated for experiment in reproduction.experiments):
+        generated.make(options.out / GENERATED)
+
+
+def _done_and_reported(plan: Plan, options: Options, console: Console) -> bool:
+    outcomes = conduct(plan, options, console)
+    written = write_report(options.out, console)
+    _tell(console, "\n".join(summary(outcomes)))
+    if written is not None:
+        _tell(console, f"look at {written.page}\n     or {written.table_path}")
+    return all(outcome.is_done for outcome in outcomes)
 
 
 def conduct(plan: Plan, options: Options, console: Console) -> list[Outcome]:
     """Do every experiment, the cheapest first; what fails or is missing does not keep the others from being done."""
     outcomes = []
     for number, row in enumerate(plan.rows, 1):
-        experiment = row.experiment
-        console.rule(f"{number} of {len(plan.rows)}: {experiment.name}", align="left", characters="─")
-        outcome = Outcome(experiment)
+        console.rule(f"{number} of {len(plan.rows)}: {row.experiment.name}", align="left")
+        outcome = Outcome(row.experiment)
         outcomes.append(outcome)
-        try:
-            _do(outcome, own_options(experiment, options), console)
-        except KeyboardInterrupt:
-            raise TrainingInterruptedError(f"{experiment.name}: interrupted; the same command goes on") from None
-        for problem in (*outcome.left_out, *outcome.failed):
-            _tell(console, f"{'left out' if problem in outcome.left_out else 'failed'}: {problem}")
+        _do(outcome, own_options(row.experiment, options), console)
+        for line in outcome.problems():
+            _tell(console, line)
     return outcomes
 
 
@@ -122,8 +142,7 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     told = []
     for outcome in outcomes:
         told.append(outcome.told())
-        told += [f"    left out: {problem}" for problem in outcome.left_out]
-        told += [f"    failed: {problem}" for problem in outcome.failed]
+        told += [f"    {line}" for line in outcome.problems()]
     return told
 
 

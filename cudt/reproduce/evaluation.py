@@ -37,9 +37,13 @@ class Job:
     """Instructions to answer."""
 
     def is_done(self) -> bool:
-        run = runs.open_run(self.run)
-        is_evaluated = not evaluate.left(run, self.grid, self.samples)
-        return is_evaluated and all(generate.is_done(run, request) for request in self.requests)
+        """A run that is gone or damaged is not; doing it tells why."""
+        try:
+            run = runs.open_run(self.run)
+            is_evaluated = not evaluate.left(run, self.grid, self.samples)
+            return is_evaluated and all(generate.is_done(run, request) for request in self.requests)
+        except UserError:
+            return False
 
 
 def do(job: Job, display: Any) -> None:
@@ -101,10 +105,10 @@ def trials_of(experiment: Experiment, out: Path) -> pd.DataFrame | None:
 
 
 def n_done(experiment: Experiment, options: Options) -> int:
-    """How many of the evaluations that there will be are done; runs that somebody deleted are not."""
+    """How many of the evaluations that there will be are done."""
     trials = trials_of(experiment, options.out)
     found = [] if trials is None else jobs(experiment, options, trials)
-    return sum(job.run.is_dir() and job.is_done() for job in found)
+    return sum(job.is_done() for job in found)
 
 
 def spent(experiment: Experiment, options: Options) -> tuple[float, float]:
@@ -112,7 +116,8 @@ def spent(experiment: Experiment, options: Options) -> tuple[float, float]:
     trials = trials_of(experiment, options.out)
     if trials is None:
         return 0.0, 0.0
-    finished = trials[trials["state"] == "finished"]
+    is_there = trials["run"].map(lambda run: isinstance(run, str) and (options.out / run / "recipe.yaml").is_file())
+    finished = trials[(trials["state"] == "finished") & is_there]
     sweep, operations = experiment.sweep, 0.0
     for run in finished["run"]:
         recipe = runs.open_run(options.out / run).recipe
@@ -129,6 +134,7 @@ def conduct(asked: list[Job], options: Options, logs: Path, tell: Callable[[str]
     if not waiting:
         return []
     total, failures, ended = len(waiting), [], 0
+    told: set[str] = set()
     places = environments(options)[: len(waiting)]
     with StopRequest() as stop, Workers(places, logs, "cudt.reproduce.evaluation:do") as workers:
         while True:
@@ -141,7 +147,10 @@ def conduct(asked: list[Job], options: Options, logs: Path, tell: Callable[[str]
                 break
             for job, seconds, message in workers.wait(timeout=1.0):
                 if isinstance(message, Note):
-                    tell(f"warning: {message.text}")
+                    # All runs have the same data, so it is told once.
+                    if message.text not in told:
+                        told.add(message.text)
+                        tell(f"warning: {message.text}")
                     continue
                 ended += 1
                 problem = _problem(message)
@@ -169,10 +178,9 @@ def put_side_by_side(asked: list[Job]) -> list[Path]:
     """For each request, the completions of the first two runs that answered it, erm before constrained."""
     answered: dict[Request, list[Run]] = {}
     for job in asked:
-        run = runs.open_run(job.run)
-        for request in job.requests:
-            if _is_answered(run, request):
-                answered.setdefault(request, []).append(run)
+        if job.requests and job.is_done():
+            for request in job.requests:
+                answered.setdefault(request, []).append(runs.open_run(job.run))
     made = []
     for request, found in answered.items():
         by_objective = {run.recipe.settings.objective: run for run in reversed(found)}
@@ -180,10 +188,3 @@ def put_side_by_side(asked: list[Job]) -> list[Path]:
             pair = [generate.path_of(by_objective[name], request) for name in ("erm", "constrained")]
             made.append(generate.compare(pair[0], pair[1], request.limit))
     return made
-
-
-def _is_answered(run: Run, request: Request) -> bool:
-    try:
-        return generate.is_done(run, request)
-    except UserError:
-        return False

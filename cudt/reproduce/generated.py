@@ -56,24 +56,27 @@ def _save_llama(place: Path) -> None:
     survive_torchvision_mismatch()
     # Only now: torchvision needed help.
     from transformers import AutoModelForCausalLM, LlamaConfig
+    from transformers.utils import logging
 
+    # Its bar would cut through the plan.
+    logging.disable_progress_bar()
     place.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-    tokenizer = _tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=32,
-        max_position_embeddings=512,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=True,
-        initializer_range=_SPREAD,
-    )
     try:
+        tokenizer = _tokenizer()
+        config = LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=4,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            intermediate_size=32,
+            max_position_embeddings=512,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            tie_word_embeddings=True,
+            initializer_range=_SPREAD,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             AutoModelForCausalLM.from_config(config).save_pretrained(temporary)

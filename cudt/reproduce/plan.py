@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ def make(reproduction: Reproduction, options: Options) -> Plan:
     looked = [_looked_at(experiment, options) for experiment in reproduction.experiments]
     in_order = sorted(looked, key=lambda row: row.operations)
     why_not = "no GPU" if scale.needs_gpu and device.choose(options.device).type != "cuda" else ""
-    with _threads_as_before():
+    with _as_before():
         timed = list(_timed(in_order, options, why_not))
     return Plan(sorted(timed, key=lambda row: _order(row, scale.throughput)), scale.throughput, options.workers)
 
@@ -114,7 +115,11 @@ def _timed(rows: Iterable[Row], options: Options, why_not: str) -> Iterator[Row]
 def _with_time(row: Row, own: Options, estimates: dict[str, float]) -> Row:
     """Training is timed; evaluation is taken to cost as much for each operation."""
     sweep, nominal = row.experiment.sweep, row.experiment.nominal
-    made = sweep_plans.make(sweep, own, estimates)
+    try:
+        made = sweep_plans.make(sweep, own, estimates)
+    except (RuntimeError, MemoryError) as error:
+        # Too large for this machine, say; running it will tell, and the others can be done.
+        return replace(row, untimed=f"timing failed: {str(error).strip().splitlines()[0][:80]}")
     if made.problem:
         return replace(row, missing=[made.problem], untimed="missing")
     training = sum(cell.seconds or 0.0 for cell in made.to_do)
@@ -129,13 +134,16 @@ def _with_time(row: Row, own: Options, estimates: dict[str, float]) -> Row:
 
 
 @contextmanager
-def _threads_as_before() -> Iterator[None]:
-    """Timing takes a worker's share of the cores."""
+def _as_before() -> Iterator[None]:
+    """Timing takes a worker's share of the cores, and memory that workers will need."""
     threads = torch.get_num_threads()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _order(row: Row, throughput: Throughput) -> float:
@@ -148,8 +156,8 @@ def _order(row: Row, throughput: Throughput) -> float:
 def table(plan: Plan) -> Table:
     """A row for each experiment, in the order in which they are done."""
     rows = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "experiment", "reproduces", "runs", "evaluations", "about"):
-        right = name in ("", "runs", "evaluations", "about")
+    for name in ("", "experiment", "reproduces", "runs", "evaluated", "about"):
+        right = name in ("", "runs", "evaluated", "about")
         rows.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for number, row in enumerate(plan.rows, 1):
         rows.add_row(

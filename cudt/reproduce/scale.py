@@ -53,7 +53,7 @@ class Throughput(Section):
     tflops: Positive
     machine: str
     """Told with the plan."""
-    unit: str = "GPU-hours"
+    unit: str = "GPU-h"
 
 
 class Nominal(Section):

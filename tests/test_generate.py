@@ -142,8 +142,11 @@ def test_what_is_written_already_is_not_written_again(run, folder, monkeypatch):
 
 
 def test_a_limit_answers_the_first_and_a_larger_one_goes_on(run, folder):
+    assert not generate.is_done(run, request(folder, limit=2))
     two = completions(run, request(folder, limit=2))
     assert len(two) == 2
+    assert generate.is_done(run, request(folder, limit=2))
+    assert not generate.is_done(run, request(folder))
     assert completions(run, request(folder))[:2] == two
     assert len(completions(run, request(folder, limit=3))) == len(ASKED)
 

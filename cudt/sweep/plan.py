@@ -57,16 +57,16 @@ class Plan:
         return f"{text}; about {duration(total)} on this machine{shared}"
 
 
-def make(sweep: Sweep, options: Options) -> Plan:
-    """Every cell with its estimated cost."""
-    estimates: dict[str, float] = {}
+def make(sweep: Sweep, options: Options, estimates: dict[str, float] | None = None) -> Plan:
+    """Every cell with its estimated cost; `estimates` keeps what was timed, for sweeps whose cells cost the same."""
+    estimates = {} if estimates is None else estimates
     problem = _problem(sweep, options)
     planned = []
-    for name, recipe, state in _cells(sweep, options):
+    for name, recipe, state in cells(sweep, options):
         if recipe is None or state in _DONE:
             planned.append(Planned(name, state, 0.0))
             continue
-        alike = cost.like(recipe)
+        alike = f"{cost.like(recipe)} {sweep.gammas}"
         if not problem and alike not in estimates:
             try:
                 estimates[alike] = cost.estimate(recipe, sweep.gammas, options.device, options.data_root)
@@ -87,7 +87,7 @@ def _problem(sweep: Sweep, options: Options) -> str:
     return ""
 
 
-def _cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe | None, str]]:
+def cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe | None, str]]:
     """The name, recipe and state of every cell; of those that are yet to be drawn, a recipe that they might have."""
     known = _known(sweep, options)
     for study in open_studies(sweep, None):

@@ -1,0 +1,100 @@
+"""Data and weights that the smallest scale makes for itself: instructions, and a tiny Llama that knows nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cudt.compat import survive_torchvision_mismatch
+from cudt.files import write_if_changed
+
+#: As the recipe smoke-llama calls them, below the data root.
+MODEL = "tiny-llama"
+INSTRUCTIONS = Path("instructions.json")
+#: Instructions to answer, as AlpacaEval has them.
+QUESTIONS = Path("questions.json")
+_COLOURS = ("red", "blue", "green", "white", "black")
+_THINGS = ("door", "boat", "lamp", "coat")
+#: Larger than usual, so that a random model is not indifferent to what it reads.
+_SPREAD = 0.2
+
+
+def make(folder: Path) -> None:
+    """Everything that the recipe smoke-llama reads, in a folder that serves as its data root; what is there is kept."""
+    write_if_changed(folder / INSTRUCTIONS, _as_json(_instructions()))
+    write_if_changed(folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS]))
+    place = folder / "models" / MODEL
+    if not place.is_dir():
+        _save_llama(place)
+
+
+def is_there(folder: Path) -> bool:
+    return (folder / "models" / MODEL).is_dir()
+
+
+def _as_json(rows: list[dict[str, str]]) -> str:
+    return json.dumps(rows, indent=1) + "\n"
+
+
+def _instructions() -> list[dict[str, str]]:
+    """Every other one has an input; the answer repeats a colour."""
+    rows = []
+    for colour in _COLOURS:
+        for thing in _THINGS:
+            rows.append({"instruction": f"Paint the {thing} {colour}.", "input": "", "output": f"a {colour} {thing}"})
+            rows.append({"instruction": f"Which {thing}?", "input": colour, "output": f"the {colour} {thing}"})
+    return rows
+
+
+def _save_llama(place: Path) -> None:
+    """A folder as transformers saves it, whole or not there at all."""
+    survive_torchvision_mismatch()
+    # Only now: torchvision needed help.
+    from transformers import AutoModelForCausalLM, LlamaConfig
+    from transformers.utils import logging
+
+    # Its bar would cut through the plan.
+    logging.disable_progress_bar()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    try:
+        tokenizer = _tokenizer()
+        config = LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=4,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            intermediate_size=32,
+            max_position_embeddings=512,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            tie_word_embeddings=True,
+            initializer_range=_SPREAD,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            AutoModelForCausalLM.from_config(config).save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        temporary.chmod(0o755)
+        temporary.replace(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _tokenizer() -> Any:
+    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>` ends one."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")

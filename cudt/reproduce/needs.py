@@ -1,0 +1,62 @@
+"""Which data and weights an experiment lacks, told without reading or fetching any that are there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from cudt import hub, models, registry
+from cudt.errors import UserError
+from cudt.hub import DEFAULT_ROOT
+from cudt.recipe import NamedRecipe
+from cudt.reproduce.scale import Completions, Experiment, first_recipe
+from cudt.tasks._records import HubSet
+
+
+def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
+    """What keeps an experiment from being begun, and how to get it; nothing where it can be."""
+    recipe = first_recipe(experiment.sweep)
+    return list(dict.fromkeys([*_weights(recipe, data_root), *_data(recipe, data_root)]))
+
+
+def instructions_file(asked: Completions, data_root: Path | None) -> Path:
+    return (data_root or DEFAULT_ROOT) / asked.instructions
+
+
+def missing_instructions(experiment: Experiment, data_root: Path | None) -> list[str]:
+    """What keeps completions alone from being made."""
+    asked = experiment.listed.completions
+    if asked is None or instructions_file(asked, data_root).is_file():
+        return []
+    file = instructions_file(asked, data_root)
+    how = f"; {asked.get.replace('FOLDER', shlex.quote(str(file.parent)))}" if asked.get else ""
+    return [f"completions: no file {file}{how}"]
+
+
+def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
+    settings = recipe.settings
+    try:
+        models.check(settings.model, settings.task, data_root)
+        if settings.model.tokenizer_source is not None:
+            hub.check(settings.model.tokenizer_source, data_root)
+    except UserError as error:
+        yield str(error)
+
+
+def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
+    """What the task's module holds against its data; a set of the hub may be in its cache, or be fetched."""
+    task = recipe.settings.task
+    module = registry.load("task", task.name)
+    if not hasattr(module, "holdings") or getattr(task, "file", None) is not None:
+        return
+    part = getattr(task, "subset", None) or ""
+    found = [one for one in module.holdings(data_root) if part in one.name.lower() and one.problem]
+    source = getattr(module, "SOURCE", None)
+    if not isinstance(source, HubSet):
+        yield from (f"data set {one.name}: {one.problem}" for one in found)
+    elif found and not hub.is_reachable():
+        try:
+            source.read("train", module.COLUMNS, data_root)
+        except UserError as error:
+            yield str(error)

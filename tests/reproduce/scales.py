@@ -1,0 +1,53 @@
+"""Scale files for tests: experiments of a second on the embedded reviews."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cudt import strict_yaml
+from cudt.reproduce import scale
+from cudt.reproduce.scale import Experiment, Reproduction
+from tests.sweep.searches import search, seeds
+
+#: A layer of 10 multiplications at each of 5 positions, read once for an example with 7.
+COSTS = {"multiplications": 10.0, "positions": 5.0, "readout": 7.0, "train": 100, "validation": 20, "test": 30}
+PAIR = {
+    "constrained": seeds(1, fixed={"objective": "constrained"}),
+    "erm": seeds(1, fixed={"objective": "erm"}),
+}
+
+
+def write_search(folder: Path, name: str = "pair", **changes: Any) -> str:
+    """A search file of two runs."""
+    path = folder / f"{name}.yaml"
+    path.write_text(strict_yaml.dump(search(**{"arms": PAIR, **changes})), encoding="utf-8")
+    return str(path)
+
+
+def listed(name: str, **changes: Any) -> dict[str, Any]:
+    return {"search": name, "reproduces": "a table", **changes}
+
+
+def write_scale(folder: Path, *experiments: dict[str, Any], **changes: Any) -> Path:
+    """A scale of some experiments; of `pair` where none are given."""
+    values = {
+        "reproduces": "nothing",
+        "needs": "nothing",
+        "throughput": {"tflops": 1e-8, "machine": "a slow one", "unit": "h"},
+        "costs": {"reviews-ut": COSTS, "imdb-ut": COSTS, "smoke-llama": {**COSTS, "layers": 4}},
+        "experiments": list(experiments) or [listed(write_search(folder))],
+        **changes,
+    }
+    path = folder / "mine.yaml"
+    path.write_text(strict_yaml.dump(values), encoding="utf-8")
+    return path
+
+
+def scale_of(folder: Path, *experiments: dict[str, Any], **changes: Any) -> Reproduction:
+    return scale.load(str(write_scale(folder, *experiments, **changes)))
+
+
+def experiment_of(folder: Path, **changes: Any) -> Experiment:
+    (only,) = scale_of(folder, listed(write_search(folder), **changes)).experiments
+    return only

@@ -1,0 +1,122 @@
+"""`cudt reproduce` from beginning to end, in small; the slow test does all of the smallest scale."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cudt.reproduce import conduct, evaluation
+from tests.reproduce.scales import listed, write_scale, write_search
+from tests.sweep.searches import seeds
+
+
+def llama() -> dict[str, object]:
+    asked = {"instructions": "questions.json", "gammas": [0.0, 1.5], "max_new_tokens": 3}
+    return listed("smoke-llama", generated=True, completions=asked)
+
+
+def stamps(out: Path) -> dict[str, int]:
+    """When runs were trained and evaluated, and answers written."""
+    patterns = ("*/*/ood.csv", "*/*/checkpoints/best.safetensors", "*/*/completions/*seed0*.json")
+    found = (path for pattern in patterns for path in out.glob(pattern) if "against" not in path.name)
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
+
+
+def test_everything_is_done_once_and_reported(command, no_disk, no_processes, tmp_path):
+    scale = write_scale(tmp_path, listed(write_search(tmp_path), perturbations=["gaussian", "uniform"]), llama())
+    code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    assert (code, errors) == (0, "")
+    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+    assert "done              smoke-llama · smoke-llama: 2 runs, 2 evaluated" in printed
+    assert "look at out/report/index.html" in printed
+    out = tmp_path / "out"
+    first = stamps(out)
+    assert len(list(out.glob("*/*/ood.csv"))) == 4
+    pairs = [json.loads(path.read_text()) for path in out.glob("smoke-llama/erm-*/completions/*against*.json")]
+    assert [len(pair) for pair in pairs] == [4, 4]
+    assert all(row["generator_2"].startswith("smoke-llama-constrained") for pair in pairs for row in pair)
+    code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    assert code == 0
+    assert "0 runs to train and 0 to evaluate" in printed
+    assert stamps(out) == first
+
+
+def test_what_lacks_data_is_left_out_and_the_rest_goes_on(command, no_disk, no_processes, tmp_path):
+    lacking = write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
+    scale = write_scale(tmp_path, listed(lacking), listed(write_search(tmp_path)))
+    code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    assert code == 1
+    assert "left out          lacking · imdb-ut: 0 runs, 0 evaluated" in printed
+    assert printed.count("run `hf download distilbert/distilbert-base-uncased") == 3
+    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+
+
+def test_runs_that_fail_do_not_end_it(command, no_disk, no_processes, tmp_path):
+    wild = {"wild": seeds(1, fixed={"objective": "erm", "training.learning_rate": 1e30, "training.clip_norm": None})}
+    scale = write_scale(tmp_path, listed(write_search(tmp_path, "wild", arms=wild)), listed(write_search(tmp_path)))
+    code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    assert code == 1
+    assert "failed in part    wild · reviews-ut: 0 runs, 0 evaluated\n    failed: 1 runs; out/sweeps" in printed
+    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+
+
+def test_a_plan_does_nothing(command, no_disk, tmp_path):
+    code, printed, _ = command("reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out")
+    assert code == 0
+    assert "0 of 2" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_is_told_with_how_to_go_on(command, no_disk, no_processes, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "conduct", interrupted)
+    code, _, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
+    assert (code, errors) == (130, "out: interrupted; the same command goes on from here\n")
+
+
+def test_mistakes_end_it_before_anything_is_done(command, tmp_path):
+    code, _, errors = command("reproduce", "--scale", "smok")
+    assert (code, errors) == (2, "error: no scale is called 'smok'; did you mean 'smoke'?\n")
+    scale = write_scale(tmp_path, listed("alhpa"))
+    assert command("reproduce", "--scale", scale)[0] == 2
+    assert command("reproduce", "--scale", "smoke", "--data-root", "nowhere")[0] == 2
+
+
+def test_without_a_run_there_is_no_report(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    from rich.console import Console
+
+    assert conduct.write_report(tmp_path / "out", Console(width=200)) is None
+    assert capsys.readouterr().out.startswith("no report: no finished run below")
+
+
+@pytest.mark.slow
+def test_all_of_the_smallest_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "cudt", "reproduce", "--scale", "smoke", "--workers", "2", "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
+    killed = subprocess.Popen(command, env=environment)
+    while len(list(out.glob("*/*/ood.csv"))) < 20:
+        assert killed.poll() is None
+        time.sleep(0.2)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    # Workers end by themselves, and may finish what they are at.
+    time.sleep(5)
+    done = stamps(out)
+    assert len(done) > 20
+    assert subprocess.run(command, env=environment, timeout=1200).returncode == 0
+    after = stamps(out)
+    assert {path: after[path] for path in done} == done
+    # Five of the 68 are runs of two sweeps.
+    assert len(list(out.glob("*/*/ood.csv"))) == 63
+    assert (out / "report" / "index.html").is_file()

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cudt import evaluate, runs
+from cudt.errors import TrainingInterruptedError
+from cudt.evaluate import Grid
+from cudt.reproduce import evaluation
+from cudt.reproduce.evaluation import Job
+from cudt.sweep.conduct import Options
+from cudt.sweep.workers import Died, Interrupted
+from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
+from tests.sweep.searches import seeds
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Path:
+    return shutil.copytree(trained_run.path, tmp_path / "out" / "run")
+
+
+@pytest.fixture
+def evaluated(monkeypatch) -> list[tuple[str, str]]:
+    """Which runs are evaluated under which noise."""
+    found: list[tuple[str, str]] = []
+    real = evaluate.evaluate_ood
+
+    def watched(run, grid, *more) -> None:
+        found.append((run.path.name, *(grid.perturbations or [])))
+        real(run, grid, *more)
+
+    monkeypatch.setattr(evaluate, "evaluate_ood", watched)
+    return found
+
+
+def job(run: Path, *kinds: str, noise_seeds: tuple[int, ...] = (0,)) -> Job:
+    return Job(run, "cpu", None, Grid(perturbations=[*kinds], noise_seeds=[*noise_seeds]))
+
+
+def conducted(jobs: list[Job], folder: Path) -> tuple[list[str], list[str]]:
+    told: list[str] = []
+    return evaluation.conduct(jobs, Options(folder, "cpu"), folder / "logs", told.append), told
+
+
+# ---------------------------------------------------------------- doing it
+
+
+def test_what_is_evaluated_is_not_evaluated_again(run, evaluated, no_processes, tmp_path):
+    failures, told = conducted([job(run, "gaussian")], tmp_path)
+    assert not failures
+    assert told[0].startswith(f"1/1  {run}  evaluated in ")
+    assert conducted([job(run, "gaussian")], tmp_path) == ([], [])
+    # Another kind alone, and the first again with other draws.
+    conducted([job(run, "gaussian", "uniform")], tmp_path)
+    conducted([job(run, "gaussian", "uniform", noise_seeds=(0, 1))], tmp_path)
+    assert evaluated == [("run", "gaussian"), ("run", "uniform"), ("run", "gaussian"), ("run", "uniform")]
+
+
+def test_a_run_that_cannot_be_evaluated_is_told_and_the_others_go_on(run, no_processes, tmp_path):
+    broken = shutil.copytree(run, tmp_path / "out" / "broken")
+    (broken / "checkpoints" / "best.safetensors").unlink()
+    failures, told = conducted([job(broken, "gaussian"), job(run, "gaussian")], tmp_path)
+    assert len(failures) == 1
+    assert failures[0].startswith(f"{broken}: {broken}/checkpoints/best.safetensors: missing or damaged")
+    assert len(told) == 2
+    assert job(run, "gaussian").is_done()
+
+
+def test_in_processes_of_its_own_a_run_is_evaluated_too(run, tmp_path):
+    assert conducted([job(run, "gaussian")], tmp_path)[0] == []
+    assert job(run, "gaussian").is_done()
+
+
+def test_a_stop_that_is_asked_for_ends_it(run, no_processes, tmp_path, monkeypatch):
+    class Stopped:
+        requested = True
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+    monkeypatch.setattr(evaluation, "StopRequest", Stopped)
+    with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
+        conducted([job(run, "gaussian")], tmp_path)
+    assert not job(run, "gaussian").is_done()
+
+
+def test_a_process_that_died_is_told():
+    assert evaluation._problem(Died("by signal 9 (SIGKILL)")) == "its process ended by signal 9 (SIGKILL)"
+    assert evaluation._problem(Interrupted()) == "put aside"
+
+
+# ---------------------------------------------------------------- which runs
+
+
+def trials(*rows: tuple[str, int, str, float | None]) -> pd.DataFrame:
+    """Arm, number, state and score."""
+    table = pd.DataFrame(rows, columns=["arm", "trial", "state", "score"])
+    table["run"] = [f"reviews-ut/{arm}-{number}" for arm, number, *_ in rows]
+    for name, value in {"setting": "", "seconds": 1.0, "updates": 3, "reason": ""}.items():
+        table[name] = value
+    return table
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "names"),
+    [("best", ["constrained-1", "erm-0"]), ("all", ["constrained-0", "constrained-1", "erm-0"])],
+)
+def test_the_best_of_each_arm_or_all_that_are_finished(evaluate, names, tmp_path):
+    arms = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
+    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=arms), evaluate=evaluate)).experiments
+    table = trials(
+        ("constrained", 0, "finished", 0.5),
+        ("constrained", 1, "finished", 0.7),
+        ("erm", 0, "finished", 0.6),
+        ("erm", 1, "failed", None),
+    )
+    found = evaluation.jobs(experiment, Options(tmp_path / "out", "cpu"), table)
+    assert [one.run for one in found] == [tmp_path / "out" / "reviews-ut" / name for name in names]
+
+
+def test_before_a_sweep_is_begun_nothing_is_done_and_nothing_spent(tmp_path):
+    experiment, options = experiment_of(tmp_path), Options(tmp_path / "out", "cpu")
+    assert evaluation.n_done(experiment, options) == 0
+    assert evaluation.spent(experiment, options) == (0.0, 0.0)
+
+
+def test_the_best_run_of_each_arm_answers_at_every_level(tmp_path):
+    asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "limit": 2}
+    (experiment,) = scale_of(tmp_path, listed("smoke-llama", evaluate="all", completions=asked)).experiments
+    options = Options(tmp_path / "out", "cpu", tmp_path)
+    table = trials(("constrained", 0, "finished", 0.5), ("constrained", 1, "finished", 0.7))
+    # Without the file with instructions, nobody answers.
+    assert [one.requests for one in evaluation.jobs(experiment, options, table)] == [(), ()]
+    (tmp_path / "mine.json").write_text("[]")
+    one, two = evaluation.jobs(experiment, options, table)
+    assert one.requests == ()
+    assert [(request.gamma, request.limit) for request in two.requests] == [(0.0, 2), (1.5, 2)]
+
+
+# ---------------------------------------------------------------- what a run notes
+
+
+def test_while_tables_are_written_a_run_does_not_say_that_it_is_evaluated(run, monkeypatch):
+    evaluation.do(job(run, "gaussian"), None)
+    monkeypatch.setattr(runs.Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.do(job(run, "gaussian", noise_seeds=(7,)), None)
+    assert not job(run, "gaussian").is_done()

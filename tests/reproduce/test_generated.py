@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cudt import hub
+from cudt import recipe as recipes
+from cudt.reproduce import generated
+from cudt.tasks import SPLITS, alpaca
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_made_is_what_the_recipe_reads(tmp_path):
+    generated.make(tmp_path)
+    settings = recipes.load("smoke-llama").settings
+    assert isinstance(settings.task, alpaca.Config)
+    task = alpaca.build(settings.task, tmp_path, settings.model.tokenizer_source)
+    assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
+    # None is cut: every response is there to its end.
+    assert not task.notes()
+
+
+def test_every_text_comes_back_from_its_tokens(tmp_path):
+    generated.make(tmp_path)
+    tokenizer = hub.load_tokenizer(generated.MODEL, tmp_path)
+    text = "Paint it γ-grün.\n"
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_what_is_there_is_kept_and_made_elsewhere_is_the_same(tmp_path):
+    generated.make(tmp_path / "one")
+    first = contents(tmp_path / "one")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "one").rglob("*")}
+    generated.make(tmp_path / "one")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "one").rglob("*")} == times
+    generated.make(tmp_path / "other")
+    assert contents(tmp_path / "other") == first
+
+
+def test_a_model_that_could_not_be_saved_whole_is_not_there(tmp_path, monkeypatch):
+    def fails() -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(generated, "_tokenizer", fails)
+    with pytest.raises(OSError, match="no space"):
+        generated.make(tmp_path)
+    assert not generated.is_there(tmp_path)
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_questions_are_instructions(tmp_path):
+    generated.make(tmp_path)
+    assert all(row["instruction"] for row in json.loads((tmp_path / generated.QUESTIONS).read_text()))

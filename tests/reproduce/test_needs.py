@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudt.reproduce import needs, scale
+from cudt.reproduce.scale import Experiment
+from tests.reproduce.scales import experiment_of, listed, scale_of
+
+
+@pytest.fixture(scope="module")
+def full() -> dict[str, Experiment]:
+    return {experiment.name: experiment for experiment in scale.load("full").experiments}
+
+
+def test_generated_data_are_never_missing(tmp_path):
+    assert needs.missing(experiment_of(tmp_path), None) == []
+
+
+def test_a_set_of_the_hub_and_a_model_are_told_with_how_to_get_them(full, tmp_path):
+    weights, data = needs.missing(full["text-search · imdb-roberta"], tmp_path)
+    assert (
+        f"run `hf download FacebookAI/roberta-large --local-dir {tmp_path}/models/FacebookAI/roberta-large`" in weights
+    )
+    assert "run `hf download stanfordnlp/imdb --repo-type dataset" in data
+
+
+def test_a_set_of_videos_is_told_with_where_it_comes_from(full, tmp_path):
+    (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
+    assert data.startswith(f"data set UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; get the archive from http")
+
+
+def test_of_two_parts_of_a_set_the_recipes_own_counts(full, tmp_path):
+    for part in ("Train", "Test"):
+        clip = tmp_path / "ucsd" / "UCSDped2" / part / "Test001"
+        clip.mkdir(parents=True)
+        (clip / "001.tif").write_bytes(b"")
+    assert needs.missing(full["depth · ucsd-dust"], tmp_path) == []
+
+
+def test_what_the_hub_can_give_is_not_missing(full, tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.hub.is_reachable", lambda: True)
+    assert needs.missing(full["text-search · imdb-roberta"], tmp_path) == []
+
+
+def test_a_model_in_a_folder_and_files_of_ones_own_are_not_missing(tmp_path):
+    folder = tmp_path / "models" / "tiny-llama"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (experiment,) = scale_of(tmp_path, listed("smoke-llama")).experiments
+    assert needs.missing(experiment, tmp_path) == []
+
+
+def test_missing_instructions_keep_completions_alone(full, tmp_path):
+    llama = full["llama · alpaca-llama"]
+    (told,) = needs.missing_instructions(llama, tmp_path)
+    assert told == (
+        f"completions: no file {tmp_path}/alpaca_eval/alpaca_eval.json; `hf download tatsu-lab/alpaca_eval "
+        f"alpaca_eval.json --repo-type dataset --local-dir {tmp_path}/alpaca_eval`"
+    )
+    (tmp_path / "alpaca_eval").mkdir()
+    (tmp_path / "alpaca_eval" / "alpaca_eval.json").write_text("[]")
+    assert needs.missing_instructions(llama, tmp_path) == []
+    assert needs.missing_instructions(full["depth · ucsd-dust"], Path("nowhere")) == []

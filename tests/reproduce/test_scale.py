@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cudt.errors import UserError
+from cudt.reproduce import scale
+from tests.reproduce.scales import COSTS, listed, scale_of, write_scale, write_search
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def refused(*arguments, **changes) -> list[str]:
+    with pytest.raises(UserError) as error:
+        scale_of(*arguments, **changes)
+    first, *more = str(error.value).splitlines()
+    return [line.strip() for line in more] or [first]
+
+
+# ---------------------------------------------------------------- the scales that come with cudt
+
+
+@pytest.mark.parametrize("name", scale.names())
+def test_a_scale_that_comes_with_cudt_is_sound_and_says_what_it_is_for(name):
+    loaded = scale.load(name)
+    assert scale.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt reproduce --scale {name}"
+    assert all(experiment.listed.reproduces.strip() for experiment in loaded.experiments)
+
+
+def papers_sweeps() -> list[tuple[str, str]]:
+    """Search and recipe of every row of the table in docs/sweeps.md, which names some of them in words."""
+    _, _, table = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8").partition("## The paper's sweeps")
+    found = []
+    for line in (line for line in table.splitlines() if line.startswith("| `")):
+        searches, recipes = (re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")[1:3])
+        if "nine video recipes" in line:
+            kinds = (("dust", "gamma-train-dust"), ("ut", "gamma-train"), ("vit", "gamma-train-vit"))
+            sets = ("ucsd", "avenue", "shanghaitech")
+            found += [(search, f"{name}-{model}") for name in sets for model, search in kinds]
+        else:
+            found += [(search, recipe) for search in searches for recipe in recipes]
+    return found
+
+
+def test_full_is_the_papers_sweeps_and_llama():
+    experiments = [(one.sweep.name, one.sweep.recipe_name) for one in scale.load("full").experiments]
+    assert sorted(experiments) == sorted([*papers_sweeps(), ("llama", "alpaca-llama")])
+    assert len(experiments) == 23
+
+
+def test_smoke_has_every_search_of_full_in_small():
+    in_full = {re.sub(r"^(gamma-train)-.*", r"\1", one.sweep.name) for one in scale.load("full").experiments}
+    assert {one.sweep.name for one in scale.load("smoke").experiments} == {f"smoke-{name}" for name in in_full}
+
+
+def test_what_the_papers_figures_need_is_evaluated():
+    by_name = {one.name: one.listed for one in scale.load("full").experiments}
+    roberta, llama = by_name["text-search · imdb-roberta"], by_name["llama · alpaca-llama"]
+    assert roberta.perturbations == ["gaussian", "uniform", "discrete"]
+    assert llama.completions is not None
+    assert llama.completions.gammas == [0.0, 1.5]
+    assert by_name["alpha · imdb-roberta"].evaluate == "all"
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def test_mistakes_of_the_shape_are_told_at_once(tmp_path):
+    wrong = listed("alpha", evaluate="bets", noise_seed=[0])
+    lines = refused(tmp_path, wrong, needs_gpu="yes", throughput={"tflops": -1.0, "machine": "mine"})
+    assert lines == [
+        "needs_gpu = 'yes': input should be a valid boolean",
+        "throughput.tflops = -1.0: input should be greater than 0 (allowed: > 0)",
+        "experiments.0.evaluate = 'bets': must be 'best' or 'all'; did you mean 'best'?",
+        "experiments.0.noise_seed = [0]: unknown key; did you mean 'noise_seeds'?",
+    ]
+
+
+def test_mistakes_of_several_experiments_are_told_at_once(tmp_path):
+    pair = write_search(tmp_path)
+    asked = {"instructions": "mine.json", "gammas": [0.0]}
+    lines = refused(
+        tmp_path,
+        listed("alhpa"),
+        listed(pair, recipe="no-recipe"),
+        listed(pair, samples=2, completions=asked),
+        listed("smoke-depth"),
+    )
+    assert lines == [
+        "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
+        "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists what there is",
+        "experiments.2.samples = 2: task reviews has nothing to look at; they are for video",
+        "experiments.2.completions: model unrolled writes no text",
+        "experiments.3: costs.smoke-video: missing; what does its recipe cost?",
+    ]
+
+
+def test_an_experiment_that_stands_twice_is_refused(tmp_path):
+    pair = write_search(tmp_path)
+    assert refused(tmp_path, listed(pair), listed(pair, evaluate="all")) == [
+        "scale mine: experiments: pair · reviews-ut stands twice"
+    ]
+
+
+def test_costs_say_how_many_layers_there_are_where_the_recipe_does_not(tmp_path):
+    assert refused(tmp_path, listed("smoke-llama"), costs={"smoke-llama": COSTS}) == [
+        "scale mine: experiments.0.recipe: costs.smoke-llama.layers: missing; "
+        "the recipe does not say how many there are"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smok", "no scale is called 'smok'; did you mean 'smoke'?"),
+        ("zzz", "no scale is called 'zzz'; there are cpu, full, smoke"),
+        ("no/such.yaml", "scale file 'no/such.yaml' does not exist"),
+    ],
+)
+def test_an_unknown_scale_is_told(name, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        scale.load(name)
+
+
+def test_data_that_are_made_are_below_the_out_folder(tmp_path):
+    loaded = scale.load(str(write_scale(tmp_path, listed(write_search(tmp_path), generated=True))))
+    (experiment,) = loaded.experiments
+    assert experiment.data_root(Path("data"), Path("out")) == Path("out/generated")

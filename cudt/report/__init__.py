@@ -79,7 +79,10 @@ def _collected(folders: Sequence[Path]) -> Collected:
 def _write_layouts(runs: Sequence[ReadRun], out: Path) -> list[tuple[Layout, bool]]:
     """Every table in the paper's layout, in three formats; with whether anything of ours stands in it."""
     shown = []
-    for table in paper.result_tables(runs):
+    results = paper.result_tables(runs)
+    empty = [f"{table.title}: {cell}\n" for table in results if table.is_published for cell in table.missing]
+    write_text(out / "missing.txt", "".join(empty))
+    for table in results:
         layout = layouts.of_results(table)
         write_text(out / f"{layout.stem}.csv", table.long().to_csv(index=False))
         shown.append((layout, table.n_filled > 0))

@@ -15,7 +15,7 @@ from cudt.report.layout import Entry, Layout
 from cudt.report.paper import SIDES, Cell, ResultTable, Side
 
 _HEADINGS = {"constrained": "constr.", "erm": "unconstr."}
-#: Empty cells that are named each by itself; the CSV has them all.
+#: Empty cells that are named below a table; missing.txt names them all.
 _FEW = 12
 
 
@@ -65,7 +65,7 @@ def _notes(table: ResultTable) -> list[str]:
         notes.append("†: infeasible. " + "; ".join(table.infeasible) + ".")
     missing = table.missing
     if missing and table.is_published:
-        shown = "; ".join(missing[:_FEW]) + (f"; and {len(missing) - _FEW} more" if len(missing) > _FEW else "")
+        shown = "; ".join(missing[:_FEW]) + ("; the rest is in missing.txt" if len(missing) > _FEW else "")
         notes.append(f"No run yet for {len(missing)} of {2 * len(table.cells)} cells: {shown}.")
     return notes
 

@@ -69,7 +69,7 @@ def test_of_many_empty_cells_some_are_named():
     assert made.notes[1].startswith(
         "No run yet for 210 of 210 cells: DUST on Avenue, L = 3, γ_train = 0: constrained; "
     )
-    assert made.notes[1].endswith("; and 198 more.")
+    assert made.notes[1].endswith("; the rest is in missing.txt.")
 
 
 @pytest.mark.parametrize("has_runs", [False, True])

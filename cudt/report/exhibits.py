@@ -24,10 +24,15 @@ class Pictures:
     def __init__(self) -> None:
         self._room = _MOST_BYTES
         self.left_out: list[Path] = []
+        self._unread: list[str] = []
 
     def inline(self, picture: Path) -> str | None:
-        """The picture as an address; None where there is no room any more."""
-        content = base64.b64encode(picture.read_bytes()).decode()
+        """The picture as an address; None where there is no room any more, or no picture."""
+        try:
+            content = base64.b64encode(picture.read_bytes()).decode()
+        except OSError as error:
+            self._unread.append(f"{picture}: cannot be read ({error.strerror})")
+            return None
         if len(content) > self._room:
             self.left_out.append(picture)
             return None
@@ -35,10 +40,13 @@ class Pictures:
         return f"data:image/{picture.suffix.removeprefix('.')};base64,{content}"
 
     def note(self) -> list[str]:
-        """A line about what did not fit."""
+        """A line about what did not fit, and one for each that cannot be read."""
         if not self.left_out:
-            return []
-        return [f"{len(self.left_out)} pictures are not on this page, which would be too large: {self.left_out[0]} …"]
+            return self._unread
+        first, *others = self.left_out
+        told = f"{1 + len(others)} pictures are" if others else "1 picture is"
+        more = " …" if others else ""
+        return [*self._unread, f"{told} not on this page, which would be too large: {first}{more}"]
 
 
 def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]:
@@ -78,7 +86,7 @@ def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str
                 continue
             try:
                 answers = json.loads(path.read_text(encoding="utf-8"))[:_MOST_ANSWERS]
-                _ = [(one["instruction"], one["output"]) for one in answers]
+                _ = [one["instruction"] + one["output"] + "" for one in answers]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 damaged.append(f"{path}: damaged ({type(error).__name__})")
                 continue

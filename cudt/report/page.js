@@ -140,7 +140,10 @@
     };
     buttons.forEach((button, index) => {
       button.addEventListener("click", () => show((group, other) => (other === index ? !group.shown : group.shown)));
-      button.addEventListener("dblclick", () => show((_, other) => other === index));
+      button.addEventListener("dblclick", () => {
+        const isAlone = section.groups.every((group, other) => group.shown === (other === index));
+        show((_, other) => isAlone || other === index);
+      });
     });
     show((group) => group.shown);
   }

@@ -78,14 +78,16 @@ def render(made: Material) -> str:
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
     }
+    data = [interactive.section(groups) for groups in recipes.values()]
     damaged = [line for section in sections for line in section["damaged"]]
+    damaged += [run["problem"] for section in data for run in section["training"] if "problem" in run]
     return environment.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),
-        data=[interactive.section(groups) for groups in recipes.values()],
+        data=data,
         columns=_COLUMNS,
         compared=compared,
         verdict=verdict(compared),

@@ -1,231 +1,376 @@
 from __future__ import annotations
 
-import base64
+import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from cudt import report
-from cudt.report import page, paired, tables
-from cudt.report.collect import collect
+from cudt.recipe import NamedRecipe
+from cudt.report import layouts, page, paired, paper, tables
+from cudt.report.collect import Collected, collect
+from cudt.report.figures import Figure
+from cudt.report.figures.groups import read_groups
+from cudt.report.page import Material
 from cudt.runs import Run
 from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples
+from tests.report.figures import variant_of
+from tests.report.test_paper import scored
 
 EVIL = "<script>alert(1)</script>"
+CURVES = {"constrained": {0.0: 0.9, GAMMA_TRAIN: 0.8, 1.0: 0.7}, "erm": {0.0: 0.95, GAMMA_TRAIN: 0.75, 1.0: 0.5}}
 
 
 class Parsed(HTMLParser):
-    """Tags, what they point at, and the visible text of a page."""
+    """Tags, what they point at, and the visible text of a page; scripts and styles apart."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[str] = []
+        self.attributes: list[str] = []
         self.links: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        if tag == "script":
+            self.scripts.append("")
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self.tags[-1:] == ["script"] and self.cdata_elem == "script":
+            self.scripts[-1] += data
+        elif self.cdata_elem is None:
+            self.text += data
 
 
-@pytest.fixture
-def pair(trained_run, tmp_path):
+@pytest.fixture(scope="module", autouse=True)
+def _without_plotly():
+    """Megabytes that no test here is about."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "get_plotlyjs", lambda: "/* plotly */")
+        yield
+
+
+def material(found: Path | Collected, figures: list[Figure] | None = None) -> Material:
+    """What a page is made of, without figures, which take longest."""
+    collected = collect([found]) if isinstance(found, Path) else found
+    runs = collected.runs
+    curves = tables.curves(runs)
+    laid_out = [(layouts.of_results(table), table.n_filled > 0) for table in paper.result_tables(runs)]
+    differences, _ = paired.compare(runs)
+    groups = read_groups(runs, curves)
+    return Material(collected, groups, tables.summary(runs), differences, laid_out, figures or [], [])
+
+
+def rendered(folder: Path) -> str:
+    return page.render(material(folder))
+
+
+@pytest.fixture(scope="module")
+def pair(trained_run, tmp_path_factory) -> Path:
     """A folder with a constrained and an ERM run."""
-    curves = {"constrained": {0.0: 0.9, GAMMA_TRAIN: 0.8, 1.0: 0.7}, "erm": {0.0: 0.95, GAMMA_TRAIN: 0.75, 1.0: 0.5}}
-    for objective, curve in curves.items():
-        make_run(trained_run, tmp_path / "runs", curve, objective=objective)
-    return tmp_path / "runs"
+    out = tmp_path_factory.mktemp("pair")
+    for objective, curve in CURVES.items():
+        make_run(trained_run, out, curve, objective=objective)
+    return out
 
 
-def written(folder, out) -> str:
-    return report.write([folder], out).page.read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def pair_page(pair) -> str:
+    return rendered(pair)
 
 
-def test_the_page_needs_nothing_but_itself(pair, tmp_path):
-    html = written(pair, tmp_path / "report")
-    assert not re.search(r"https?://|@import|url\(", html)
-    parsed = Parsed(html)
-    assert len(parsed.links) == 3
-    assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in parsed.links)
-    assert not {"script", "link", "iframe"} & set(parsed.tags)
+# ---------------------------------------------------------------- what a page has
 
 
-def test_the_page_shows_the_numbers_of_the_table(pair, tmp_path):
-    text = Parsed(written(pair, tmp_path / "report")).text
-    table = pd.read_csv(tmp_path / "report" / "table.csv")
+def test_the_page_points_at_nothing_but_itself(pair_page):
+    parsed = Parsed(pair_page)
+    assert all(link.startswith(("#", "data:")) for link in parsed.links), parsed.links
+    assert not {"iframe", "object", "embed", "base", "form"} & set(parsed.tags)
+    # In plotly's own script there are addresses, which test_browser.py sees never asked for.
+    assert not re.search(r"https?://|@import|url\(", pair_page)
+
+
+def test_the_page_shows_the_numbers_of_the_table(pair, pair_page):
+    text = Parsed(pair_page).text
+    table = tables.summary(collect([pair]).runs)
     for column in ("id_mean", "ood_mean", "auc", "validation_loss"):
         for value in table[column]:
             assert f"{value:.4f}" in text
     assert "γ 0 to 1" in text
 
 
-def test_the_page_shows_every_run_with_its_verdicts_and_settings(pair, tmp_path):
-    text = Parsed(written(pair, tmp_path / "report")).text
-    assert "2 finished runs" in text
+def test_the_page_shows_every_run_with_its_verdicts_settings_and_commands(pair, pair_page):
+    text = Parsed(pair_page).text
+    assert "2 finished runs of 1 recipe ·" in text
     for run in collect([pair]).runs:
-        levels = ",".join(f"{gamma:g}" for gamma in sorted(run.ood["gamma"].unique()))
-        command = f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas {levels} --noise-seed 0"
-        assert command in text
+        command = f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas 0,0.4,1 --noise-seed 0"
+        assert f"{run.info['command']}\n{command}" in text
         assert run.run.recipe.text() in text
         for verdict in run.info["verdicts"]:
             assert f"{verdict['violation']:.4f}" in text
 
 
+def test_the_numbers_of_the_charts_are_in_the_page(pair_page):
+    (data,) = [json.loads(script) for script in Parsed(pair_page).scripts if script.startswith("[{")]
+    assert [section["kinds"]["gaussian"]["curves"][1]["y"] for section in data] == [[0.95, 0.75, 0.5]]
+
+
+def test_the_page_shows_the_mean_of_errors(trained_run, tmp_path):
+    make_video_run(trained_run, tmp_path, {0.0: 10.0, 1.0: 20.0})
+    html = rendered(tmp_path)
+    assert "<td>15.0000</td>" in html
+    assert "Metric: RMSE." in Parsed(html).text
+
+
+def test_nothing_is_left_out_of_a_whole_report(pair_page):
+    assert "Left out" not in pair_page
+    assert "Looked at" not in pair_page
+    assert "Completions" not in pair_page
+
+
+def test_tables_with_nothing_of_ours_are_closed(pair_page):
+    opened = re.findall(r"<details( open)?><summary>(.*?)</summary>", pair_page)
+    found = {title: bool(is_open) for is_open, title in opened}
+    assert not found["Average RMSE over the levels of Gaussian noise"]
+    assert found["Area under accuracy against γ of Gaussian noise, other recipes"]
+
+
+# ---------------------------------------------------------------- texts of others
+
+
+def complete(run: Run, name: str, content: Any) -> Path:
+    path = run.path / "completions" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
 def test_names_and_texts_are_shown_and_never_run(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, name=EVIL, command=f"cudt {EVIL}")
-    broken = make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, objective="erm", status="failed", reason=EVIL)
-    html = written(tmp_path / "runs", tmp_path / "report")
+    changes: dict[str, Any] = {"name": EVIL, "command": f"cudt {EVIL}"}
+    run = make_run(trained_run, tmp_path, CURVES["constrained"], **changes)
+    claims = run.recipe.settings.model_copy(update={"reproduces": f"Claims {EVIL}"})
+    (run.path / "recipe.yaml").write_text(NamedRecipe(EVIL, claims).text())
+    complete(run, "<img onerror=alert(3)>.json", [{"instruction": f"Why {EVIL}?", "output": f"So {EVIL}"}])
+    make_run(trained_run, tmp_path, CURVES["erm"], **changes, objective="erm")
+    broken = make_run(trained_run, tmp_path, None, objective="supervised", status="failed", reason=EVIL)
+    save_samples(run, "<img onerror=alert(1)>")
+    html = rendered(tmp_path)
     parsed = Parsed(html)
     assert EVIL not in html
-    assert "script" not in parsed.tags
-    assert f"cudt {EVIL}" in parsed.text
-    assert f"{broken.path}: failed ({EVIL})" in parsed.text
+    assert "<img onerror" not in html
+    assert "onerror" not in parsed.attributes
+    # Those of the page itself: the data, plotly, and page.js.
+    assert parsed.tags.count("script") == 3
+    told = [f"cudt {EVIL}", f"{broken.path}: failed ({EVIL})", f"Why {EVIL}?", f"So {EVIL}", f"Claims {EVIL}"]
+    for text in [*told, "<img onerror=alert(1)>", "<img onerror=alert(3)>", f"{EVIL} on reviews"]:
+        assert text in parsed.text, text
 
 
-def test_what_is_left_out_stands_on_the_page(pair, trained_run, tmp_path):
-    make_run(trained_run, pair, {0.0: 0.9}, seed=5, status="failed", reason="loss not finite")
-    html = written(pair, tmp_path / "report")
+def test_values_of_settings_are_shown_as_they_are_and_never_run(pair):
+    constrained, erm = collect([pair]).runs
+    # A dollar begins a formula in Matplotlib, not here.
+    values = ["<script>alert(1)", "a$b$ <b>"]
+    variants = [variant_of(constrained, f"v{n}", {"noise": {"kind": value}}) for n, value in enumerate(values)]
+    html = page.render(material(Collected([*variants, erm], [])))
+    parsed = Parsed(html)
+    assert parsed.tags.count("script") == 3
+    (data,) = [json.loads(script) for script in parsed.scripts if script.startswith("[{")]
+    names = {group["name"] for group in data[0]["groups"]}
+    assert names == {"constrained kind=<script>alert(1)", "constrained kind=a$b$ <b>", "erm"}
+    for name in names:
+        assert name in parsed.text
+
+
+def test_what_is_left_out_stands_on_the_page(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVES["constrained"])
+    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=5, status="failed", reason="loss not finite")
+    html = rendered(tmp_path)
     assert "failed (loss not finite)" in html
-    assert "Left out" in html
+    assert "Left out or not whole (1)" in html
 
 
-def test_nothing_is_left_out_of_a_whole_report(pair, tmp_path):
-    assert "Left out" not in written(pair, tmp_path / "report")
+def test_damaged_completions_and_histories_are_told_and_the_rest_is_shown(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, CURVES["constrained"])
+    broken = complete(run, "a.json", '[{"instr')
+    complete(run, "b.json", [{"instruction": "Why?", "output": "Because."}])
+    (run.path / "history.csv").write_text("step,ep")
+    text = Parsed(rendered(tmp_path)).text
+    assert f"{broken}: damaged (JSONDecodeError)" in text
+    assert "history.csv: damaged" in text
+    assert "Left out or not whole (2)" in text
+    assert "Because." in text
 
 
-def findings(folder) -> list[str]:
-    runs = collect([folder]).runs
-    return page.findings(tables.summary(runs), paired.pairs(runs))
+def test_pictures_that_do_not_fit_are_told(trained_run, tmp_path, monkeypatch):
+    save_samples(make_run(trained_run, tmp_path, CURVES["constrained"]), "a", "b")
+    monkeypatch.setattr("cudt.report.exhibits._MOST_BYTES", 100)
+    text = Parsed(rendered(tmp_path)).text
+    assert "2 pictures are not on this page, which would be too large" in text
+    assert "Looked at" in text
 
 
-def test_the_finding_compares_constrained_with_erm(pair, tmp_path):
-    (sentence,) = findings(pair)
-    assert sentence == (
-        "Under gaussian noise the constrained model's mean accuracy is 0.850 against ERM's 0.850 in distribution "
-        "(γ ≤ 0.4), and 0.700 against 0.500 out of distribution (1 and 1 seeds)."
-    )
-    assert sentence in Parsed(written(pair, tmp_path / "report")).text
+def test_the_same_examples_and_answers_stand_side_by_side(trained_run, tmp_path):
+    for objective, curve in CURVES.items():
+        run = make_run(trained_run, tmp_path, curve, objective=objective)
+        save_samples(run, "gaussian-a")
+        complete(run, "clean.json", [{"instruction": "Why?", "output": f"{objective} knows"}])
+    html = rendered(tmp_path)
+    text = Parsed(html).text
+    assert html.count("data:image/gif;base64,") == 2
+    assert text.index("constrained knows") < text.index("erm knows")
+    assert text.count("Why?") == 1
 
 
-def test_a_finding_under_discrete_noise_speaks_of_probabilities(trained_run, tmp_path):
-    for objective, damaged in (("constrained", 0.75), ("erm", 0.625)):
-        make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: damaged}, objective=objective, kind="discrete")
-    assert findings(tmp_path) == [
-        "Under discrete noise the constrained model's mean accuracy is 0.900 against ERM's 0.900 in distribution "
-        "(p ≤ 0), and 0.750 against 0.625 out of distribution (1 and 1 seeds)."
+# ---------------------------------------------------------------- constrained against unconstrained
+
+
+def compared(folder: Path) -> list[dict[str, Any]]:
+    return page.comparisons(material(folder))
+
+
+def test_the_comparison_is_that_of_the_summary_and_says_why_there_is_no_interval(pair, pair_page):
+    (row,) = compared(pair)
+    assert row["recipe"] == "reviews-ut"
+    assert row["label"] == "constrained"
+    assert row["setting"].endswith("γ_train = 0.4, gaussian")
+    assert (row["metric"], row["arrow"]) == ("accuracy", "↑")
+    assert row["id_mean_ours"] == pytest.approx(0.85)
+    assert row["id_mean_erm"] == pytest.approx(0.85)
+    assert (row["ood_mean_ours"], row["ood_mean_erm"]) == (0.7, 0.5)
+    assert row["difference"] == pytest.approx(0.2)
+    assert (row["unit"], row["better"]) == ("", "")
+    assert "no scores of single examples" in row["reason"]
+    assert page.verdict([row]) == "Out of distribution, of one comparison: in 1 there is no interval."
+    text = Parsed(pair_page).text
+    assert "+0.2" in text
+    assert "Why 1 has no interval" in text
+    assert row["reason"] in text
+
+
+@pytest.mark.parametrize("better", ["constrained", "erm", None])
+def test_the_better_one_is_bold(better, trained_run, tmp_path):
+    scored(trained_run, tmp_path, better)
+    (row,) = compared(tmp_path)
+    assert row["better"] == (better or "")
+    assert row["unit"] == "examples"
+    html = rendered(tmp_path)
+    assert ("<b>" in html.split("<nav")[0]) == bool(better)
+
+
+def test_the_verdict_counts_every_comparison():
+    rows = [
+        *({"better": "constrained", "unit": "examples"} for _ in range(3)),
+        {"better": "erm", "unit": "seeds"},
+        {"better": "", "unit": "seeds"},
+        {"better": "", "unit": ""},
     ]
+    assert page.verdict(rows) == (
+        "Out of distribution, of 6 comparisons: in 3 the constrained model is better, in 1 the unconstrained one is, "
+        "in 1 the interval holds 0, in 1 there is no interval."
+    )
+    assert page.verdict([]) == ""
 
 
-def test_there_is_no_finding_without_a_pair(trained_run, tmp_path):
+def test_without_a_pair_there_is_no_comparison(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.9})
     make_run(trained_run, tmp_path, None, objective="erm")
-    assert findings(tmp_path) == []
+    assert compared(tmp_path) == []
+    assert "Constrained against unconstrained" not in rendered(tmp_path)
 
 
-def test_two_runs_without_curves_have_no_finding(trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_run(trained_run, tmp_path, None, objective=objective)
-    assert findings(tmp_path) == []
-
-
-@pytest.mark.parametrize("gamma", [0.0, 1.0])
-def test_a_finding_has_no_numbers_that_are_not_there(gamma, trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_run(trained_run, tmp_path, {gamma: 0.875}, objective=objective)
-    assert "nan" not in " ".join(findings(tmp_path))
-    assert "0.875 against ERM's 0.875" in " ".join(findings(tmp_path))
-
-
-def test_a_finding_counts_the_seeds_behind_its_means(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, seed=0)
-    make_run(trained_run, tmp_path, None, seed=1)
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, objective="erm")
-    (sentence,) = findings(tmp_path)
-    assert "(1 and 1 seeds)" in sentence
-
-
-@pytest.mark.parametrize("erm", [{"gamma_train": 1.0}, {"accuracy": {0.0: 0.9, 2.0: 0.5}}])
+@pytest.mark.parametrize("erm", [{"gamma_train": 1.0}, {"accuracy": {0.25: 0.9, 2.0: 0.5}}])
 def test_runs_of_another_training_level_or_grid_are_not_compared(erm, trained_run, tmp_path):
     curve = {0.0: 0.9, 1.0: 0.5}
     make_run(trained_run, tmp_path, curve)
     make_run(trained_run, tmp_path, **{"accuracy": curve, **erm}, objective="erm")
-    assert findings(tmp_path) == []
+    assert compared(tmp_path) == []
 
 
-# ---------------------------------------------------------------- pictures of test examples
+def test_without_levels_above_training_the_means_over_all_are_compared(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_run(trained_run, tmp_path, {0.0: 0.875}, objective=objective)
+    (row,) = compared(tmp_path)
+    assert row["difference"] == pytest.approx(0)
+    html = rendered(tmp_path)
+    assert ">nan<" not in html
 
 
-def without_figures(folder) -> str:
-    """The page without what takes longest to draw."""
-    collected = collect([folder])
-    return page.render(collected, tables.summary(collected.runs), [])
+def test_of_several_variants_the_best_by_validation_data_is_compared(trained_run, tmp_path):
+    for alpha, loss, value in ((0.1, 0.5, 0.7), (0.2, 0.3, 0.6), (0.3, 0.4, 0.8)):
+        make_run(
+            trained_run,
+            tmp_path,
+            {0.0: 0.9, 1.0: value},
+            overrides=[f"descent.alpha={alpha}"],
+            best={"epoch": 1, "validation_loss": loss},
+        )
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, objective="erm")
+    (row,) = compared(tmp_path)
+    assert row["label"] == "constrained α=0.2"
+    assert row["ood_mean_ours"] == 0.6
 
 
-def pictures(html: str) -> list[str]:
-    """What the pictures of a page without figures hold, in their order."""
-    links = Parsed(html).links
-    assert all(link.startswith(("data:image/png;base64,", "data:image/gif;base64,")) for link in links)
-    return [base64.b64decode(link.split(",")[1]).decode() for link in links]
+def test_under_discrete_noise_probabilities_above_0_are_out_of_distribution(trained_run, tmp_path):
+    for objective, damaged in (("constrained", 0.75), ("erm", 0.625)):
+        make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: damaged}, objective=objective, kind="discrete")
+    (row,) = compared(tmp_path)
+    assert row["setting"].endswith("discrete")
+    assert (row["ood_mean_ours"], row["ood_mean_erm"], row["id_mean_erm"]) == (0.75, 0.625, 0.9)
 
 
-@pytest.fixture
-def videos(trained_run, tmp_path) -> list[Run]:
-    """A constrained and an ERM run on videos."""
-    curve = {0.0: 10.0, 1.0: 20.0}
-    return [make_video_run(trained_run, tmp_path / "runs", curve, objective=word) for word in ("constrained", "erm")]
+def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_path):
+    verdicts = [dict(verdict, verdict="violated") for verdict in trained_run.info()["verdicts"]]
+    for objective, curve in CURVES.items():
+        make_run(trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts)
+    (row,) = compared(tmp_path)
+    assert row["infeasible"].endswith("is infeasible at layers 1, 2, 3")
+    html = rendered(tmp_path)
+    assert '<span class="infeasible">infeasible at layers 1, 2, 3</span>' in html
+    # ERM has no constraints that it could break.
+    assert html.count(">infeasible at layers") == 1
 
 
-def test_the_same_example_of_several_runs_stands_together_with_its_moving_pictures(videos, tmp_path):
-    for run in videos:
-        save_samples(run, "gaussian-b", "gaussian-a")
-    html = without_figures(tmp_path / "runs")
-    constrained, erm = (run.path.name for run in videos)
-    assert pictures(html) == [
-        f"{name} gaussian-{example}.{kind}"
-        for example in "ab"
-        for name in (constrained, erm)
-        for kind in ("png", "gif")
+# ---------------------------------------------------------------- commands, an empty page
+
+
+def test_commands_name_every_kind_of_noise_seed_and_picture(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: [0.9, 0.8], 1.0: [0.7, 0.6]}, kind="discrete")
+    save_samples(run, "discrete-a", "discrete-b")
+    (read,) = collect([tmp_path]).runs
+    options = "--perturbation discrete --probabilities 0,1 --noise-seed 0 --noise-seed 1 --save-samples 2"
+    assert page.evaluation_commands(read) == [f"cudt eval-ood {run.path} {options}"]
+
+
+def test_a_page_without_curves_opens(trained_run, tmp_path):
+    make_run(trained_run, tmp_path)
+    html = rendered(tmp_path)
+    assert "not evaluated yet" in html
+    assert ">nan<" not in html
+
+
+def test_figures_that_the_charts_show_too_are_for_paper(pair, tmp_path):
+    figures = []
+    for name, recipe in (("gaussian-layer-ratios", "reviews-ut"), ("by-depth", "reviews-ut"), ("grid", "")):
+        path = tmp_path / f"{name}.png"
+        path.write_text(name)
+        figures.append(Figure(recipe, f"Title of {name}", path, path))
+    html = page.render(material(pair, figures))
+    assert re.findall(r"<figure( class=\"static\")?><figcaption>(.*?)<", html) == [
+        (' class="static"', "Title of gaussian-layer-ratios"),
+        ("", "Title of by-depth"),
+        ("", "Title of grid"),
     ]
-    text = Parsed(html).text
-    assert "Looked at" in text
-    assert f"constrained, seed 0, {constrained}" in text
-    assert f"erm, seed 0, {erm}" in text
 
 
-def test_a_page_shows_three_examples_at_most(videos, tmp_path):
-    save_samples(videos[0], *"edcba")
-    name = videos[0].path.name
-    shown = pictures(without_figures(tmp_path / "runs"))
-    assert shown == [f"{name} {stem}.{kind}" for stem in "abc" for kind in ("png", "gif")]
-
-
-def test_an_example_that_only_some_runs_show_or_that_does_not_move_is_shown_all_the_same(videos, tmp_path):
-    save_samples(videos[0], "a")
-    save_samples(videos[1], "b", moving=False)
-    first, second = (run.path.name for run in videos)
-    shown = pictures(without_figures(tmp_path / "runs"))
-    assert shown == [f"{first} a.png", f"{first} a.gif", f"{second} b.png"]
-
-
-def test_without_pictures_there_is_no_section_for_them(videos, tmp_path):
-    assert "Looked at" not in without_figures(tmp_path / "runs")
-
-
-def test_names_of_examples_are_shown_and_never_run(videos, tmp_path):
-    save_samples(videos[0], "<img onerror=alert(1)>")
-    html = without_figures(tmp_path / "runs")
-    assert "<img onerror" not in html
-    assert "<img onerror=alert(1)>" in Parsed(html).text
-
-
-def test_the_page_shows_the_mean_of_errors(videos, tmp_path):
-    html = without_figures(tmp_path / "runs")
-    assert "<th>mean</th>" in html
-    assert "<td>15.0000</td>" in html
-    assert "Metric: RMSE." in Parsed(html).text
+def test_a_page_of_nothing_is_a_page():
+    empty = pd.DataFrame(columns=["recipe", "objective", "variant", "perturbation"])
+    made = Material(Collected([], []), [], empty, pd.DataFrame(columns=paired.COLUMNS), [], [], [])
+    assert "0 finished runs of 0 recipes" in page.render(made)

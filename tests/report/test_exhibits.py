@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudt.report import exhibits
+from cudt.report.collect import ReadRun, collect
+from cudt.report.exhibits import Pictures
+from cudt.runs import Run
+from tests.report import make_run, save_samples
+
+CURVE = {0.0: 0.9, 1.0: 0.6}
+
+
+@pytest.fixture
+def pair(trained_run, tmp_path) -> list[Run]:
+    return [make_run(trained_run, tmp_path, CURVE, objective=objective) for objective in ("constrained", "erm")]
+
+
+def read(run: Run) -> list[ReadRun]:
+    return collect([run.path.parent]).runs
+
+
+def held(address: str | None) -> str:
+    assert address is not None
+    return base64.b64decode(address.split(",")[1]).decode()
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_the_same_example_of_several_runs_stands_together_with_its_moving_pictures(pair):
+    for run in pair:
+        save_samples(run, "gaussian-b", "gaussian-a")
+    shown = exhibits.samples(read(pair[0]), Pictures())
+    assert [sample["name"] for sample in shown] == ["gaussian-a", "gaussian-b"]
+    for sample in shown:
+        for run, picture in zip(pair, sample["pictures"], strict=True):
+            objective = run.recipe.settings.objective
+            assert picture["title"] == f"{objective}, seed 0, {run.path.name}"
+            assert held(picture["strip"]) == f"{run.path.name} {sample['name']}.png"
+            assert held(picture["moving"]) == f"{run.path.name} {sample['name']}.gif"
+            assert picture["strip"].startswith("data:image/png;base64,")
+            assert picture["moving"].startswith("data:image/gif;base64,")
+
+
+def test_three_examples_are_shown_at_most(pair):
+    save_samples(pair[0], *"edcba")
+    assert [sample["name"] for sample in exhibits.samples(read(pair[0]), Pictures())] == ["a", "b", "c"]
+
+
+def test_an_example_that_only_some_runs_show_or_that_does_not_move_is_shown_all_the_same(pair):
+    save_samples(pair[0], "a")
+    save_samples(pair[1], "b", moving=False)
+    first, second = exhibits.samples(read(pair[0]), Pictures())
+    assert [picture["title"] for picture in first["pictures"]] == [f"constrained, seed 0, {pair[0].path.name}"]
+    assert second["pictures"][0]["moving"] is None
+
+
+def test_of_several_seeds_the_first_is_looked_at(trained_run, tmp_path):
+    for seed in (2, 0, 1):
+        save_samples(make_run(trained_run, tmp_path, CURVE, seed=seed), "a")
+    (sample,) = exhibits.samples(collect([tmp_path]).runs, Pictures())
+    assert [picture["title"].split(",")[1] for picture in sample["pictures"]] == [" seed 0"]
+
+
+def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
+    for run in pair:
+        save_samples(run, "a", moving=False)
+    first, second = (run.path / "samples" / "a.png" for run in pair)
+    monkeypatch.setattr(exhibits, "_MOST_BYTES", len(base64.b64encode(first.read_bytes())))
+    pictures = Pictures()
+    (sample,) = exhibits.samples(read(pair[0]), pictures)
+    assert len(sample["pictures"]) == 1
+    assert pictures.left_out == [second]
+    assert pictures.note() == [f"1 picture is not on this page, which would be too large: {second}"]
+    assert pictures.inline(first) is None
+    (told,) = pictures.note()
+    assert told.startswith("2 pictures are not on this page")
+
+
+def test_a_picture_that_cannot_be_read_is_left_out_and_told(tmp_path):
+    pictures = Pictures()
+    assert pictures.inline(tmp_path / "gone.png") is None
+    assert pictures.note() == [f"{tmp_path / 'gone.png'}: cannot be read (No such file or directory)"]
+
+
+# ---------------------------------------------------------------- completions
+
+
+def complete(run: Run, name: str, content: Any) -> Path:
+    path = run.path / "completions" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def answers(*texts: str) -> list[dict[str, str]]:
+    return [{"instruction": f"question {number}", "output": text} for number, text in enumerate(texts)]
+
+
+def test_answers_to_the_same_instruction_stand_side_by_side(pair):
+    for run in pair:
+        word = run.recipe.settings.objective
+        complete(run, "gaussian-0.5.json", answers(f"{word} says", f"{word} adds"))
+    (shown,), damaged = exhibits.completions(read(pair[0]))
+    assert damaged == []
+    assert shown["name"] == "gaussian-0.5"
+    assert shown["answers"] == [
+        {
+            "instruction": f"question {number}",
+            "outputs": [{"objective": name, "text": f"{name} {verb}"} for name in ("constrained", "erm")],
+        }
+        for number, verb in enumerate(("says", "adds"))
+    ]
+
+
+def test_what_was_written_for_annotators_is_not_shown_twice(pair):
+    complete(pair[0], "gaussian-0.5.json", answers("a"))
+    complete(pair[0], "gaussian-0.5-against-erm.json", answers("a"))
+    shown, _ = exhibits.completions(read(pair[0]))
+    assert [one["name"] for one in shown] == ["gaussian-0.5"]
+
+
+def test_five_answers_are_shown_and_long_ones_are_cut(pair):
+    complete(pair[0], "clean.json", answers(*("x" * 2000 for _ in range(7))))
+    ((shown,), _) = exhibits.completions(read(pair[0]))
+    assert len(shown["answers"]) == 5
+    assert shown["answers"][0]["outputs"][0]["text"] == "x" * 1500 + " …"
+
+
+DAMAGED = {
+    "cut off": '[{"instruction": "a", "outp',
+    "a number": "3",
+    "an object": '{"instruction": "a"}',
+    "without an answer": '[{"instruction": "a"}]',
+    "answers that are numbers": '[{"instruction": "a", "output": 3}]',
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_is_told_and_the_rest_is_shown(content, pair):
+    broken = complete(pair[0], "a.json", content)
+    complete(pair[1], "b.json", answers("fine"))
+    (shown,), damaged = exhibits.completions(read(pair[0]))
+    assert shown["name"] == "b"
+    (line,) = damaged
+    assert line.startswith(f"{broken}: damaged (")

@@ -20,6 +20,7 @@ class Basket(Section):
     first: Fruit | None = None
     by_name: dict[str, Fruit] = Field(default_factory=dict)
     row: list[Annotated[float, Field(gt=0)]] = Field(default_factory=list)
+    heap: list[Fruit] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=10)] | None = None
 
 
@@ -47,6 +48,7 @@ def test_one_mistake_is_told_in_a_line_and_several_in_a_line_each():
         ({"owners": 3}, "owners = 3: unknown key; did you mean 'owner'?"),
         ({"first": {**APPLE, "wieght": 1}}, "first.wieght = 1: unknown key; did you mean 'weight'?"),
         ({"by_name": {"red": {**APPLE, "wieght": 1}}}, "by_name.red.wieght = 1: unknown key; did you mean 'weight'?"),
+        ({"heap": [APPLE, {**APPLE, "wieght": 1}]}, "heap.1.wieght = 1: unknown key; did you mean 'weight'?"),
         # What the file's writer chose to call a fruit is no key of the schema's, and none is near it.
         ({"by_name": {"weight": {**APPLE, "zzz": 1}}}, "by_name.weight.zzz = 1: unknown key"),
     ],
@@ -77,6 +79,7 @@ def test_what_is_missing_or_of_another_kind_is_told_with_its_path(values, line):
         ({"first": {**APPLE, "weight": 0}}, "first.weight = 0: ", "> 0, ≤ 2"),
         ({"by_name": {"red": {**APPLE, "weight": 3}}}, "by_name.red.weight = 3: ", "> 0, ≤ 2"),
         ({"row": [1, -1]}, "row.1 = -1: ", "> 0"),
+        ({"heap": [{**APPLE, "weight": 3}]}, "heap.0.weight = 3: ", "> 0, ≤ 2"),
     ],
 )
 def test_a_number_out_of_range_is_told_with_the_range(values, start, allowed):

@@ -8,7 +8,7 @@ import pytest
 
 from cudt.report import interactive
 from cudt.report.collect import collect
-from cudt.report.figures.groups import by_recipe, read_groups
+from cudt.report.groups import by_recipe, read_groups
 from tests.report import REACH, make_run
 from tests.report.many import add_history, add_levels
 

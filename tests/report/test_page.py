@@ -13,7 +13,7 @@ from cudt.recipe import NamedRecipe
 from cudt.report import layouts, page, paired, paper, tables
 from cudt.report.collect import Collected, collect
 from cudt.report.figures import Figure
-from cudt.report.figures.groups import read_groups
+from cudt.report.groups import read_groups
 from cudt.report.page import Material
 from cudt.runs import Run
 from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples

@@ -265,7 +265,7 @@ def report(
     folder: list[Path] = typer.Argument(None, help="Folders to look for runs in.", show_default="outputs"),
     out: Path = typer.Option(Path("outputs/report"), help="Where to write the report."),
 ) -> None:
-    """Write the table (CSV), the figures (PNG, PDF) and one HTML page about all runs below some folders."""
+    """Write tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and one HTML page about all runs below some folders."""
     folders = folder or [Path("outputs")]
     for path in folders:
         if not path.is_dir():
@@ -274,11 +274,18 @@ def report(
     from cudt.report.terminal import summary_table
 
     console = Console(markup=False, emoji=False)
-    made = reports.write(folders, out)
+    with console.status("reading runs, comparing, drawing"):
+        made = reports.write(folders, out)
     for warning in made.warnings:
         console.print(f"left out: {warning}", style="yellow", soft_wrap=True)
     console.print(summary_table(made.table))
-    console.print(f"look at {made.page}\n     or {made.table_path}", soft_wrap=True)
+    if made.verdict:
+        console.print(made.verdict, soft_wrap=True)
+    sweeps = f" with {made.n_sweeps} sweep{'s' if made.n_sweeps > 1 else ''}" if made.n_sweeps else ""
+    console.print(
+        f"look at {made.page}{sweeps}\n     or {made.table_path}; in the paper's layout in {out / 'tables'}",
+        soft_wrap=True,
+    )
 
 
 @app.command()

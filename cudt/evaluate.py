@@ -15,7 +15,7 @@ from cudt.device import DeviceName
 from cudt.errors import UserError
 from cudt.layerwise import LayerwiseLosses, Measurement, NoiseSource, measure
 from cudt.levels import PROBABILITY, scale_of, training_level
-from cudt.runs import TABLES, Run
+from cudt.runs import EXAMPLES, TABLES, Run
 from cudt.schema import Evaluation
 from cudt.tasks import SEEN, Batch, Split, Task
 
@@ -85,6 +85,9 @@ def evaluate_ood(
         note = _note(run, kind, asked, seeds, n_samples)
         # While tables change they are not what the note says.
         run.update_info(evaluated=_notes_without(run, kind), test_data=test_data)
+        scores = pd.concat([_example_rows(kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
+        # Before ood.csv, by which the next evaluation tells what to replace if this one ends here.
+        run.merge_examples(scores[scores["gamma"].isin(asked)], replaced)
         for name, rows in tables.items():
             if not rows.empty:
                 run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
@@ -187,6 +190,15 @@ def _ood_rows(
             named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=True)
             rows += [(kind, gamma, seed, *pair, n) for pair in named]
     return pd.DataFrame(rows, columns=TABLES["ood"])
+
+
+def _example_rows(kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]) -> pd.DataFrame:
+    """The last layer's score of each example at each level, and how much it counts."""
+    parts = [
+        pd.DataFrame({"gamma": gamma, "id": level.ids, "weight": level.weights, "score": level.scores[-1]})
+        for gamma, level in zip(levels, measured, strict=True)
+    ]
+    return pd.concat(parts).assign(perturbation=kind, seed=seed)[list(EXAMPLES)]
 
 
 def _metrics(task: Task, score: float) -> dict[str, float]:

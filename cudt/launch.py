@@ -119,7 +119,11 @@ def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dic
         "training_data": task.fingerprint(SEEN),
         "data_notes": task.notes(),
         "frozen_weights": experiment.layerwise.frozen_digest(),
-        "metric": {"name": task.metric_name, "higher_is_better": task.higher_is_better},
+        "metric": {
+            "name": task.metric_name,
+            "higher_is_better": task.higher_is_better,
+            "of_mean": task.metric_of_mean,
+        },
         "has_texts": task.has_texts,
         "has_pictures": task.has_pictures,
         "gamma_train": settings.noise.gamma_train,

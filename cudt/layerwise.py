@@ -120,17 +120,19 @@ class LayerwiseLosses(nn.Module):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Losses and scores of every example at every layer, (layers, examples), and how much each example counts."""
+    """Losses and scores of every example at every layer, (layers, examples), how much each counts, and which it is."""
 
     losses: Tensor
     scores: Tensor
     weights: Tensor
+    ids: list[str]
 
     @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
         """The measurement of all the examples of the parts."""
         columns = ([part.losses, part.scores, part.weights] for part in parts)
-        return cls(*(torch.cat(column, -1) for column in zip(*columns, strict=True)))
+        losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
+        return cls(losses, scores, weights, [example_id for part in parts for example_id in part.ids])
 
     @property
     def layer_losses(self) -> Tensor:
@@ -157,6 +159,7 @@ def measure(
         drawn = noise.draw(layerwise.model, batch) if noise is not None and any(gammas) else None
         weights = layerwise.task.weights(batch)
         for gamma, rows in zip(gammas, parts, strict=True):
-            losses, scores = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
-            rows.append(Measurement(*(part.double().cpu() for part in (losses, scores, weights))))
+            judged = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
+            losses, scores, counts = (part.double().cpu() for part in (*judged, weights))
+            rows.append(Measurement(losses, scores, counts, [*batch["ids"]]))
     return [Measurement.joined(rows) for rows in parts]

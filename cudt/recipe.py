@@ -16,7 +16,7 @@ from cudt.errors import UserError, did_you_mean
 from cudt.schema import NamedSection, Readout, Recipe
 
 #: Says nothing about what is trained, so it is not part of a run's identity.
-NOT_IDENTITY = {"reproduces", "needs", "expect", "evaluation"}
+NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation"}
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,21 @@ def names() -> list[str]:
 
 def locate(name_or_file: str) -> Path:
     """The file of a recipe that comes with cudt, or the file itself."""
+    return find(name_or_file, folder(), "recipe")
+
+
+def find(name_or_file: str, within: Path, what: str) -> Path:
+    """A YAML file by its name in a folder, or the file itself."""
     if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
         path = Path(name_or_file)
         if not path.is_file():
-            raise UserError(f"recipe file '{name_or_file}' does not exist")
+            raise UserError(f"{what} file '{name_or_file}' does not exist")
         return path
-    if name_or_file not in names():
-        hint = did_you_mean(name_or_file, names()) or "; `cudt recipes` lists what there is"
-        raise UserError(f"no recipe is called '{name_or_file}'{hint}")
-    return folder() / f"{name_or_file}.yaml"
+    known = sorted(path.stem for path in within.glob("*.yaml"))
+    if name_or_file not in known:
+        hint = did_you_mean(name_or_file, known) or "; `cudt recipes` lists what there is"
+        raise UserError(f"no {what} is called '{name_or_file}'{hint}")
+    return within / f"{name_or_file}.yaml"
 
 
 def read(path: Path) -> dict[str, Any]:

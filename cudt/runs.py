@@ -8,6 +8,8 @@
         layer_metrics.csv  perturbation, gamma, layer, name, value (video: PSNR)
         ood.csv         perturbation, gamma, seed, metric, value, n
         validation.csv  the same on validation data, where a sweep chose by it
+        examples.parquet  perturbation, gamma, seed, id, weight, score: the last layer's score of each test example;
+                        what the metric makes of their weighted mean (run.json: metric.of_mean) stands in ood.csv
         ratios.csv      perturbation, gamma, layer, name, value
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         checkpoints/    last.pt (goes on from here), best.safetensors (evaluated)
@@ -37,7 +39,7 @@ from torch import Tensor
 
 from cudt import recipe as recipes
 from cudt.errors import DataWarning, UserError
-from cudt.files import write_if_changed, write_text
+from cudt.files import write_atomically, write_if_changed, write_text
 from cudt.recipe import NamedRecipe
 
 TABLES = {
@@ -57,6 +59,15 @@ _NUMBERS = {
     "validation": ["gamma", "value"],
     "ratios": ["gamma", "value"],
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
+}
+#: The columns of examples.parquet; a row for each example at each level would be slow as text.
+EXAMPLES = {
+    "perturbation": "str",
+    "gamma": "float64",
+    "seed": "int64",
+    "id": "str",
+    "weight": "float32",
+    "score": "float64",
 }
 FORMAT = 1
 
@@ -96,17 +107,7 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """What run.json says; empty where it is not there yet."""
-        try:
-            info = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise UserError(f"{self.path / 'run.json'}: cannot be read ({error.strerror})") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.path / 'run.json'}: damaged ({error})") from None
-        if not isinstance(info, dict):
-            raise UserError(f"{self.path / 'run.json'}: damaged (not a JSON object)")
-        return info
+        return read_info(self.path)
 
     def update_info(self, **changes: Any) -> None:
         """Replace keys of run.json."""
@@ -129,11 +130,30 @@ class Run:
 
     def merge_table(self, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
         """Put rows into a table, in place of all that have the same keys."""
-        old = self.read_table(name)
-        kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys]))]
-        joined = rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
+        joined = _merged(self.read_table(name), rows, keys)
         order = [column for column in ("split", "perturbation", "gamma") if column in joined.columns]
         self.write_table(name, joined.sort_values(order, kind="stable"))
+
+    def read_examples(self, kind: str | None = None) -> pd.DataFrame:
+        """The scores of single test examples, under all kinds of noise or one; empty where they were not kept."""
+        path = self.path / "examples.parquet"
+        if not path.is_file():
+            return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
+        try:
+            table = pd.read_parquet(path, filters=None if kind is None else [("perturbation", "==", kind)])
+            if list(table.columns) != list(EXAMPLES):
+                raise ValueError(f"its columns are {', '.join(table.columns)}")
+            return table.astype(EXAMPLES)
+        except Exception as error:  # pyarrow raises many kinds over junk
+            reason = str(error).strip().split("\n")[0]
+            raise UserError(f"{path}: damaged ({reason}); delete it and run `cudt eval-ood {self.path}`") from None
+
+    def merge_examples(self, rows: pd.DataFrame, keys: list[str]) -> None:
+        """Put rows in, in place of all that have the same keys; sorted, whatever order examples were met in."""
+        joined = _merged(self.read_examples(), rows[list(EXAMPLES)].astype(EXAMPLES), keys)
+        joined = joined.sort_values(["perturbation", "gamma", "seed", "id"], kind="stable")
+        content = joined.to_parquet(index=False, compression="zstd")
+        write_atomically(self.path / "examples.parquet", lambda file: file.write(content))
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
@@ -155,6 +175,28 @@ class Run:
             yield
         finally:
             lock.release()
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """What the run.json of a folder says; empty where it is not there yet."""
+    file = path / "run.json"
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: damaged ({error})") from None
+    if not isinstance(info, dict):
+        raise UserError(f"{file}: damaged (not a JSON object)")
+    return info
+
+
+def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The old rows whose keys are none of the new ones', and the new ones."""
+    kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
+    return rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
 
 
 def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -204,11 +246,19 @@ def open_run(path: Path) -> Run:
         inside = sorted(found.parent for found in path.rglob("run.json"))
         hint = f"; it holds {len(inside)}, such as {inside[0]}" if inside else ""
         raise UserError(f"'{path}' is not a run folder (no recipe.yaml and run.json in it){hint}")
-    run = Run(path, recipes.load_resolved(path / "recipe.yaml"))
-    found = run.info().get("format")
+    _check_format(path)
+    try:
+        return Run(path, recipes.load_resolved(path / "recipe.yaml"))
+    except UserError as error:
+        raise UserError(f"{error} (another version of cudt wrote it, or it was changed since)") from None
+
+
+def _check_format(path: Path) -> None:
+    """Before anything else is read, which another format may have elsewhere."""
+    found = read_info(path).get("format")
     if found != FORMAT:
-        raise UserError(f"'{path}' was written in run format {found}; this version reads format {FORMAT}")
-    return run
+        written = "by an early version of cudt, without a run format" if found is None else f"in run format {found}"
+        raise UserError(f"'{path}' was written {written}; this version reads format {FORMAT}")
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

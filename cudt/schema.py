@@ -189,10 +189,20 @@ def as_grid(levels: str | list[float], scale: Scale = GAMMA) -> list[float]:
         raise ValueError(str(error)) from None
 
 
+class Published(Section):
+    """Which numbers of the paper's tables a recipe's runs stand beside."""
+
+    model: str
+    dataset: str
+    erm: dict[str, Any] = {}
+    """Settings of the paper's unconstrained model that are not the recipe's own."""
+
+
 class Recipe(Section):
     """One experiment. `model` and `task` are typed by the files that they name (see recipe.py)."""
 
     reproduces: str
+    published: Published | None = None
     needs: str
     expect: str
     task: NamedSection

@@ -88,7 +88,7 @@ def test_every_objective_lowers_the_loss(folder, tmp_path, objective, sampling):
     info = finished.info()
     assert info["layers"] == 3
     assert info["best"]["validation_loss"] < before.layer_losses[-1].item() - 0.5
-    assert info["metric"] == {"name": "token_accuracy", "higher_is_better": True}
+    assert info["metric"] == {"name": "token_accuracy", "higher_is_better": True, "of_mean": "mean"}
 
 
 def test_all_weights_learn_without_adapters(folder, tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 
+import pandas as pd
 import pytest
 
 from cudt import runs
@@ -140,3 +141,47 @@ def test_what_is_left_goes_by_kind_levels_draws_and_pictures(run):
     assert left(run, Grid([2.0], noise_seeds=[1])) == []
     assert left(run, Grid([0.5, 2.0], noise_seeds=[1])) == ["gaussian"]
     assert left(run, Grid([2.0])) == ["gaussian"]
+
+
+# ---------------------------------------------------------------- scores of single examples
+
+
+def metrics_from_examples(run: Run) -> pd.Series[float]:
+    """Σ w·score / Σ w by noise, level and noise seed."""
+    rows = run.read_examples()
+    rows["product"] = rows["score"] * rows["weight"].astype(float)
+    sums = rows.groupby(["perturbation", "gamma", "seed"])[["product", "weight"]].sum()
+    return sums["product"] / sums["weight"]
+
+
+def metrics(run: Run, name: str = "accuracy") -> pd.Series[float]:
+    ood = run.read_table("ood")
+    return ood[ood["metric"] == name].set_index(["perturbation", "gamma", "seed"])["value"]
+
+
+def test_the_mean_of_the_kept_scores_is_the_metric(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"], noise_seeds=[0, 3]))
+    evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian"], noise_seeds=[0, 3]))
+    wanted = metrics(run)
+    # Three levels of each kind, one more of one of them, two draws each; γ_train = 0.4 was not asked for.
+    assert len(wanted) == 2 * (3 + 3 + 1)
+    pd.testing.assert_series_equal(metrics_from_examples(run), wanted, check_names=False, rtol=1e-14)
+    table = run.read_examples()
+    assert not table.duplicated(["perturbation", "gamma", "seed", "id"]).any()
+    assert table.groupby(["perturbation", "gamma", "seed"])["id"].nunique().eq(40).all()
+
+
+def test_other_noise_seeds_replace_the_kept_scores_of_their_kind_too(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
+    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
+    pd.testing.assert_series_equal(metrics_from_examples(run), metrics(run), check_names=False, rtol=1e-14)
+
+
+def test_kept_scores_are_the_same_file_whatever_was_batched_together(tmp_path):
+    kept = []
+    for size in (7, 256):
+        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
+        evaluate(run)
+        kept.append(run.read_examples())
+        shutil.rmtree(run.path)
+    pd.testing.assert_frame_equal(kept[0], kept[1])

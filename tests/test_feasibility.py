@@ -8,9 +8,9 @@ from cudt.layerwise import Measurement
 
 
 def measurement(losses: torch.Tensor, weights: torch.Tensor | None = None) -> Measurement:
-    return Measurement(
-        losses.double(), losses.double(), torch.ones(losses.shape[1]).double() if weights is None else weights
-    )
+    ids = [str(number) for number in range(losses.shape[1])]
+    weights = torch.ones(losses.shape[1]).double() if weights is None else weights
+    return Measurement(losses.double(), losses.double(), weights, ids)
 
 
 def test_violation_and_its_standard_error_equal_those_of_the_paired_differences():

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from cudt.intervals import bootstrap, wilson
+from cudt.intervals import bootstrap, resampled_means, student, student_quantile, wilson
 
 Z = 1.959963984540054
 
@@ -92,3 +93,40 @@ def test_the_order_of_examples_does_not_matter_to_the_bootstrap():
     values, weights = torch.rand(2, 200, generator=generator, dtype=torch.double)
     order = torch.randperm(200, generator=generator)
     assert bootstrap(values, weights) == bootstrap(values[order], weights[order])
+
+
+# ---------------------------------------------------------------- paired differences
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706205), (2, 4.302653), (3, 3.182446), (5, 2.570582), (10, 2.228139), (30, 2.042272), (10**6, 1.959966)],
+)
+def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
+    assert student_quantile(freedom) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_variances_that_add_up_have_satterthwaites_degrees_of_freedom():
+    # Equal variances of 3 and 3 degrees of freedom are one of 6; next to a large one a small one does not count.
+    reach = student([(np.array([2.0, 1e-12, 0.0]), 3), (np.array([2.0, 1.0, 0.0]), 3)])
+    assert reach == pytest.approx([2 * 2.446912, 3.182446, 0], abs=1e-4)
+
+
+def test_means_of_columns_are_resampled_together_and_weighted():
+    rng = np.random.default_rng(0)
+    values, weights = rng.normal(size=(30, 2)), rng.integers(1, 5, (30, 2)).astype(float)
+    found = resampled_means(values, weights)
+    draws = np.random.default_rng(0)
+    for row in found:
+        rows = draws.integers(30, size=30)
+        for column in range(2):
+            v, w = values[rows, column], weights[rows, column]
+            assert row[column] == pytest.approx((v * w).sum() / w.sum())
+    assert found.shape == (2000, 2)
+
+
+def test_more_examples_than_are_drawn_at_once_give_the_same_means(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(50, 3))
+    whole = resampled_means(values, np.ones_like(values))
+    monkeypatch.setattr("cudt.intervals._DRAWS", 350)
+    assert resampled_means(values, np.ones_like(values)) == pytest.approx(whole)

@@ -100,7 +100,8 @@ def test_a_level_is_the_same_alone_and_in_a_grid(experiment):
 
 
 def test_means_are_weighted():
-    part = Measurement(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([3.0, 1.0]))
+    part = Measurement(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([3.0, 1.0]), ["x", "y"])
     assert part.layer_losses.tolist() == [1.25]
     assert part.layer_scores.tolist() == [0.25]
     assert Measurement.joined([part, part]).layer_losses.tolist() == [1.25]
+    assert Measurement.joined([part, part]).ids == ["x", "y", "x", "y"]

@@ -95,6 +95,60 @@ def test_merging_the_same_rows_twice_changes_nothing(run):
     assert (run.path / "ood.csv").read_bytes() == before
 
 
+def examples(*rows: tuple[float, int, str, float]) -> pd.DataFrame:
+    full = [("gaussian", gamma, seed, name, 1.0, score) for gamma, seed, name, score in rows]
+    return pd.DataFrame(full, columns=list(runs.EXAMPLES))
+
+
+def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
+    run.merge_examples(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5)), ["gamma"])
+    run.merge_examples(examples((1.0, 0, "b", 0.25), (1.0, 0, "a", 0.75)), ["gamma"])
+    table = run.read_examples()
+    assert table.dtypes.astype(str).to_dict() == {
+        **runs.EXAMPLES,
+        "perturbation": table["id"].dtype,
+        "id": table["id"].dtype,
+    }
+    assert list(table[["gamma", "id", "score"]].itertuples(index=False, name=None)) == [
+        (0.0, "a", 0.1 + 0.2),
+        (0.0, "b", 1 / 3),
+        (1.0, "a", 0.75),
+        (1.0, "b", 0.25),
+    ]
+    before = (run.path / "examples.parquet").read_bytes()
+    run.merge_examples(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25)), ["gamma"])
+    assert (run.path / "examples.parquet").read_bytes() == before
+    assert files(run.path) == ["examples.parquet", "recipe.yaml", "run.json"]
+
+
+def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
+    both = [
+        examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
+    ]
+    run.merge_examples(pd.concat(both), ["perturbation", "gamma"])
+    assert run.read_examples("uniform")["score"].tolist() == [1]
+    assert run.read_examples("discrete").empty
+    assert len(run.read_examples()) == 2
+
+
+def test_scores_that_were_not_kept_are_an_empty_table(run):
+    assert list(run.read_examples("gaussian").columns) == list(runs.EXAMPLES)
+    assert run.read_examples().empty
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", "columns", "half"])
+@pytest.mark.parametrize("kind", [None, "gaussian"])
+def test_damaged_scores_of_examples_are_told(run, content, kind):
+    path = run.path / "examples.parquet"
+    run.merge_examples(examples((0.0, 0, "a", 0.5)), ["gamma"])
+    whole = path.read_bytes()
+    other = pd.DataFrame({"perturbation": ["gaussian"], "x": [1]}).to_parquet()
+    path.write_bytes({"columns": other, "half": whole[: len(whole) // 2]}.get(content, content))
+    with pytest.raises(UserError, match=r"examples\.parquet: damaged .*`cudt eval-ood") as error:
+        run.read_examples(kind)
+    assert "\n" not in str(error.value)
+
+
 # ---------------------------------------------------------------- opening
 
 
@@ -126,7 +180,9 @@ def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
 @pytest.mark.parametrize("other", [0, 2, None])
 def test_a_run_of_another_format_is_refused(run, other):
     run.update_info(format=other)
-    with pytest.raises(UserError, match=f"run format {other}; this version reads format {runs.FORMAT}"):
+    (run.path / "recipe.yaml").write_text("in_another_format: true\n")
+    told = "without a run format" if other is None else f"in run format {other}"
+    with pytest.raises(UserError, match=f"{told}; this version reads format {runs.FORMAT}"):
         runs.open_run(run.path)
 
 

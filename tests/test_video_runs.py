@@ -66,7 +66,7 @@ def finished(recipes, tmp_path_factory) -> Finished:
 def run(finished, tmp_path) -> Run:
     """A copy of a finished run that was not evaluated."""
     shutil.copytree(finished["dust", "constrained"].path, tmp_path / "run")
-    for name in ("ood.csv", "layer_metrics.csv", "ratios.csv", "ratio_bins.csv"):
+    for name in ("ood.csv", "examples.parquet", "layer_metrics.csv", "ratios.csv", "ratio_bins.csv"):
         (tmp_path / "run" / name).unlink()
     shutil.rmtree(tmp_path / "run" / "samples")
     return runs.open_run(tmp_path / "run")
@@ -89,7 +89,7 @@ def test_every_model_of_video_trains(finished, model, objective):
     run = finished[model, objective]
     info, history = run.info(), run.read_table("history")
     assert info["layers"] == len(info["verdicts"]) == 2
-    assert info["metric"] == {"name": "RMSE", "higher_is_better": False}
+    assert info["metric"] == {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)]
     first_epoch, second_epoch = last["value"]
     assert second_epoch < first_epoch
@@ -138,6 +138,8 @@ def test_every_level_has_rmse_and_psnr_with_their_intervals(finished, model, obj
     ood = finished[model, objective].read_table("ood")
     values = ood.pivot_table(index="gamma", columns="metric", values="value")
     assert values.index.tolist() == [0, 0.5, 1]
+    squares = finished[model, objective].read_examples().groupby("gamma")["score"].mean()
+    assert values["RMSE"].tolist() == pytest.approx(squares.pow(0.5).tolist(), rel=1e-14)
     names = [f"{name}{end}" for name in ("RMSE", "PSNR", "loss") for end in ("", "_low", "_high")]
     assert sorted(values.columns) == sorted(names)
     assert values["PSNR"].tolist() == pytest.approx(psnr(values["RMSE"]))

@@ -1,4 +1,13 @@
-"""What came out, for people: tables (CSV), figures (PNG, PDF) and one page (HTML) from run folders alone."""
+"""What came out, for people: tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and one page (HTML), from run folders.
+
+collect.py, sweeps.py      reading runs and sweeps; drawing sweeps
+tables.py, paired.py       the numbers: curves, summaries, differences to ERM with intervals
+paper.py, layouts.py       our runs in the paper's tables, its numbers beside ours
+layout.py                  a table as Markdown and as LaTeX
+figures/                   every figure of the paper
+page.py, interactive.py, exhibits.py   the page, its charts, and what is looked at rather than counted
+terminal.py                the same in short on a terminal
+"""
 
 from __future__ import annotations
 
@@ -10,8 +19,11 @@ import pandas as pd
 
 from cudt.errors import UserError
 from cudt.files import write_text
-from cudt.report import figures, page, sweeps, tables
-from cudt.report.collect import collect
+from cudt.report import figures, layouts, page, paired, paper, sweeps, tables
+from cudt.report.collect import Collected, ReadRun, collect
+from cudt.report.groups import read_groups
+from cudt.report.layout import Layout
+from cudt.report.page import Material
 
 
 @dataclass(frozen=True)
@@ -22,30 +34,59 @@ class Report:
     table_path: Path
     page: Path
     warnings: list[str]
+    verdict: str
+    """All comparisons with ERM in a sentence; empty where there is none."""
+    n_sweeps: int
 
 
 def write(folders: Sequence[Path], out: Path) -> Report:
     """Write the report about every finished run below some folders."""
+    collected = _collected(folders)
+    runs = collected.runs
+    curves = tables.curves(runs)
+    summary = tables.summary(runs, curves)
+    differences, damaged_scores = paired.compare(runs)
+    searched, damaged_sweeps = sweeps.collect(folders)
+    written = {
+        "table": summary,
+        "paired": differences,
+        "curves": curves,
+        "layers": tables.layer_losses(runs),
+        "ratio_bins": tables.ratio_bins(runs),
+    }
+    for name, table in written.items():
+        write_text(out / f"{name}.csv", table.to_csv(index=False))
+    shown = _write_layouts(runs, out / "tables")
+    drawn = figures.draw(runs, out / "figures", curves)
+    collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
+    pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
+    made = Material(collected, read_groups(runs, curves), summary, differences, shown, pictures, searched)
+    write_text(out / "index.html", page.render(made))
+    verdict = page.verdict(page.comparisons(made))
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
+
+
+def _collected(folders: Sequence[Path]) -> Collected:
     collected = collect(folders)
     if not collected.runs:
         where = ", ".join(str(folder) for folder in folders)
         more = "".join(f"\n  {warning}" for warning in collected.warnings)
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
     collected.warnings.extend(tables.uneven_grids(collected.runs))
-    curves, summary = tables.curves(collected.runs), tables.summary(collected.runs)
-    written = {
-        "table": summary,
-        "curves": curves,
-        "layers": tables.layer_losses(collected.runs),
-        "ratio_bins": tables.ratio_bins(collected.runs),
-    }
-    for name, table in written.items():
-        write_text(out / f"{name}.csv", table.to_csv(index=False))
-    searched, damaged = sweeps.collect(folders)
-    collected.warnings.extend(damaged)
-    pictures = [
-        *figures.draw_all(collected.runs, out / "figures"),
-        *sweeps.draw_all(searched, out / "figures"),
-    ]
-    write_text(out / "index.html", page.render(collected, summary, pictures, searched))
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings)
+    return collected
+
+
+def _write_layouts(runs: Sequence[ReadRun], out: Path) -> list[tuple[Layout, bool]]:
+    """Every table in the paper's layout, in three formats; with whether anything of ours stands in it."""
+    shown = []
+    for table in paper.result_tables(runs):
+        layout = layouts.of_results(table)
+        write_text(out / f"{layout.stem}.csv", table.long().to_csv(index=False))
+        shown.append((layout, table.n_filled > 0))
+    settings, long = layouts.hyper_parameters(runs)
+    write_text(out / "dual.csv", long.to_csv(index=False))
+    shown += [(layout, any(row[-1].text != "0" for row in layout.rows)) for layout in settings]
+    for layout, _ in shown:
+        write_text(out / f"{layout.stem}.md", layout.markdown())
+        write_text(out / f"{layout.stem}.tex", layout.latex())
+    return shown

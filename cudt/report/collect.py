@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ class ReadRun:
     layers: pd.DataFrame
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
+    validation: pd.DataFrame
+    """The metric on validation data at each level that a sweep judged by; empty where none did."""
 
     @property
     def recipe(self) -> str:
@@ -59,6 +62,13 @@ class ReadRun:
     @property
     def metric(self) -> str:
         return self.info["metric"]["name"]
+
+    def setting(self, key: str) -> Any:
+        """A setting of the recipe, by its dotted key."""
+        value: Any = self.run.recipe.settings
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
 
     @property
     def samples(self) -> list[Path]:
@@ -86,9 +96,10 @@ class Collected:
 def collect(folders: Sequence[Path]) -> Collected:
     """Every finished run below some folders, in the order of recipe, objective, variant and seed."""
     found: dict[tuple[str, str, str, int], ReadRun] = {}
-    warnings: list[str] = []
-    unevaluated: list[Path] = []
-    for path in runs.find_runs(folders):
+    paths = runs.find_runs(folders)
+    warnings = _about_folders(folders) if paths else []
+    warnings += [line for folder in folders for line in _closed_below(folder)]
+    for path in paths:
         try:
             run = _read(path)
         except UserError as error:
@@ -96,11 +107,29 @@ def collect(folders: Sequence[Path]) -> Collected:
             continue
         twin = found.setdefault((*run.group, run.seed), run)
         if twin is not run:
-            warnings.append(f"{path}: the same run as {twin.run.path}")
-        elif run.ood.empty:
-            unevaluated.append(path)
-    warnings += _about_unevaluated(unevaluated)
+            used, other = (run, twin) if twin.ood.empty and not run.ood.empty else (twin, run)
+            found[(*run.group, run.seed)] = used
+            same = f"{used.run.path} is the same run (recipe, settings, seed)"
+            warnings.append(f"{other.run.path}: left out, since {same}")
+    warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
+
+
+def _about_folders(folders: Sequence[Path]) -> list[str]:
+    """A line for each folder that has no run."""
+    return [f"{folder}: no run below it" for folder in folders if not runs.find_runs([folder])]
+
+
+def _closed_below(folder: Path) -> list[str]:
+    """A line for each folder that may not be read: a run there would be missed without a word."""
+    closed: list[Path] = [] if _is_open(folder) else [folder]
+    for path, names, _ in os.walk(folder):
+        closed += [Path(path, name) for name in sorted(names) if not _is_open(Path(path, name))]
+    return [f"{path}: cannot be read (permission denied)" for path in closed]
+
+
+def _is_open(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
@@ -113,6 +142,19 @@ def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
 
 
 def _read(path: Path) -> ReadRun:
+    try:
+        return _read_whole(path)
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
+    except (ValueError, pd.errors.ParserError) as error:
+        raise UserError(f"{path}: damaged ({error})") from None
+
+
+def _read_whole(path: Path) -> ReadRun:
+    if not (path / "run.json").is_file():
+        raise UserError(f"{path}: begun, but nothing is trained yet (it has no run.json)")
+    if not (path / "recipe.yaml").is_file():
+        raise UserError(f"{path}: damaged (it has no recipe.yaml)")
     run = runs.open_run(path)
     info = run.info()
     status = info.get("status", "damaged (run.json lacks status)")
@@ -121,7 +163,15 @@ def _read(path: Path) -> ReadRun:
     missing = [key for key in _NEEDED if key not in info]
     if missing:
         raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
-    try:
-        return ReadRun(run, info, *(run.read_table(name) for name in ("layers", "ood", "ratio_bins")))
-    except (ValueError, pd.errors.ParserError) as error:
-        raise UserError(f"{path}: damaged ({error})") from None
+    names = ("layers", "ood", "ratio_bins", "validation")
+    layers, ood, bins, validation = (_table(run, name) for name in names)
+    return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info["metric"]["name"]])
+
+
+def _table(run: Run, name: str) -> pd.DataFrame:
+    """A table of a run; refuses one that was cut off, whose last number may have lost digits."""
+    table = run.read_table(name)
+    path = run.path / f"{name}.csv"
+    if path.is_file() and not path.read_bytes().endswith(b"\n"):
+        raise ValueError(f"{name}.csv is cut off")
+    return table

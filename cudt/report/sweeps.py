@@ -43,6 +43,11 @@ class ReadSweep:
         return f"{self.facts['recipe']}, {self.facts['name']}"
 
     @property
+    def section(self) -> str:
+        """What its figures are filed under: two sweeps may have one title."""
+        return f"sweep {self.path.resolve()}"
+
+    @property
     def finished(self) -> pd.DataFrame:
         return self.trials[self.trials["state"] == "finished"]
 
@@ -126,7 +131,7 @@ def slices(sweep: ReadSweep, out: Path) -> Figure:
     figure.legend(
         legend.values(), legend.keys(), frameon=False, fontsize=9, loc="outside upper right", ncols=len(legend)
     )
-    return save(figure, sweep.title, f"{sweep.title}: each setting against the score", _stem(sweep, out, "slices"))
+    return save(figure, sweep.section, f"{sweep.title}: each setting against the score", _stem(sweep, out, "slices"))
 
 
 def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
@@ -161,7 +166,7 @@ def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
     for axes, arm in zip(panels[:, 0], shown, strict=True):
         _coordinates(axes, sweep, arm)
     title = f"{sweep.title}: settings and score ({sweep.score_name}, dark is good) of each trial"
-    return save(figure, sweep.title, title, _stem(sweep, out, "parallel-coordinates"), grid=False)
+    return save(figure, sweep.section, title, _stem(sweep, out, "parallel-coordinates"), grid=False)
 
 
 def _searched(sweep: ReadSweep, arm: str) -> list[str]:

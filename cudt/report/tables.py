@@ -21,19 +21,28 @@ def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
     return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
 
 
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over seeds, as every table has it."""
+    return float(np.std(np.asarray(values, dtype=float), ddof=1))
+
+
 def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric of each run at each level with its interval, the noise seeds averaged."""
+    """The metric of each run at each level with its interval, the noise seeds averaged; all at once, runs are many."""
     names = ["value", "low", "high"]
-    parts = []
-    for run in runs:
-        rows = run.ood.assign(name=run.ood["metric"].map(dict(zip(metric_and_ends(run.metric), names, strict=True))))
-        levels = ["perturbation", "gamma"]
-        rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
-        index = [*levels, "n", "noise_seeds"]
-        rows = rows.pivot_table(index=index, columns="name", values="value", aggfunc="mean")
-        rows = rows.reindex(columns=names).reset_index()
-        parts.append((run, rows.assign(metric=run.metric, gamma_train=run.info["gamma_train"])))
-    return _over_groups(parts)
+    levels = ["run", "perturbation", "gamma"]
+    rows = pd.concat([run.ood.assign(run=place) for place, run in enumerate(runs)], ignore_index=True)
+    spelled = {
+        (place, spelling): name
+        for place, run in enumerate(runs)
+        for spelling, name in zip(metric_and_ends(run.metric), names, strict=True)
+    }
+    rows["name"] = [spelled.get(key) for key in zip(rows["run"], rows["metric"], strict=True)]
+    rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
+    table = rows.pivot_table(index=[*levels, "n", "noise_seeds"], columns="name", values="value", aggfunc="mean")
+    table = table.reindex(columns=names).reset_index()
+    facts = [(*run.group, run.seed, run.metric, run.info["gamma_train"]) for run in runs]
+    told = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[table.pop("run")]
+    return pd.concat([table, told.reset_index(drop=True)], axis=1)
 
 
 def metric_and_ends(metric: str) -> list[str]:
@@ -75,11 +84,10 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
 def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
     """A line for each group whose seeds were evaluated at different levels, some of which `curves` leaves out."""
     lines = []
-    whole = curves(runs)
     for (recipe, objective, variant, kind), rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
-        group = (whole[[*_GROUP, "perturbation"]] == [recipe, objective, variant, kind]).all(axis=1)
-        missing = sorted(set(rows["gamma"]) - set(whole[group]["gamma"]))
-        if missing:
+        seeds = rows.groupby("gamma")["seed"].nunique()
+        missing = seeds.index[seeds < rows["seed"].nunique()]
+        if len(missing):
             level = f"{scale_of(str(kind)).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
             lines.append(f"{recipe} {objective} {variant}, {kind}: not every seed was evaluated at {level}")
     return lines
@@ -87,10 +95,10 @@ def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
 
 def _over_groups(tables: Sequence[tuple[ReadRun, pd.DataFrame]]) -> pd.DataFrame:
     """The rows of one table of every run, each with its group and seed."""
-    return pd.concat(
-        [table.assign(**dict(zip(_GROUP, run.group, strict=True)), seed=run.seed) for run, table in tables],
-        ignore_index=True,
-    )
+    told = pd.DataFrame([(*run.group, run.seed) for run, _ in tables], columns=[*_GROUP, "seed"])
+    repeated = told.iloc[np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])]
+    joined = pd.concat([table for _, table in tables], ignore_index=True)
+    return pd.concat([joined, repeated.reset_index(drop=True)], axis=1)
 
 
 def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
@@ -100,6 +108,22 @@ def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
         _over_groups([(run, run.layers) for run in runs])
         .groupby(keys, as_index=False)
         .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
+    )
+
+
+def layer_statistics(runs: Sequence[ReadRun]) -> pd.DataFrame:
+    """`layer_losses` with the standard deviation of the metric, for figures that draw it by layer."""
+    keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
+    return (
+        _over_groups([(run, run.layers) for run in runs])
+        .groupby(keys, as_index=False)
+        .agg(
+            loss=("loss", "mean"),
+            loss_std=("loss", "std"),
+            metric=("metric", "mean"),
+            metric_std=("metric", "std"),
+            seeds=("seed", "nunique"),
+        )
     )
 
 
@@ -113,9 +137,12 @@ def ratio_bins(runs: Sequence[ReadRun]) -> pd.DataFrame:
     )
 
 
-def summary(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """A row for each group and perturbation; a group without a curve keeps its verdicts."""
-    curve = curves(runs)
+def summary(runs: Sequence[ReadRun], curve: pd.DataFrame | None = None) -> pd.DataFrame:
+    """A row for each group and perturbation; a group without a curve keeps its verdicts.
+
+    `curve` saves the time for `curves` where that is there already.
+    """
+    curve = curves(runs) if curve is None else curve
     rows: list[dict[str, Any]] = []
     for group in dict.fromkeys(run.group for run in runs):
         members = [run for run in runs if run.group == group]

@@ -15,7 +15,7 @@ from typing import Any
 
 from cudt import mistakes, strict_yaml
 from cudt import recipe as recipes
-from cudt.errors import UserError, did_you_mean
+from cudt.errors import UserError
 from cudt.recipe import NamedRecipe
 from cudt.schema import as_grid
 from cudt.sweep import checks
@@ -176,15 +176,7 @@ def names() -> list[str]:
 
 def locate(name_or_file: str) -> Path:
     """A search file that comes with cudt, or the file itself."""
-    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
-        path = Path(name_or_file)
-        if not path.is_file():
-            raise UserError(f"search file '{name_or_file}' does not exist")
-        return path
-    if name_or_file not in names():
-        known = did_you_mean(name_or_file, names()) or f"; there are {', '.join(names())}"
-        raise UserError(f"no search is called '{name_or_file}'{known}")
-    return folder() / f"{name_or_file}.yaml"
+    return recipes.find(name_or_file, folder(), "search")
 
 
 def load(name_or_file: str, recipe: str | None = None) -> Sweep:

@@ -7,6 +7,7 @@ has to use. A task on published data also has `holdings(data_root)`, which tells
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ IGNORED = -100
 #: What a training or a search sees.
 SEEN: tuple[Split, ...] = ("train", "validation")
 SPLITS: tuple[Split, ...] = (*SEEN, "test")
+#: How a metric comes from the mean score of the examples: it is the mean, or its root.
+OfMean = Literal["mean", "root"]
 
 Value = TypeVar("Value")
 
@@ -74,6 +77,8 @@ class Task(ABC):
     """Raised when the same recipe would give other data or another loss; stored with every run."""
     metric_name: str
     higher_is_better: bool
+    metric_of_mean: OfMean = "mean"
+    """Whether the metric is the mean score itself or its root; stored with every run."""
     scores_are_shares: bool = False
     """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
     tokenizer: Any = None
@@ -137,8 +142,8 @@ class Task(ABC):
         raise UserError(f"{type(self).__name__} has one answer for an example, none for each of its tokens")
 
     def metric(self, mean_score: float) -> float:
-        """From a mean score to the metric (a root for RMSE)."""
-        return mean_score
+        """From a mean score to the metric."""
+        return math.sqrt(mean_score) if self.metric_of_mean == "root" else mean_score
 
     def further_metrics(self, mean_score: float) -> dict[str, float]:
         """Other ways to read the same mean score, by name."""

@@ -62,6 +62,7 @@ class VideoDenoising(Task):
 
     version = 1
     metric_name = "RMSE"
+    metric_of_mean = "root"
     higher_is_better = False
     has_pictures = True
 
@@ -82,9 +83,6 @@ class VideoDenoising(Task):
     def scores(self, answer: Tensor, batch: Batch) -> Tensor:
         """The mean squared error of a pixel."""
         return (answer - batch["frames"]).square().mean((1, 2, 3))
-
-    def metric(self, mean_score: float) -> float:
-        return math.sqrt(mean_score)
 
     def further_metrics(self, mean_score: float) -> dict[str, float]:
         """PSNR = 20·log₁₀(255 / RMSE), in dB."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cudt import runs
@@ -32,13 +33,15 @@ def make_run(
     steps: Sequence[float] = (0.5, 0.3, 0.2),
     kind: str = "gaussian",
     old: bool = False,
+    overrides: Sequence[str] = (),
     **info: Any,
 ) -> Run:
     """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated.
 
     `steps` are the shares of ratios below 1, from 1 to 2 and above; an old run has neither these nor intervals.
+    `overrides` are settings of its recipe.
     """
-    recipe = NamedRecipe(name, tiny_recipe(objective=objective, seed=seed).settings)
+    recipe = NamedRecipe(name, tiny_recipe(*overrides, objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
     runs.write_recipe(run)
@@ -91,3 +94,33 @@ def save_samples(run: Run, *stems: str, moving: bool = True) -> None:
     for stem in stems:
         for kind in ("png", "gif") if moving else ("png",):
             (run.path / "samples" / f"{stem}.{kind}").write_text(f"{run.path.name} {stem}.{kind}")
+
+
+def make_scored_run(
+    trained: Run,
+    out: Path,
+    scores: Mapping[float, np.ndarray[Any, Any]],
+    *,
+    weights: np.ndarray[Any, Any] | None = None,
+    ids: Sequence[str] | None = None,
+    root: bool = False,
+    kind: str = "gaussian",
+    **changes: Any,
+) -> Run:
+    """A finished run with the scores of its examples: at each level (examples,), or (examples, noise seeds)."""
+    n = len(next(iter(scores.values())))
+    weights = np.ones(n) if weights is None else weights
+    ids = [f"test-{number}" for number in range(n)] if ids is None else ids
+    by_level = {gamma: values.reshape(n, -1) for gamma, values in scores.items()}
+    curve = {gamma: (weights @ values / weights.sum()).tolist() for gamma, values in by_level.items()}
+    if root:
+        run = make_video_run(trained, out, {g: math.sqrt(mean) for g, (mean,) in curve.items()}, kind=kind, **changes)
+    else:
+        run = make_run(trained, out, curve, kind=kind, **changes)
+    rows = [
+        pd.DataFrame({"gamma": gamma, "seed": seed, "id": ids, "weight": weights, "score": values[:, seed]})
+        for gamma, values in by_level.items()
+        for seed in range(values.shape[1])
+    ]
+    run.merge_examples(pd.concat(rows).assign(perturbation=kind), ["perturbation", "gamma"])
+    return run

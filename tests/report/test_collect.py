@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,22 +55,40 @@ def cut(name: str, content: str) -> Callable[[Run], None]:
     return change
 
 
+def shorten(name: str, count: int) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        content = (run.path / name).read_bytes()
+        (run.path / name).write_bytes(content[:-count])
+
+    return change
+
+
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
-    "no run.json yet": (lambda run: (run.path / "run.json").unlink(), ""),
+    "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
     "run.json with something else": (cut("run.json", "[1]"), "damaged"),
     "running": (lambda run: run.update_info(status="running"), "running"),
     "interrupted": (lambda run: run.update_info(status="interrupted"), "interrupted"),
     "failed": (lambda run: run.update_info(status="failed", reason="loss not finite"), "failed (loss not finite)"),
     "another format": (lambda run: run.update_info(format=99), "format 99"),
+    "an earlier format": (lambda run: run.update_info(format=0), "in run format 0; this version reads format 1"),
+    "before formats": (drop("format"), "by an early version of cudt, without a run format"),
+    "a recipe of another version": (
+        lambda run: (run.path / "recipe.yaml").write_text(run.recipe.text() + "dropout: 0.1\n"),
+        "dropout = 0.1: unknown key (another version of cudt wrote it, or it was changed since)",
+    ),
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),
     "no verdicts": (drop("verdicts"), "damaged"),
-    "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "not a run folder"),
+    "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "damaged (it has no recipe.yaml)"),
     "truncated recipe.yaml": (cut("recipe.yaml", "name: reviews-ut\nexp"), "recipe.yaml"),
     "empty ood.csv": (cut("ood.csv", ""), "damaged"),
     "ood.csv without its columns": (cut("ood.csv", "perturbation,gam"), "damaged"),
     "layers.csv without its columns": (cut("layers.csv", "split,pert"), "damaged"),
+    "ood.csv cut off in a name": (shorten("ood.csv", 20), "damaged"),
+    "ood.csv cut off in a number": (shorten("ood.csv", 2), "damaged (ood.csv is cut off)"),
+    "layers.csv cut off": (shorten("layers.csv", 30), "damaged"),
+    "validation.csv without its columns": (cut("validation.csv", "perturbation,gam"), "damaged"),
     "ratio_bins.csv without its columns": (cut("ratio_bins.csv", "perturbation,gam"), "damaged"),
 }
 
@@ -110,10 +132,64 @@ def test_a_missing_folder_is_told(tmp_path):
         collect([tmp_path / "gone"])
 
 
+def test_a_folder_without_runs_is_named_beside_one_with_runs(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "a", CURVE)
+    (tmp_path / "b").mkdir()
+    assert collect([tmp_path / "a", tmp_path / "b"]).warnings == [f"{tmp_path / 'b'}: no run below it"]
+
+
 def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
-    run = make_run(trained_run, tmp_path, CURVE)
-    shutil.copytree(run.path, tmp_path / "copy")
+    first = make_run(trained_run, tmp_path / "a", CURVE)
+    second = tmp_path / "b" / first.path.name
+    shutil.copytree(first.path, second)
     collected = collect([tmp_path])
-    assert len(collected.runs) == 1
-    assert len(collected.warnings) == 1
-    assert "the same run as" in collected.warnings[0]
+    assert [run.run.path for run in collected.runs] == [first.path]
+    told = f"{second}: left out, since {first.path} is the same run (recipe, settings, seed)"
+    assert collected.warnings == [told]
+
+
+def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
+    first = make_run(trained_run, tmp_path / "a")
+    second = make_run(trained_run, tmp_path / "b", CURVE)
+    collected = collect([tmp_path])
+    assert [run.run.path for run in collected.runs] == [second.path]
+    assert collected.warnings == [
+        f"{first.path}: left out, since {second.path} is the same run (recipe, settings, seed)"
+    ]
+
+
+def refusing(function: Any, closed: Path) -> Any:
+    """A function of the system that one path refuses, as it does anyone but root without permission."""
+
+    def refuse(path: Any = ".", *rest: Any, **more: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return function(path, *rest, **more)
+
+    return refuse
+
+
+def test_a_folder_without_permission_is_named(trained_run, tmp_path, monkeypatch):
+    good = make_run(trained_run, tmp_path, CURVE)
+    closed = tmp_path / "erm-12345678"
+    closed.mkdir()
+    # Root may read anything, and tests are often run by root.
+    access = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: path != closed and access(path, mode))
+    collected = collect([tmp_path])
+    assert [run.run.path for run in collected.runs] == [good.path]
+    assert collected.warnings == [f"{closed}: cannot be read (permission denied)"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "recipe.yaml", "ood.csv"])
+def test_a_file_without_permission_is_named(name, trained_run, tmp_path, monkeypatch):
+    good = make_run(trained_run, tmp_path, CURVE)
+    closed = make_run(trained_run, tmp_path, CURVE, objective="erm").path / name
+    for opener in ("io.open", "builtins.open"):
+        monkeypatch.setattr(opener, refusing(open, closed))
+    collected = collect([tmp_path])
+    assert [run.run.path for run in collected.runs] == [good.path]
+    (warning,) = collected.warnings
+    assert str(closed) in warning
+    assert "cannot be read" in warning
+    assert "Permission denied" in warning

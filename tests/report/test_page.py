@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cudt import report
-from cudt.report import page, tables
+from cudt.report import page, paired, tables
 from cudt.report.collect import collect
 from cudt.runs import Run
 from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples
@@ -51,7 +51,7 @@ def test_the_page_needs_nothing_but_itself(pair, tmp_path):
     html = written(pair, tmp_path / "report")
     assert not re.search(r"https?://|@import|url\(", html)
     parsed = Parsed(html)
-    assert len(parsed.links) == 2
+    assert len(parsed.links) == 3
     assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in parsed.links)
     assert not {"script", "link", "iframe"} & set(parsed.tags)
 
@@ -100,7 +100,8 @@ def test_nothing_is_left_out_of_a_whole_report(pair, tmp_path):
 
 
 def findings(folder) -> list[str]:
-    return page.findings(tables.summary(collect([folder]).runs))
+    runs = collect([folder]).runs
+    return page.findings(tables.summary(runs), paired.pairs(runs))
 
 
 def test_the_finding_compares_constrained_with_erm(pair, tmp_path):
@@ -154,7 +155,7 @@ def test_runs_of_another_training_level_or_grid_are_not_compared(erm, trained_ru
     curve = {0.0: 0.9, 1.0: 0.5}
     make_run(trained_run, tmp_path, curve)
     make_run(trained_run, tmp_path, **{"accuracy": curve, **erm}, objective="erm")
-    assert page.findings(tables.summary(collect([tmp_path]).runs)) == []
+    assert findings(tmp_path) == []
 
 
 # ---------------------------------------------------------------- pictures of test examples

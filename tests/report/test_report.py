@@ -16,12 +16,15 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     made = report.write([tmp_path / "runs"], tmp_path / "report")
     assert made.warnings == []
     files = {path.relative_to(tmp_path / "report").as_posix() for path in (tmp_path / "report").rglob("*.*")}
-    figures = {
-        f"figures/reviews-ut-gaussian-{name}.{kind}"
-        for name in ("descent-and-robustness", "layer-ratios")
-        for kind in ("png", "pdf")
-    }
-    assert files == {"index.html", "table.csv", "curves.csv", "layers.csv", "ratio_bins.csv", *figures}
+    of_recipe = ("gaussian-descent-and-robustness", "gaussian-layer-ratios", "errors-over-layers")
+    names = (*(f"reviews-ut-{name}" for name in of_recipe), "infeasible-runs", "average-descent")
+    figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf")}
+    results = ("average-rmse", "accuracy-auc", "accuracy-auc-other")
+    settings = ("dual-video", "dual-language", "dual-llama", "dual-other")
+    laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings) for kind in ("md", "tex")}
+    long = {"tables/dual.csv", *(f"tables/{name}.csv" for name in results)}
+    plain = {f"{name}.csv" for name in ("table", "paired", "curves", "layers", "ratio_bins")}
+    assert files == {"index.html", *plain, *laid_out, *long, *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
 
@@ -51,7 +54,7 @@ def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_pat
 
 
 def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs")
+    make_run(trained_run, tmp_path / "runs", feasible=True)
     made = report.write([tmp_path / "runs"], tmp_path / "report")
     assert len(made.table) == 1
     assert "not evaluated yet" in made.page.read_text(encoding="utf-8")
@@ -67,7 +70,7 @@ def test_runs_that_an_earlier_version_evaluated_are_reported(others, trained_run
     assert made.warnings == []
     assert made.table["auc"].tolist() == pytest.approx([0.75] * len(made.table))
     # One run of the new version is enough for the figure of ratios.
-    assert len(list((tmp_path / "report").rglob("*.png"))) == (2 if others else 1)
+    assert len(list((tmp_path / "report").rglob("*-layer-ratios.png"))) == (1 if others else 0)
 
 
 def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):

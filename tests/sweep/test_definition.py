@@ -284,7 +284,7 @@ def test_a_recipe_that_is_asked_for_goes_before_the_files_own(tmp_path):
         ("gone.yaml", "search file 'gone.yaml' does not exist"),
         ("no/such", "search file 'no/such' does not exist"),
         ("smoke-alfa", "no search is called 'smoke-alfa'; did you mean 'smoke-alpha'?"),
-        ("zzz", "no search is called 'zzz'; there are "),
+        ("zzz", "no search is called 'zzz'; `cudt recipes` lists what there is"),
     ],
 )
 def test_an_unknown_search_is_told(name, message, tmp_path, monkeypatch):

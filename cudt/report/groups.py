@@ -1,0 +1,184 @@
+"""What figures are drawn from: runs that differ in their seed alone, with the rows of every table, read once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cudt.levels import training_level
+from cudt.recipe import NamedRecipe
+from cudt.report import tables
+from cudt.report.collect import ReadRun
+
+#: Says nothing about what is trained, or is what a group is free in.
+_NOT_SHAPING = ("name", "reproduces", "needs", "expect", "evaluation", "seed", "objective")
+
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone, and their rows of the report's tables."""
+
+    runs: list[ReadRun]
+    curves: pd.DataFrame
+    layers: pd.DataFrame
+    bins: pd.DataFrame
+
+    @property
+    def key(self) -> Key:
+        return self.runs[0].group
+
+    @property
+    def recipe(self) -> str:
+        return self.runs[0].recipe
+
+    @property
+    def objective(self) -> str:
+        return self.runs[0].objective
+
+    @property
+    def variant(self) -> str:
+        return self.key[2]
+
+    @property
+    def metric(self) -> str:
+        """The metric in words."""
+        return self.runs[0].metric.replace("_", " ")
+
+    @property
+    def higher_is_better(self) -> bool:
+        return bool(self.runs[0].info["metric"]["higher_is_better"])
+
+    @property
+    def gamma_train(self) -> float:
+        return float(self.runs[0].info["gamma_train"])
+
+    @property
+    def reference(self) -> float:
+        return float(self.runs[0].info["reference"])
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Every setting that shapes training, by dotted key, the seed left out."""
+        return flat_settings(self.runs[0].run.recipe)
+
+    @cached_property
+    def n_layers(self) -> int:
+        layers = self.runs[0].layers["layer"]
+        return int(layers.max()) if len(layers) else len(self.runs[0].info["verdicts"])
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kinds of noise that there is a curve for."""
+        return sorted(self._by_kind)
+
+    @cached_property
+    def validation_loss(self) -> float:
+        """Of the seeds on average; nothing that is not a number may come out as the best."""
+        loss = float(np.mean([run.info["best"]["validation_loss"] for run in self.runs]))
+        return loss if math.isfinite(loss) else math.inf
+
+    def level(self, kind: str) -> float:
+        """The highest level that was seen in training."""
+        return training_level(kind, self.gamma_train)
+
+    def curve(self, kind: str) -> pd.DataFrame:
+        """The metric by level with the ends of its band: over seeds where there are several, else over examples."""
+        found = self._by_kind.get(kind)
+        return self.curves.iloc[:0].assign(lower=[], upper=[]) if found is None else found
+
+    @cached_property
+    def _by_kind(self) -> dict[Any, pd.DataFrame]:
+        rows = self.curves
+        banded = rows.assign(
+            lower=rows["low"].where(rows["std"].isna(), rows["mean"] - rows["std"]),
+            upper=rows["high"].where(rows["std"].isna(), rows["mean"] + rows["std"]),
+        )
+        return dict(iter(banded.groupby("perturbation")))
+
+    def at(self, kind: str, level: float | None = None, split: str = "test") -> pd.DataFrame:
+        """Loss and metric by layer at a level; unless told otherwise at that of training."""
+        level = self.level(kind) if level is None else level
+        return self._by_place.get((split, kind, level), self.layers.iloc[:0])
+
+    @cached_property
+    def _by_place(self) -> dict[Any, pd.DataFrame]:
+        return dict(iter(self.layers.groupby(["split", "perturbation", "gamma"])))
+
+    def seeds(self, kind: str) -> int:
+        """How many seeds the curve is a mean of."""
+        seeds = self.curve(kind)["seeds"]
+        return int(seeds.max()) if len(seeds) else 0
+
+
+def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> list[Group]:
+    """The groups of some runs in their order, with every table computed once; `curves` saves doing so again."""
+    if not runs:
+        return []
+    members: dict[Key, list[ReadRun]] = {}
+    for run in runs:
+        members.setdefault(run.group, []).append(run)
+    curves = tables.curves(runs) if curves is None else curves
+    parts = [_by_group(table) for table in (curves, tables.layer_statistics(runs), tables.ratio_bins(runs))]
+    return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in members.items()]
+
+
+def by_recipe(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each recipe, their variants in the order of what sets them apart."""
+    recipes: dict[str, list[Group]] = {}
+    for group in groups:
+        recipes.setdefault(group.recipe, []).append(group)
+    return {
+        recipe: [part for mine in _by_objective(found) for part in _in_order(mine)] for recipe, found in recipes.items()
+    }
+
+
+def _by_objective(groups: Sequence[Group]) -> list[list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.objective, []).append(group)
+    return list(found.values())
+
+
+def _in_order(groups: Sequence[Group]) -> list[Group]:
+    """By the values of the settings that differ: numbers by size, then words."""
+    keys = differing(groups)
+
+    def place(group: Group) -> list[tuple[bool, float, str]]:
+        values = [group.settings.get(key) for key in keys]
+        return [(False, value, "") if isinstance(value, int | float) else (True, 0, str(value)) for value in values]
+
+    return sorted(groups, key=place)
+
+
+def differing(groups: Sequence[Group]) -> list[str]:
+    """The settings in which groups differ."""
+    keys = dict.fromkeys(key for group in groups for key in group.settings)
+    return [key for key in keys if len({group.settings.get(key) for group in groups}) > 1]
+
+
+def _by_group(table: pd.DataFrame) -> tuple[dict[Any, pd.DataFrame], pd.DataFrame]:
+    """The rows of each group, and what stands for none."""
+    return dict(iter(table.groupby(["recipe", "objective", "variant"]))), table.iloc[:0]
+
+
+def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
+    """Settings by dotted key."""
+    settings = {key: value for key, value in recipe.resolved().items() if key not in _NOT_SHAPING}
+    return dict(_flat(settings, ""))
+
+
+def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flat(part, f"{path}.{key}" if path else key)
+    else:
+        yield path, tuple(value) if isinstance(value, list) else value

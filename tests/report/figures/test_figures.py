@@ -1,0 +1,162 @@
+"""Which figures there are for which runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.colors
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from cudt.report import figures, tables
+from cudt.report.collect import collect
+from tests.report import make_run, make_video_run
+from tests.report.figures import variant_of
+
+CURVE = {0.0: 0.9, 1.0: 0.8}
+#: What every recipe has whose runs were evaluated.
+ALWAYS = ["gaussian-descent-and-robustness", "gaussian-layer-ratios", "errors-over-layers"]
+
+
+def share_of(colour: str, picture: np.ndarray[Any, Any]) -> float:
+    """The share of a picture's pixels that have a colour."""
+    wanted = np.array(matplotlib.colors.to_rgb(colour))
+    return float((np.abs(picture[..., :3] - wanted).max(-1) < 0.02).mean())
+
+
+def names(folder, **options) -> list[str]:
+    return [figure.png.stem for figure in figures.draw(collect([folder]).runs, folder / "figures", **options).figures]
+
+
+def test_a_figure_is_a_png_and_a_pdf_with_the_lines_of_both_objectives(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", CURVE, feasible=True)
+    other: dict[str, Any] = {"objective": "erm", "losses": (0.9, 0.8, 0.4), "steps": (0.2, 0.7, 0.1)}
+    make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.5}, **other)
+    made = figures.draw_all(collect([tmp_path / "runs"]).runs, tmp_path / "figures")
+    assert [figure.png.stem for figure in made] == [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
+    assert [figure.recipe for figure in made] == ["reviews-ut"] * 3 + [""]
+    for figure in made[:2]:
+        assert figure.png.parent == figure.pdf.parent == tmp_path / "figures"
+        assert figure.pdf.read_bytes().startswith(b"%PDF-")
+        assert figure.pdf.stat().st_size > 5_000
+        picture = matplotlib.image.imread(figure.png)
+        assert picture.shape[1] > 1000
+        for objective in ("constrained", "erm"):
+            assert share_of(figures.STYLES[objective]["color"], picture) > 1e-3
+        assert share_of(figures.STYLES["supervised"]["color"], picture) == 0
+    assert len(list((tmp_path / "figures").iterdir())) == 8
+    assert plt.get_fignums() == []
+
+
+def test_each_recipe_and_noise_has_its_figures(trained_run, tmp_path, drawn):
+    make_run(trained_run, tmp_path / "a", CURVE, feasible=True)
+    make_run(trained_run, tmp_path / "b", CURVE, objective="erm", kind="uniform")
+    make_run(trained_run, tmp_path / "c", CURVE, name="<b> other", feasible=True)
+    make_run(trained_run, tmp_path / "d", CURVE, name="_b_other", feasible=True)
+    kinds = ["uniform-descent-and-robustness", "uniform-layer-ratios", "errors-over-layers", "noise-kinds"]
+    assert names(tmp_path) == [
+        *(f"_b_other-{name}" for name in ALWAYS),
+        *(f"_b_other-2-{name}" for name in ALWAYS),
+        *(f"reviews-ut-{name}" for name in [*ALWAYS[:2], *kinds]),
+        "grid-accuracy-gaussian",
+        "average-descent",
+    ]
+
+
+def test_what_was_varied_has_its_figures(trained_run, tmp_path, drawn):
+    for alpha in (0.05, 0.1, 0.2):
+        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"], feasible=True)
+    make_run(trained_run, tmp_path, CURVE, overrides=["noise.gamma_train=0.1"], gamma_train=0.1, feasible=True)
+    make_run(trained_run, tmp_path, CURVE, overrides=["model.layers=1"], losses=[0.5], feasible=True)
+    assert {name.removeprefix("reviews-ut-") for name in names(tmp_path)} == {
+        *ALWAYS,
+        "training-levels",
+        "depth-effect",
+        "by-depth",
+        "ablation-descent.alpha",
+        "ablation-descent.alpha-curves",
+        "average-descent",
+    }
+
+
+def test_runs_without_curves_have_no_figure_but_that_of_what_they_did_not_keep(trained_run, tmp_path, drawn):
+    make_run(trained_run, tmp_path, feasible=True)
+    assert names(tmp_path) == []
+    verdict = {"layer": 1, "loss": 1.0, "allowed": 0.5, "violation": 0.5, "standard_error": 0.01, "verdict": "violated"}
+    make_run(trained_run, tmp_path, feasible=False, verdicts=[verdict], seed=1)
+    assert names(tmp_path) == ["infeasible-runs"]
+    assert figures.draw_all([], tmp_path) == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_levels_that_no_two_seeds_share_make_no_figure(trained_run, tmp_path, drawn):
+    make_run(trained_run, tmp_path, {0.5: 1.0}, seed=0, feasible=True)
+    make_run(trained_run, tmp_path, {1.0: 0.8}, seed=1, feasible=True)
+    make_run(trained_run, tmp_path, {0.0: 0.8}, objective="erm", kind="uniform")
+    kinds = ["uniform-descent-and-robustness", "uniform-layer-ratios", "errors-over-layers"]
+    assert names(tmp_path) == [f"reviews-ut-{name}" for name in kinds]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("losses", "curve"),
+    [
+        ([0.5], {0.0: 0.5}),
+        ([float("nan")] * 3, {0.7: 0.0}),
+        ([float("inf"), 1.0], {0.0: float("nan"), 1.0: float("inf")}),
+        ([-1.0, -2.0], {0.0: -5.0, 1e9: 0.5}),
+        ([0.0, 0.0], {0.0: 0.0, 1.0: 0.0}),
+    ],
+)
+def test_odd_numbers_are_drawn(losses, curve, trained_run, tmp_path, drawn):
+    make_run(trained_run, tmp_path, curve, losses=losses, feasible=True)
+    make_run(trained_run, tmp_path, {0.0: 0.5, 3.0: 0.1}, losses=losses, objective="erm", reference=0.0)
+    assert len(names(tmp_path)) >= 3
+    for figure in drawn:
+        figure.draw_without_rendering()
+
+
+def test_of_very_many_figures_some_are_left_out_and_that_is_said(trained_run, tmp_path, drawn, monkeypatch):
+    monkeypatch.setattr(figures, "MOST_FIGURES", 4)
+    for name in "abc":
+        make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
+    made = figures.draw(collect([tmp_path]).runs, tmp_path / "figures")
+    first, errors = ALWAYS[0], ALWAYS[2]
+    assert [figure.png.stem for figure in made.figures] == [
+        *(f"a-{first}", f"a-{errors}", f"b-{first}", f"c-{first}"),
+        *("grid-accuracy-gaussian", "average-descent"),
+    ]
+    assert made.notes == [
+        "5 figures of single recipes are not drawn, since more than 4 take long; "
+        "report fewer recipes at once to have them"
+    ]
+
+
+def test_sixty_variants_of_a_recipe_are_drawn_without_a_tangle(trained_run, tmp_path, drawn):
+    make_run(trained_run, tmp_path, CURVE, feasible=True)
+    (run,) = collect([tmp_path]).runs
+    runs = [
+        variant_of(run, f"{place:08}", {"descent": {"alpha": place / 100}, "training": {"learning_rate": place + 1}})
+        for place in range(60)
+    ]
+    made = figures.draw_all(runs, tmp_path / "figures")
+    wanted = [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
+    assert [figure.png.stem for figure in made] == wanted
+    assert all(len(axes.lines) <= 8 for figure in drawn for axes in figure.axes)
+
+
+def test_recipes_stand_in_one_grid_where_they_share_a_metric(trained_run, tmp_path, drawn):
+    for name in "ab":
+        make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
+        make_video_run(trained_run, tmp_path, {0.0: 9.0}, name=f"video-{name}", feasible=True)
+    grids = [name for name in names(tmp_path) if name.startswith("grid")]
+    assert grids == ["grid-accuracy-gaussian", "grid-RMSE-gaussian"]
+
+
+def test_a_table_of_curves_that_is_there_is_not_computed_again(trained_run, tmp_path, drawn, monkeypatch):
+    make_run(trained_run, tmp_path, CURVE, feasible=True)
+    table = tables.curves(collect([tmp_path]).runs)
+    monkeypatch.setattr(tables, "curves", None)
+    assert names(tmp_path, table=table)[:3] == [f"reviews-ut-{name}" for name in ALWAYS]

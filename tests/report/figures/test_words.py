@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from cudt.report.figures import words
+from tests.report import make_run
+from tests.report.figures import groups_of
+
+CURVE = {0.0: 1.0, 1.0: 0.8}
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ([["descent.alpha=0.3"], ["descent.alpha=0.05"]], ["constrained α=0.05", "constrained α=0.3"]),
+        (
+            [["descent.alpha=0.2"], ["descent.alpha=0.2", "descent.dual.learning_rate=0.03"]],
+            ["constrained η₂=0.005", "constrained η₂=0.03"],
+        ),
+        (
+            [["descent.alpha=0.3", "model.layers=5"], ["descent.alpha=0.05", "model.layers=10"]],
+            ["constrained L=5, α=0.3", "constrained L=10, α=0.05"],
+        ),
+    ],
+)
+def test_variants_are_called_by_what_sets_them_apart_in_its_order(settings, names, trained_run, tmp_path):
+    for overrides in settings:
+        make_run(trained_run, tmp_path, CURVE, overrides=overrides)
+    make_run(trained_run, tmp_path, CURVE, objective="erm")
+    named = words.labels(groups_of(tmp_path), "gaussian")
+    assert list(named.values()) == [f"{name} (1 seed)" for name in [*names, "erm"]]
+
+
+def test_variants_that_differ_in_many_settings_are_called_by_their_hash(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE)
+    many = ["descent.alpha=0.3", "model.layers=5", "training.epochs=7"]
+    make_run(trained_run, tmp_path, CURVE, overrides=many)
+    groups = groups_of(tmp_path)
+    named = words.labels(groups, "gaussian", counts=False)
+    assert set(named.values()) == {f"constrained {group.variant}" for group in groups}
+
+
+def test_variants_without_a_known_difference_are_called_by_their_hash(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "a", CURVE, variant="aaaa")
+    make_run(trained_run, tmp_path / "b", CURVE, variant="bbbb")
+    groups = groups_of(tmp_path)
+    assert list(words.labels(groups, "gaussian").values()) == [
+        "constrained aaaa (1 seed)",
+        "constrained bbbb (1 seed)",
+    ]
+    drawn = words.styles(groups).values()
+    assert len({(style["color"], style["linestyle"], style["marker"]) for style in drawn}) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.10, "0.1"),
+        (3, "3"),
+        (True, "yes"),
+        (None, "none"),
+        ("org/some-model", "some-model"),
+        ((0.1, 0.2), "(0.1, 0.2)"),
+    ],
+)
+def test_values_are_short(value, text):
+    assert words.value_text(value) == text
+
+
+def test_seeds_are_counted_for_each_objective_where_they_differ(trained_run, tmp_path):
+    for seed in range(2):
+        make_run(trained_run, tmp_path, CURVE, seed=seed)
+    make_run(trained_run, tmp_path, CURVE, objective="erm")
+    constrained, erm = groups_of(tmp_path)
+    assert words.seeds_of_each([constrained, erm], "gaussian") == "seeds: 2 constrained, 1 erm"
+    assert words.seeds_of_each([erm], "gaussian") == "1 seed"
+    assert words.counted([constrained, erm], "gaussian") == "1 to 2 seeds"

@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cudt import report
+from cudt.evaluate import Grid, evaluate_ood
+from cudt.report import paired, tables
+from cudt.report.collect import collect
+from tests.conftest import tiny_recipe, train_quietly
+from tests.report import GAMMA_TRAIN, make_run, make_scored_run
+
+Array = np.ndarray[Any, Any]
+LEVELS = (0.0, GAMMA_TRAIN, 1.0)
+
+
+def drawn(seed: int, n: int = 40, noise_seeds: int = 1, levels: tuple[float, ...] = LEVELS) -> dict[float, Array]:
+    rng = np.random.default_rng(seed)
+    return {gamma: rng.uniform(0.2, 0.9 - gamma / 4, (n, noise_seeds)) for gamma in levels}
+
+
+def compared(folder) -> pd.DataFrame:
+    table, damaged = paired.compare(collect([folder]).runs)
+    assert damaged == []
+    assert list(table.columns) == paired.COLUMNS
+    return table
+
+
+def by_quantity(table: pd.DataFrame) -> pd.DataFrame:
+    names = table["quantity"].where(table["gamma"].isna(), table["gamma"].astype(str))
+    return table.set_index(names)
+
+
+# ---------------------------------------------------------------- oracles
+
+
+def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool) -> dict[str, Any]:
+    """The paired bootstrap as it is told: an example at a time."""
+
+    def quantities(rows: list[int]) -> dict[str, float]:
+        curves = []
+        for scores in (ours, erm):
+            curve = {}
+            for gamma, values in scores.items():
+                of_draws = []
+                for noise_seed in range(values.shape[1]):
+                    mean = sum(weights[row] * values[row, noise_seed] for row in rows) / sum(weights[r] for r in rows)
+                    of_draws.append(math.sqrt(mean) if root else mean)
+                curve[gamma] = sum(of_draws) / len(of_draws)
+            curves.append(curve)
+        difference = {gamma: curves[0][gamma] - curves[1][gamma] for gamma in ours}
+        inside = [value for gamma, value in difference.items() if gamma <= GAMMA_TRAIN]
+        outside = [value for gamma, value in difference.items() if gamma > GAMMA_TRAIN]
+        return {
+            **{str(gamma): value for gamma, value in difference.items()},
+            "auc": tables.area_under_curve([*difference], [*difference.values()]),
+            "mean": sum(difference.values()) / len(difference),
+            "id_mean": sum(inside) / len(inside),
+            "ood_mean": sum(outside) / len(outside),
+        }
+
+    rng, n = np.random.default_rng(0), len(weights)
+    resamples = pd.DataFrame([quantities(rng.integers(n, size=n).tolist()) for _ in range(2000)])
+    whole = quantities(list(range(n)))
+    return {name: (whole[name], *np.quantile(resamples[name], [0.025, 0.975])) for name in whole}
+
+
+@pytest.mark.parametrize(("root", "noise_seeds"), [(False, 1), (False, 2), (True, 1)])
+def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(root, noise_seeds, trained_run, tmp_path):
+    n = 24
+    ours, erm = (drawn(seed, n, noise_seeds) for seed in (1, 2))
+    weights = np.random.default_rng(3).integers(1, 9, n).astype(float)
+    # In the order of ids, in which examples are numbered.
+    ids = [f"{number:02}" for number in range(n)]
+    for objective, scores in (("constrained", ours), ("erm", erm)):
+        make_scored_run(trained_run, tmp_path, scores, weights=weights, ids=ids, root=root, objective=objective)
+    table = by_quantity(compared(tmp_path))
+    wanted = slow_twin(ours, erm, weights, root=root)
+    assert set(table.index) == set(wanted)
+    for name, numbers in wanted.items():
+        assert table.loc[name, ["difference", "low", "high"]].tolist() == pytest.approx(numbers, abs=1e-12)
+    assert set(table["unit"]) == {"examples"}
+    assert set(table["n"]) == {n}
+
+
+def test_few_examples_have_no_interval(trained_run, tmp_path):
+    for objective, seed in (("constrained", 1), ("erm", 2)):
+        make_scored_run(trained_run, tmp_path, drawn(seed, 19, 1), objective=objective)
+    table = compared(tmp_path)
+    assert table["low"].isna().all()
+    assert set(table["better"]) == {""}
+    assert set(table["reason"]) == {"19 test examples are too few for an interval; 20 are wanted"}
+
+
+def test_the_interval_is_as_wide_as_the_variance_of_a_paired_difference_says(trained_run, tmp_path):
+    n = 4000
+    ours, erm = drawn(1, n), drawn(2, n)
+    for objective, scores in (("constrained", ours), ("erm", erm)):
+        make_scored_run(trained_run, tmp_path, scores, objective=objective)
+    table = by_quantity(compared(tmp_path))
+    for gamma in LEVELS:
+        each = ours[gamma] - erm[gamma]
+        reach = 1.96 * each.std() / math.sqrt(n)
+        row = table.loc[str(gamma)]
+        assert [row["low"], row["high"]] == pytest.approx([each.mean() - reach, each.mean() + reach], abs=0.05 * reach)
+
+
+def test_identical_runs_differ_by_exactly_nothing(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_scored_run(trained_run, tmp_path, drawn(1), objective=objective)
+    table = compared(tmp_path)
+    assert (table[["difference", "low", "high"]] == 0).all(axis=None)
+    assert set(table["better"]) == set(table["reason"]) == {""}
+
+
+def test_what_every_example_gains_is_certain_however_much_examples_differ(trained_run, tmp_path):
+    erm = drawn(1)
+    make_scored_run(trained_run, tmp_path, {g: values + 0.05 for g, values in erm.items()})
+    make_scored_run(trained_run, tmp_path, erm, objective="erm")
+    table = by_quantity(compared(tmp_path)).drop("auc")
+    for name in ("difference", "low", "high"):
+        assert table[name].tolist() == pytest.approx([0.05] * len(table), abs=1e-12)
+    assert set(table["better"]) == {"constrained"}
+    # Unpaired, the same examples would leave it open.
+    assert 1.96 * math.sqrt(2) * erm[0.0].std() / math.sqrt(40) > 0.05
+
+
+def test_a_lower_error_is_better(trained_run, tmp_path):
+    erm = drawn(1)
+    make_scored_run(trained_run, tmp_path, {g: values / 4 for g, values in erm.items()}, root=True)
+    make_scored_run(trained_run, tmp_path, erm, root=True, objective="erm")
+    table = compared(tmp_path)
+    assert (table["high"] < 0).all()
+    assert set(table["better"]) == {"constrained"}
+    assert set(table["metric"]) == {"RMSE"}
+
+
+def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
+    for objective, seeds in (("constrained", (0, 1, 2)), ("erm", (0, 1, 2)), ("supervised", (5,))):
+        for seed in seeds:
+            scores = drawn(seed + 10 * len(objective), noise_seeds=2)
+            make_scored_run(trained_run, tmp_path, scores, objective=objective, seed=seed)
+    summary = tables.summary(collect([tmp_path]).runs).set_index("objective")
+    table = compared(tmp_path)
+    assert set(table["objective"]) == {"constrained", "supervised"}
+    for ours, rows in table.groupby("objective"):
+        own = by_quantity(rows)
+        for column, name in (("auc", "auc"), ("grid_mean", "mean"), ("id_mean", "id_mean"), ("ood_mean", "ood_mean")):
+            wanted = summary[column][str(ours)] - summary[column]["erm"]
+            assert own["difference"][name] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_neither_the_order_of_examples_nor_another_report_changes_a_number(trained_run, tmp_path):
+    names = [f"test-{number}" for number in range(40)]
+    order = np.random.default_rng(5).permutation(40)
+    made: list[pd.DataFrame] = []
+    for folder, rows in (("a", np.arange(40)), ("b", order), ("c", np.arange(40))):
+        for objective, seed in (("constrained", 1), ("erm", 2)):
+            scores = {g: values[rows] for g, values in drawn(seed).items()}
+            ids = [names[row] for row in rows]
+            make_scored_run(trained_run, tmp_path / folder, scores, ids=ids, objective=objective)
+        # The two sides were not met in the same order either.
+        run = collect([tmp_path / folder]).runs[0].run
+        shuffled = run.read_examples().sample(frac=1, random_state=len(made))
+        shuffled.to_parquet(run.path / "examples.parquet", index=False)
+        made.append(compared(tmp_path / folder))
+    pd.testing.assert_frame_equal(made[0], made[2], check_exact=True)
+    pd.testing.assert_frame_equal(made[0], made[1])
+
+
+# ---------------------------------------------------------------- training seeds
+
+
+def make_seeds(trained_run, folder, objective: str, shifts: dict[int, float], spread: float = 0.0) -> None:
+    """Runs whose every score is a seed's own shift above those of the same examples."""
+    for seed, shift in shifts.items():
+        noise = np.random.default_rng(seed).normal(0, spread, (40, 1))
+        scores = {g: values + shift + noise for g, values in drawn(1).items()}
+        make_scored_run(trained_run, folder, scores, objective=objective, seed=seed)
+
+
+def test_over_paired_seeds_it_is_students_interval_of_their_differences(trained_run, tmp_path):
+    make_seeds(trained_run, tmp_path, "constrained", {0: 0.5, 1: 0.3, 2: 0.1, 7: 0.9})
+    make_seeds(trained_run, tmp_path, "erm", {0: 0.4, 1: 0.1, 2: 0.1, 8: 0.0})
+    row = by_quantity(compared(tmp_path)).loc["mean"]
+    # Differences 0.1, 0.2 and 0: mean 0.1, s = 0.1; all examples alike, so they add nothing. t = 4.3027 for ν = 2.
+    reach = 4.302653 * 0.1 / math.sqrt(3)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx([0.1, 0.1 - reach, 0.1 + reach], abs=1e-5)
+    assert (row["unit"], row["n"], row["better"]) == ("seeds paired", 3, "")
+
+
+def test_over_other_seeds_it_is_welchs_interval(trained_run, tmp_path):
+    make_seeds(trained_run, tmp_path, "constrained", {0: 0.5, 1: 0.3, 2: 0.4})
+    make_seeds(trained_run, tmp_path, "erm", {2: 0.1, 3: 0.2, 4: 0.0, 5: 0.1})
+    row = by_quantity(compared(tmp_path)).loc["mean"]
+    a, b = 0.01 / 3, (0.02 / 3) / 4
+    freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
+    assert freedom == pytest.approx(27 / 7)
+    reach = quantile(freedom) * math.sqrt(a + b)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx([0.3, 0.3 - reach, 0.3 + reach], abs=1e-5)
+    assert (row["unit"], row["n"], row["better"]) == ("seeds", 7, "constrained")
+
+
+def quantile(freedom: float) -> float:
+    def below(t: float) -> float:
+        x = np.linspace(0, t, 2001)
+        f = (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+        area = (f[0] + f[-1] + 4 * f[1::2].sum() + 2 * f[2:-1:2].sum()) * x[1] / 3
+        constant = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+        return 0.5 + constant * float(area)
+
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < 0.975 else (low, middle)
+    return low
+
+
+def test_test_examples_widen_the_interval_over_seeds(trained_run, tmp_path):
+    # Every seed gains the same on the mean, so that seeds alone would be certain.
+    gains = np.random.default_rng(4).normal(0, 0.2, (40, 1))
+    for seed in (0, 1, 2):
+        erm = drawn(seed)
+        make_scored_run(trained_run, tmp_path, {g: v + gains for g, v in erm.items()}, seed=seed)
+        make_scored_run(trained_run, tmp_path, erm, objective="erm", seed=seed)
+    row = by_quantity(compared(tmp_path)).loc["mean"]
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(2.02 * gains.std() / math.sqrt(40), rel=0.1)
+
+
+@pytest.mark.parametrize("several", ["constrained", "erm"])
+def test_where_one_side_has_one_seed_examples_are_the_unit(several, trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_seeds(trained_run, tmp_path, objective, dict.fromkeys(range(3 if objective == several else 1), 0.1), 0.1)
+    table = compared(tmp_path)
+    assert set(table["unit"]) == {"examples"}
+    assert set(table["n"]) == {40}
+
+
+def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) -> float:
+    """How often the interval over n paired seeds holds the true difference 0."""
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(trials):
+        base, gain = rng.normal(0.5, 0.3, 100), rng.normal(0, gain_spread, 100)
+        sides: list[list[paired._Scores]] = [[], []]
+        for side, sign in zip(sides, (0.5, -0.5), strict=True):
+            for _ in range(n):
+                own = rng.normal(0, seed_spread / math.sqrt(2)) + rng.normal(0, 0.07, 100)
+                scores = (base + sign * gain + own).reshape(-1, 1, 1)
+                ids = pd.Index([f"{number:03}" for number in range(100)])
+                side.append(paired._Scores(ids, [0.0], scores, np.ones_like(scores), False))
+        told = paired._interval("seeds paired", sides[0], sides[1], paired._Quantities.over([0.0], "gaussian", 0.0))
+        hits += told.low[0] <= 0 <= told.high[0]
+    return hits / trials
+
+
+@pytest.mark.parametrize(("seed_spread", "gain_spread"), [(0.05, 0.1), (0.03, 0.3), (0.003, 0.3)])
+def test_about_95_of_100_intervals_over_three_seeds_hold_the_truth(seed_spread, gain_spread):
+    # Two standard deviations of a share of 200 are 0.03; it may be too wide, never too narrow.
+    assert coverage(3, seed_spread, gain_spread) >= 0.92
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+def test_every_variant_is_compared_with_every_like_erm(trained_run, tmp_path):
+    for number, variant in enumerate(("a", "b")):
+        make_scored_run(trained_run, tmp_path / variant, drawn(number), variant=variant)
+    make_scored_run(trained_run, tmp_path, drawn(5), objective="erm", variant="e")
+    make_scored_run(trained_run, tmp_path / "u", drawn(6), objective="erm", variant="u")
+    table = compared(tmp_path)
+    found = table[["variant", "against_variant"]].drop_duplicates()
+    assert set(found.itertuples(index=False, name=None)) == {(v, e) for v in "ab" for e in "eu"}
+    assert set(table["against"]) == {"erm"}
+    assert len(table) == 4 * (len(LEVELS) + 4)
+
+
+@pytest.mark.parametrize(
+    "erm", [{"gamma_train": 1.0}, {"layers": 9}, {"name": "imdb-ut"}, {"kind": "uniform"}, {"objective": "supervised"}]
+)
+def test_unlike_runs_are_not_compared(erm, trained_run, tmp_path):
+    make_scored_run(trained_run, tmp_path, drawn(1))
+    make_scored_run(trained_run, tmp_path / "erm", drawn(2), **{"objective": "erm", **erm})
+    assert compared(tmp_path).empty
+
+
+def test_runs_with_other_test_examples_by_their_settings_are_not_compared(trained_run, tmp_path):
+    # Generated data have no fingerprint; their settings tell them apart.
+    make_scored_run(trained_run, tmp_path, drawn(1))
+    erm = make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
+    recipe = (erm.path / "recipe.yaml").read_text()
+    assert "  test: 40\n" in recipe
+    (erm.path / "recipe.yaml").write_text(recipe.replace("  test: 40\n", "  test: 80\n"))
+    assert len(collect([tmp_path]).runs) == 2
+    assert compared(tmp_path).empty
+
+
+def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_path):
+    names = [f"{number:02}" for number in range(40)]
+    ours, erm = drawn(1), drawn(2)
+    make_scored_run(trained_run, tmp_path, ours, ids=names)
+    make_scored_run(trained_run, tmp_path, {g: erm[g][10:] for g in (0.0, 1.0)}, ids=names[10:], objective="erm")
+    table = by_quantity(compared(tmp_path))
+    assert list(table.index) == ["0.0", "1.0", "auc", "mean", "id_mean", "ood_mean"]
+    assert set(table["n"]) == {30}
+    assert table["difference"]["0.0"] == pytest.approx((ours[0.0][10:] - erm[0.0][10:]).mean())
+
+
+def test_a_single_level_has_no_area(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_scored_run(trained_run, tmp_path, drawn(1, levels=(0.0,)), objective=objective)
+    assert compared(tmp_path)["quantity"].tolist() == ["metric", "mean", "id_mean"]
+
+
+# ---------------------------------------------------------------- without an interval
+
+
+def assert_refused(table: pd.DataFrame, reason: str, difference: float) -> None:
+    assert table[["low", "high"]].isna().all(axis=None)
+    assert set(table["better"]) == {""}
+    assert all(reason in told for told in table["reason"])
+    assert by_quantity(table)["difference"]["mean"] == pytest.approx(difference)
+
+
+def test_runs_on_other_test_data_have_no_interval(trained_run, tmp_path):
+    for number, objective in enumerate(("constrained", "erm")):
+        scores = {g: np.full(40, 0.5 + number / 4) for g in LEVELS}
+        make_scored_run(trained_run, tmp_path, scores, objective=objective, test_data=objective)
+    assert_refused(compared(tmp_path), "tested on different data", -0.25)
+
+
+def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):
+    for number, objective in enumerate(("constrained", "erm"), 1):
+        scores = {g: np.full((40, number), number / 4) for g in LEVELS}
+        make_scored_run(trained_run, tmp_path, scores, objective=objective)
+    assert_refused(compared(tmp_path), "noise seeds differ: [0] and [0, 1]", -0.25)
+
+
+def test_runs_of_an_earlier_version_have_no_interval(trained_run, tmp_path):
+    make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS})
+    old = make_run(trained_run, tmp_path, dict.fromkeys(LEVELS, 0.25), objective="erm", old=True)
+    assert_refused(compared(tmp_path), f"`cudt eval-ood {old.path}` at every level mends it", 0.25)
+
+
+def test_levels_that_an_earlier_version_evaluated_have_no_interval(trained_run, tmp_path):
+    runs = [
+        make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective)
+        for objective in ("constrained", "erm")
+    ]
+    rows = runs[1].read_examples()
+    rows[rows["gamma"] < 1].to_parquet(runs[1].path / "examples.parquet", index=False)
+    assert_refused(compared(tmp_path), "no scores of single examples at γ = 1", 0.0)
+
+
+def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp_path):
+    runs = [
+        make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective)
+        for objective in ("constrained", "erm")
+    ]
+    rows = runs[0].read_examples()
+    rows.assign(score=rows["score"] + 0.01).to_parquet(runs[0].path / "examples.parquet", index=False)
+    assert_refused(compared(tmp_path), "does not give the metric of ood.csv", 0.0)
+
+
+def test_examples_that_share_an_id_have_no_interval(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        scores = {g: np.full(40, 0.5) for g in LEVELS}
+        make_scored_run(trained_run, tmp_path, scores, ids=["same"] * 40, objective=objective)
+    assert_refused(compared(tmp_path), "share an id", 0.0)
+
+
+def test_a_metric_that_is_not_a_number_shows(trained_run, tmp_path):
+    ours = drawn(1)
+    ours[1.0][3] = np.nan
+    make_scored_run(trained_run, tmp_path, ours)
+    make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
+    table = by_quantity(compared(tmp_path))
+    unknown = table["low"].isna()
+    assert set(table[unknown].index) == {"1.0", "auc", "mean", "ood_mean"}
+    assert set(table[unknown]["reason"]) == {"the metric is not a number"}
+    assert set(table[unknown]["better"]) == {""}
+    assert set(table[~unknown]["reason"]) == {""}
+
+
+def test_a_damaged_file_of_scores_is_told_and_the_report_is_made(trained_run, tmp_path):
+    make_scored_run(trained_run, tmp_path / "runs", drawn(1))
+    broken = make_scored_run(trained_run, tmp_path / "runs", drawn(2), objective="erm")
+    (broken.path / "examples.parquet").write_text("junk")
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert [f"{broken.path}/examples.parquet: damaged" in warning for warning in made.warnings] == [True]
+    table = pd.read_csv(tmp_path / "report" / "paired.csv")
+    assert table["reason"].str.contains("damaged").all()
+
+
+# ---------------------------------------------------------------- in a report
+
+
+def test_the_table_stands_in_the_report(trained_run, tmp_path):
+    for objective, seed in (("constrained", 1), ("erm", 2)):
+        make_scored_run(trained_run, tmp_path / "runs", drawn(seed), objective=objective)
+    report.write([tmp_path / "runs"], tmp_path / "report")
+    texts = ["variant", "against_variant", "better", "reason"]
+    table = pd.read_csv(tmp_path / "report" / "paired.csv", dtype=dict.fromkeys(texts, str))
+    table[texts] = table[texts].fillna("")
+    pd.testing.assert_frame_equal(table, compared(tmp_path / "runs"), check_dtype=False)
+
+
+def test_trained_and_evaluated_runs_are_compared(tmp_path):
+    for objective in ("constrained", "erm"):
+        run = train_quietly(tiny_recipe("training.epochs=1", objective=objective), tmp_path)
+        evaluate_ood(run, Grid(noise_seeds=[0, 1]), "cpu", None, lambda batches, total, what: batches)
+    table = by_quantity(compared(tmp_path))
+    assert set(table["reason"]) == {""}
+    assert set(table["unit"]) == {"examples"}
+    assert (table["low"] <= table["high"]).all()
+    summary = tables.summary(collect([tmp_path]).runs).set_index("objective")["auc"]
+    assert table["difference"]["auc"] == pytest.approx(summary["constrained"] - summary["erm"], abs=1e-12)
+
+
+def test_without_a_pair_the_table_has_its_columns_alone(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.6})
+    report.write([tmp_path / "runs"], tmp_path / "report")
+    assert (tmp_path / "report" / "paired.csv").read_text().strip() == ",".join(paired.COLUMNS)
+
+
+def test_scores_are_read_of_compared_runs_alone(trained_run, tmp_path):
+    alone = make_scored_run(trained_run, tmp_path, drawn(1))
+    (alone.path / "examples.parquet").write_text("junk")
+    assert compared(tmp_path).empty
+
+
+def test_large_test_sets_are_resampled_quickly(trained_run, tmp_path):
+    levels = tuple(0.15 * number for number in range(15))
+    for objective, seed in (("constrained", 1), ("erm", 2)):
+        make_scored_run(trained_run, tmp_path, drawn(seed, 25_000, levels=levels), objective=objective)
+    runs = collect([tmp_path]).runs
+    begun = time.process_time()
+    table, _ = paired.compare(runs)
+    assert table["low"].notna().all()
+    # Under 3 seconds where nothing else runs.
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.slow
+def test_five_hundred_small_runs_are_compared_in_seconds(trained_run, tmp_path):
+    made = {o: make_scored_run(trained_run, tmp_path / "one", drawn(1), objective=o) for o in ("constrained", "erm")}
+    for objective, run in made.items():
+        for number in range(250):
+            shutil.copytree(run.path, copy := tmp_path / "all" / f"{objective}-{number}")
+            text = (copy / "run.json").read_text().replace('"seed": 0', f'"seed": {number % 5}')
+            variant = f'"variant": "{number // 5}"'
+            (copy / "run.json").write_text(text.replace(f'"variant": "{run.info()["variant"]}"', variant))
+    runs = collect([tmp_path / "all"]).runs
+    begun = time.process_time()
+    table, _ = paired.compare(runs)
+    assert len(table.drop_duplicates(["variant", "against_variant"])) == 50 * 50
+    assert time.process_time() - begun < 30

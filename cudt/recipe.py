@@ -58,8 +58,8 @@ def locate(name_or_file: str) -> Path:
     return find(name_or_file, folder(), "recipe")
 
 
-def find(name_or_file: str, within: Path, what: str) -> Path:
-    """A YAML file by its name in a folder, or the file itself."""
+def find(name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists what there is") -> Path:
+    """A YAML file by its name in a folder, or the file itself; `others` says which names there are."""
     if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
         path = Path(name_or_file)
         if not path.is_file():
@@ -67,7 +67,7 @@ def find(name_or_file: str, within: Path, what: str) -> Path:
         return path
     known = sorted(path.stem for path in within.glob("*.yaml"))
     if name_or_file not in known:
-        hint = did_you_mean(name_or_file, known) or "; `cudt recipes` lists what there is"
+        hint = did_you_mean(name_or_file, known) or f"; {others}"
         raise UserError(f"no {what} is called '{name_or_file}'{hint}")
     return within / f"{name_or_file}.yaml"
 

@@ -71,7 +71,8 @@ def _done_and_reported(plan: Plan, options: Options, console: Console) -> bool:
     written = write_report(options.out, console)
     _tell(console, "\n".join(summary(outcomes)))
     if written is not None:
-        _tell(console, f"look at {written.page}\n     or {written.table_path}")
+        told = f"{written.verdict}\n" if written.verdict else ""
+        _tell(console, f"{told}look at {written.page}\n     or {written.table_path}")
     return all(outcome.is_done for outcome in outcomes)
 
 

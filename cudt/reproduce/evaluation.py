@@ -103,8 +103,9 @@ def trials_of(experiment: Experiment, out: Path) -> pd.DataFrame | None:
     path = experiment.sweep.folder(out) / "trials_wide.csv"
     if not path.is_file():
         return None
+    table = pd.read_csv(path)
     # Where nothing is compared, the setting's name is an empty text.
-    return pd.read_csv(path, converters={"setting": str})
+    return table.assign(setting=table["setting"].astype(object).fillna(""))
 
 
 def n_done(experiment: Experiment, options: Options) -> int:

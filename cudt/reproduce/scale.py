@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from cudt import mistakes
 from cudt import recipe as recipes
-from cudt.errors import UserError, did_you_mean
+from cudt.errors import UserError
 from cudt.schema import Count, PerturbationName, Positive, Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
@@ -141,15 +141,7 @@ def names() -> list[str]:
 
 def locate(name_or_file: str) -> Path:
     """A scale that comes with cudt, or the file itself."""
-    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
-        path = Path(name_or_file)
-        if not path.is_file():
-            raise UserError(f"scale file '{name_or_file}' does not exist")
-        return path
-    if name_or_file not in names():
-        known = did_you_mean(name_or_file, names()) or f"; there are {', '.join(names())}"
-        raise UserError(f"no scale is called '{name_or_file}'{known}")
-    return folder() / f"{name_or_file}.yaml"
+    return recipes.find(name_or_file, folder(), "scale", f"there are {', '.join(names())}")
 
 
 def load(name_or_file: str) -> Reproduction:

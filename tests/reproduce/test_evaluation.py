@@ -152,3 +152,15 @@ def test_while_tables_are_written_a_run_does_not_say_that_it_is_evaluated(run, m
     with pytest.raises(KeyboardInterrupt):
         evaluation.do(job(run, "gaussian", noise_seeds=(7,)), None)
     assert not job(run, "gaussian").is_done()
+
+
+@pytest.mark.parametrize("setting", ["", "noise.gamma_train=0.5"])
+def test_trials_are_read_as_the_sweep_wrote_them(setting, tmp_path):
+    experiment = experiment_of(tmp_path)
+    folder = experiment.sweep.folder(tmp_path / "out")
+    folder.mkdir(parents=True)
+    trials(("erm", 0, "finished", 0.5)).assign(setting=setting).to_csv(folder / "trials_wide.csv", index=False)
+    read = evaluation.trials_of(experiment, tmp_path / "out")
+    assert read is not None
+    assert read["setting"].tolist() == [setting]
+    assert [job.run.name for job in evaluation.jobs(experiment, Options(tmp_path / "out", "cpu"), read)] == ["erm-0"]

@@ -105,10 +105,11 @@ def collect(folders: Sequence[Path]) -> Collected:
         except UserError as error:
             warnings.append(str(error))
             continue
-        twin = found.setdefault((*run.group, run.seed), run)
+        key = (*run.group, run.seed)
+        twin = found.setdefault(key, run)
         if twin is not run:
             used, other = (run, twin) if twin.ood.empty and not run.ood.empty else (twin, run)
-            found[(*run.group, run.seed)] = used
+            found[key] = used
             same = f"{used.run.path} is the same run (recipe, settings, seed)"
             warnings.append(f"{other.run.path}: left out, since {same}")
     warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])

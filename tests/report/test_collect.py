@@ -63,6 +63,14 @@ def shorten(name: str, count: int) -> Callable[[Run], None]:
     return change
 
 
+def more(name: str, content: str) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        with (run.path / name).open("a") as file:
+            file.write(content)
+
+    return change
+
+
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
@@ -74,7 +82,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "an earlier format": (lambda run: run.update_info(format=0), "in run format 0; this version reads format 1"),
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
-        lambda run: (run.path / "recipe.yaml").write_text(run.recipe.text() + "dropout: 0.1\n"),
+        more("recipe.yaml", "dropout: 0.1\n"),
         "dropout = 0.1: unknown key (another version of cudt wrote it, or it was changed since)",
     ),
     "no status": (drop("status"), "damaged"),

@@ -152,7 +152,7 @@ def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
     shutil.copytree(first.path, second)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [first.path]
-    told = f"{second}: left out, since {first.path} is the same run (recipe, settings, seed)"
+    told = f"{second}: the same run (recipe, settings, seed) as {first.path}, which is used"
     assert collected.warnings == [told]
 
 
@@ -161,9 +161,8 @@ def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
     second = make_run(trained_run, tmp_path / "b", CURVE)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [second.path]
-    assert collected.warnings == [
-        f"{first.path}: left out, since {second.path} is the same run (recipe, settings, seed)"
-    ]
+    told = f"{first.path}: the same run (recipe, settings, seed) as {second.path}, which is used"
+    assert collected.warnings == [told]
 
 
 def refusing(function: Any, closed: Path) -> Any:

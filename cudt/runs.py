@@ -250,7 +250,8 @@ def open_run(path: Path) -> Run:
     try:
         return Run(path, recipes.load_resolved(path / "recipe.yaml"))
     except UserError as error:
-        raise UserError(f"{error} (another version of cudt wrote it, or it was changed since)") from None
+        between = "\n  " if "\n" in str(error) else " "
+        raise UserError(f"{error}{between}(another version of cudt wrote it, or it was changed since)") from None
 
 
 def _check_format(path: Path) -> None:

@@ -105,12 +105,13 @@ def collect(folders: Sequence[Path]) -> Collected:
         except UserError as error:
             warnings.append(str(error))
             continue
-        twin = found.setdefault((*run.group, run.seed), run)
+        key = (*run.group, run.seed)
+        twin = found.setdefault(key, run)
         if twin is not run:
             used, other = (run, twin) if twin.ood.empty and not run.ood.empty else (twin, run)
-            found[(*run.group, run.seed)] = used
-            same = f"{used.run.path} is the same run (recipe, settings, seed)"
-            warnings.append(f"{other.run.path}: left out, since {same}")
+            found[key] = used
+            same = f"the same run (recipe, settings, seed) as {used.run.path}, which is used"
+            warnings.append(f"{other.run.path}: {same}")
     warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
 

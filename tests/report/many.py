@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ def make_many(trained: Run, out: Path, *, recipes: int = 20, examples: int = 300
         for alpha in (*_ALPHAS, None):
             changes = {"objective": "erm"} if alpha is None else {"overrides": [f"descent.alpha={alpha}"]}
             for seed in range(_SEEDS):
-                told = {"name": name, "seed": seed, **changes}
+                told: dict[str, Any] = {"name": name, "seed": seed, **changes}
                 if seed == 4 and number % 5 == 0:
                     run = make_run(trained, out / name, None, **told)
                 elif seed == 4 and number % 5 == 1:

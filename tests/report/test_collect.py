@@ -63,6 +63,14 @@ def shorten(name: str, count: int) -> Callable[[Run], None]:
     return change
 
 
+def more(name: str, content: str) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        with (run.path / name).open("a") as file:
+            file.write(content)
+
+    return change
+
+
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
@@ -74,7 +82,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "an earlier format": (lambda run: run.update_info(format=0), "in run format 0; this version reads format 1"),
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
-        lambda run: (run.path / "recipe.yaml").write_text(run.recipe.text() + "dropout: 0.1\n"),
+        more("recipe.yaml", "dropout: 0.1\n"),
         "dropout = 0.1: unknown key (another version of cudt wrote it, or it was changed since)",
     ),
     "no status": (drop("status"), "damaged"),
@@ -144,7 +152,7 @@ def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
     shutil.copytree(first.path, second)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [first.path]
-    told = f"{second}: left out, since {first.path} is the same run (recipe, settings, seed)"
+    told = f"{second}: the same run (recipe, settings, seed) as {first.path}, which is used"
     assert collected.warnings == [told]
 
 
@@ -153,9 +161,8 @@ def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
     second = make_run(trained_run, tmp_path / "b", CURVE)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [second.path]
-    assert collected.warnings == [
-        f"{first.path}: left out, since {second.path} is the same run (recipe, settings, seed)"
-    ]
+    told = f"{first.path}: the same run (recipe, settings, seed) as {second.path}, which is used"
+    assert collected.warnings == [told]
 
 
 def refusing(function: Any, closed: Path) -> Any:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,13 +16,13 @@ from tests.report.many import add_history, add_levels
 CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6}
 
 
-def section_of(folder) -> dict:
+def section_of(folder) -> dict[str, Any]:
     (groups,) = by_recipe(read_groups(collect([folder]).runs)).values()
     return interactive.section(groups)
 
 
 @pytest.fixture(scope="module")
-def shown(trained_run, tmp_path_factory) -> dict:
+def shown(trained_run, tmp_path_factory) -> dict[str, Any]:
     """Two variants of a constrained model, one on two seeds, and ERM."""
     out = tmp_path_factory.mktemp("runs")
     for alpha, seed, away in ((0.1, 0, 0.0), (0.1, 1, 0.1), (0.3, 0, 0.0)):

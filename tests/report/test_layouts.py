@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -98,7 +99,7 @@ def test_a_recipe_with_a_strange_name_stays_in_its_cell(planted):
 # ---------------------------------------------------------------- hyper-parameters
 
 
-def settings_of(runs: list[ReadRun], model: str, dataset: str) -> pd.Series[float]:
+def settings_of(runs: list[ReadRun], model: str, dataset: str) -> pd.Series[Any]:
     long = layouts.hyper_parameters(runs)[1]
     return long[(long["model"] == model) & (long["dataset"] == dataset)].iloc[0]
 

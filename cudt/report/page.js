@@ -49,7 +49,7 @@
       fillcolor: "#eceff3", line: { width: 0 }, layer: "below" }] : [];
     const annotations = drawn.seen ? [{ x: drawn.seen / 2, y: 1, xref: "x", yref: "paper", text: "ID", showarrow: false,
       yanchor: "top", font: { color: "#5a6675" } }] : [];
-    return [traces, layout(`${kind} noise, ${drawn.symbol}`, `test ${plain(section.metric)}`, { shapes, annotations })];
+    return [traces, layout(`${plain(kind)} noise, ${drawn.symbol}`, `test ${plain(section.metric)}`, { shapes, annotations })];
   }
 
   function layers(section, kind, level) {

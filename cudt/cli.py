@@ -277,7 +277,7 @@ def report(
     with console.status("reading runs, comparing, drawing"):
         made = reports.write(folders, out)
     for warning in made.warnings:
-        console.print(f"left out: {warning}", style="yellow", soft_wrap=True)
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
     console.print(summary_table(made.table))
     if made.verdict:
         console.print(made.verdict, soft_wrap=True)

@@ -285,5 +285,5 @@ def test_the_report_names_what_it_leaves_out(call, copy, trained_run, tmp_path):
     copy.update_info(status="failed", reason="the loss [layer] is not finite")
     code, output, _ = call("report", tmp_path, "--out", "report")
     assert code == 0
-    assert f"left out: {copy.path}: failed (the loss [layer] is not finite)" in output
+    assert f"note: {copy.path}: failed (the loss [layer] is not finite)" in output
     assert f"{tmp_path / 'whole'}: not evaluated yet" in output

@@ -135,7 +135,7 @@ def write_report(out: Path, console: Console) -> Report | None:
         _tell(console, f"no report: {error}")
         return None
     for warning in made.warnings:
-        _tell(console, f"left out of the report: {warning}", style="yellow")
+        _tell(console, f"note: {warning}", style="yellow")
     return made
 
 

@@ -160,7 +160,7 @@ def result_tables(runs: Sequence[ReadRun]) -> list[ResultTable]:
     made = []
     for kind in RESULTS:
         published = _published(kind)
-        measured = [run for run in runs if run.metric == kind.metric and run.objective in SIDES and _has_curve(run)]
+        measured = [run for run in runs if run.metric == kind.metric and run.objective in SIDES]
         named = _by_place([run for run in measured if _is_published(run)], _published_place)
         theirs = {place: named.pop(_without_depth(place), []) for place in published}
         cells = [_cell(kind, place, theirs[place], numbers) for place, numbers in published.items()]
@@ -227,13 +227,23 @@ def _curve(run: ReadRun) -> pd.Series[float]:
 
 def _cell(kind: Kind, place: Place, runs: Sequence[ReadRun], published: dict[str, float]) -> Cell:
     by_side = {name: [run for run in runs if run.objective == name] for name in SIDES}
-    is_searched = any(len({run.group for run in mine}) > 1 for mine in by_side.values())
-    chosen = {name: best_by_validation(mine)[:1] if is_searched else mine for name, mine in by_side.items()}
+    is_chosen = any(_is_chosen_from(mine) for mine in by_side.values())
+    chosen = {name: _best(mine) if is_chosen else mine for name, mine in by_side.items()}
     sides = {}
     for name, mine in chosen.items():
-        side = _side(kind, mine, len(by_side[name]) if is_searched else 0)
+        side = _side(kind, mine, len(by_side[name]) if is_chosen else 0)
         sides[name] = replace(side, paper=published.get(name, np.nan))
     return _compared(kind, Cell(place, sides), chosen)
+
+
+def _is_chosen_from(runs: Sequence[ReadRun]) -> bool:
+    """Whether one of some runs stands for all: they differ in more than their seed, or only the best were evaluated."""
+    return len({run.group for run in runs}) > 1 or len({_has_curve(run) for run in runs}) > 1
+
+
+def _best(runs: Sequence[ReadRun]) -> list[ReadRun]:
+    """The best of all runs; none where it was not evaluated, since the next best would be another choice."""
+    return [run for run in best_by_validation(runs)[:1] if _has_curve(run)]
 
 
 def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
@@ -251,6 +261,7 @@ def _last_if_none(value: float) -> float:
 
 
 def _side(kind: Kind, runs: Sequence[ReadRun], best_of: int) -> Side:
+    runs = [run for run in runs if _has_curve(run)]
     if not runs:
         return Side()
     curves = [_curve(run) for run in runs]

@@ -56,11 +56,12 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     }
     for name, table in written.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
-    shown = _write_layouts(runs, out / "tables")
+    compared = _without_ablations(runs, sweeps.of_one_objective(searched))
+    shown = _write_layouts(compared, out / "tables")
     drawn = figures.draw(runs, out / "figures", curves)
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
-    made = Material(collected, read_groups(runs, curves), summary, differences, shown, pictures, searched)
+    made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
     write_text(out / "index.html", page.render(made))
     verdict = page.verdict(page.comparisons(made))
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
@@ -74,6 +75,16 @@ def _collected(folders: Sequence[Path]) -> Collected:
         raise UserError(f"no finished run below {where}; `cudt train` makes one{more}")
     collected.warnings.extend(tables.uneven_grids(collected.runs))
     return collected
+
+
+def _without_ablations(runs: Sequence[ReadRun], ablated: set[str]) -> list[ReadRun]:
+    """Runs of an ablation would join the search that stands in the same place; where nothing else does, they stay."""
+    searched = {_place(run) for run in runs if run.name not in ablated}
+    return [run for run in runs if run.name not in ablated or _place(run) not in searched]
+
+
+def _place(run: ReadRun) -> tuple[object, ...]:
+    return (run.recipe, run.objective, run.info.get("layers"), run.info["gamma_train"])
 
 
 def _write_layouts(runs: Sequence[ReadRun], out: Path) -> list[tuple[Layout, bool]]:

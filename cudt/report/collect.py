@@ -71,6 +71,11 @@ class ReadRun:
         return value
 
     @property
+    def name(self) -> str:
+        """As tables of sweeps call it."""
+        return f"{self.run.path.parent.name}/{self.run.path.name}"
+
+    @property
     def samples(self) -> list[Path]:
         """The strips of test examples that were saved, the moving pictures beside them."""
         return sorted((self.run.path / "samples").glob("*.png"))

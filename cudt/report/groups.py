@@ -127,7 +127,7 @@ def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> 
     for run in runs:
         members.setdefault(run.group, []).append(run)
     curves = tables.curves(runs) if curves is None else curves
-    parts = [_by_group(table) for table in (curves, tables.layer_statistics(runs), tables.ratio_bins(runs))]
+    parts = [_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
     return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in members.items()]
 
 

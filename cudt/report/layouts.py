@@ -11,8 +11,9 @@ import pandas as pd
 
 from cudt.report import paper
 from cudt.report.collect import ReadRun
+from cudt.report.compare import SIDES, best_by_validation
 from cudt.report.layout import Entry, Layout
-from cudt.report.paper import SIDES, Cell, ResultTable, Side
+from cudt.report.paper import Cell, ResultTable, Side
 
 _HEADINGS = {"constrained": "constr.", "erm": "unconstr."}
 #: Empty cells that are named below a table; missing.txt names them all.
@@ -41,26 +42,34 @@ def _entries(cell: Cell | None) -> list[Entry]:
 
 
 def _entry(side: Side) -> Entry:
-    """Ours, and in small print the paper's, the difference, and how many seeds."""
+    """Ours, and in small print the paper's, the difference, and how many runs."""
     published = "" if np.isnan(side.paper) else f"{side.paper:.3f}"
-    if not side.seeds:
+    if not side.is_filled:
         return Entry(detail=published)
-    number = f"best of {side.best_of}" if side.best_of else f"{side.seeds} seed{'s' if side.seeds > 1 else ''}"
-    beside = f"{published}, {side.difference:+.3f}; " if published else ""
-    return Entry(f"{side.ours:.3f}", beside + number, side.is_better, "†" if side.infeasible else "")
+    beside = f"{side.difference:+.3f}" if side.is_on_its_levels else "at other levels"
+    detail = f"{published}, {beside}; {side.standing.how}" if published else side.standing.how
+    text = "not a number" if np.isnan(side.ours) else f"{side.ours:.3f}"
+    return Entry(text, detail, side.is_better, "†" if side.standing.infeasible else "")
 
 
 def _notes(table: ResultTable) -> list[str]:
-    levels = sorted({side.levels for cell in table.cells for side in cell.sides.values() if side.levels})
-    beside = (
-        "in brackets the paper's, the difference to it, and how many seeds"
-        if table.is_published
-        else "seeds in brackets"
-    )
+    sides = [side for cell in table.cells for side in cell.sides.values() if side.is_filled]
+    levels = sorted({f"{len(side.levels)} levels from {side.levels[0]:g} to {side.levels[-1]:g}" for side in sides})
+    beside = "the paper's, the difference to it, and how many seeds" if table.is_published else "how many seeds"
     notes = [
-        f"Ours ({'; '.join(levels) or 'no run yet'}); {beside}. Bold: better by the 95 % interval of the paired "
-        "difference. Best of n: chosen by validation data, on both sides."
+        f"Ours ({'; '.join(levels) or 'no run yet'}), in brackets {beside}; the same levels on both sides of a cell. "
+        "Best of n: chosen by validation data, on both sides."
     ]
+    if any(side.is_better for side in sides):
+        units = {cell.difference.unit for cell in table.cells if any(one.is_better for one in cell.sides.values())}
+        alone = " Intervals of single runs are over test examples; they say nothing about other training seeds."
+        notes.append(
+            "Bold: better by the 95 % interval of the paired difference." + (alone if "examples" in units else "")
+        )
+    if any(not cell.is_even for cell in table.cells if all(side.is_filled for side in cell.sides.values())):
+        notes.append(
+            "Where the numbers of runs differ, the best of more is better by luck alone, and neither is marked."
+        )
     if table.infeasible:
         notes.append("†: infeasible. " + "; ".join(table.infeasible) + ".")
     missing = table.missing
@@ -83,6 +92,10 @@ _SETTINGS = {
     "lora_alpha": "LoRA α",
     "lora_dropout": "LoRA dropout",
 }
+#: The γ_train at which the paper searched for the settings of video.
+_OF_THE_SEARCH = 0.15
+#: Model, data set, runs to choose from, and the paper's settings.
+_Line = tuple[str, str, list[ReadRun], dict[str, float]]
 _PUBLISHED = {
     "dual_video.csv": "Dual hyper-parameters of the best runs, video",
     "dual_language.csv": "Dual hyper-parameters of the best runs, language",
@@ -91,31 +104,48 @@ _PUBLISHED = {
 
 
 def hyper_parameters(runs: Sequence[ReadRun]) -> tuple[list[Layout], pd.DataFrame]:
-    """Settings of the best constrained run of each model (and data set), beside the paper's; and all in one table."""
+    """Settings of the best constrained run, beside the paper's; and all in one table.
+
+    Losses of other data, depths or γ_train are other losses, so that the best is chosen among runs that share these.
+    """
     constrained = [run for run in runs if run.objective == "constrained"]
     layouts, rows, used = [], [], set()
     for file, title in _PUBLISHED.items():
         lines = []
         for row in pd.read_csv(paper.folder() / file).to_dict("records"):
             mine = [run for run in constrained if _stands_for(run, row)]
-            used |= {run.recipe for run in mine}
-            lines.append((row["model"], row.get("dataset", "all"), mine, _as_rates(row)))
+            used |= {run.run.path for run in mine}
+            datasets = sorted({run.run.recipe.settings.task.name for run in mine})
+            for name in datasets or [""]:
+                found = [run for run in mine if run.run.recipe.settings.task.name == name]
+                lines.append((row["model"], row.get("dataset", name), found, _as_rates(row)))
         layouts.append(_settings_layout(file.removesuffix(".csv").replace("_", "-"), title, lines))
         rows += [_settings_row(*line) for line in lines]
-    others = sorted({run.recipe for run in constrained} - used)
-    lines = [(name, "", [run for run in constrained if run.recipe == name], {}) for name in others]
+    lines = _other_lines([run for run in constrained if run.run.path not in used])
     if lines:
         layouts.append(_settings_layout("dual-other", "Hyper-parameters of the best runs, other recipes", lines))
         rows += [_settings_row(*line) for line in lines]
     return layouts, pd.DataFrame(rows)
 
 
+def _other_lines(runs: Sequence[ReadRun]) -> list[_Line]:
+    places: dict[tuple[Any, ...], list[ReadRun]] = {}
+    for run in runs:
+        place = (run.recipe, run.run.recipe.settings.task.name, run.info.get("layers", 0), run.info["gamma_train"])
+        places.setdefault(place, []).append(run)
+    return [(place[0], place[1], places[place], {}) for place in sorted(places)]
+
+
 def _stands_for(run: ReadRun, row: Mapping[Any, Any]) -> bool:
+    """Whether a run is of a model, a data set and a γ_train that the paper prints settings for."""
     named = run.run.recipe.settings.published
-    if named is None or named.model != row["model"]:
+    if named is None or named.model != row["model"] or not paper.is_published(run):
         return False
-    # Of video, the paper has one row for all data sets; of text, UT is in another table.
-    return named.dataset == row["dataset"] if "dataset" in row else run.metric == "RMSE"
+    if "dataset" not in row:
+        # Of video, one row for all: found at γ_train = 0.15.
+        return run.metric == "RMSE" and run.info["gamma_train"] == _OF_THE_SEARCH
+    depth = named.model != "UT" or run.info["layers"] == row["layers"]
+    return named.dataset == row["dataset"] and depth and run.info["gamma_train"] == row["gamma_train"]
 
 
 def _as_rates(row: Mapping[Any, Any]) -> dict[str, float]:
@@ -141,7 +171,7 @@ def _ours(run: ReadRun) -> dict[str, float]:
 
 
 def _settings_row(model: str, dataset: str, runs: Sequence[ReadRun], published: dict[str, float]) -> dict[str, Any]:
-    best = paper.best_by_validation(runs)[:1]
+    best = best_by_validation(runs)[:1]
     ours = _ours(best[0]) if best else {}
     row: dict[str, Any] = {"model": model, "dataset": dataset, "best_of": len(runs)}
     for key in _SETTINGS:
@@ -149,9 +179,7 @@ def _settings_row(model: str, dataset: str, runs: Sequence[ReadRun], published: 
     return {**row, "run": str(best[0].run.path) if best else ""}
 
 
-def _settings_layout(
-    stem: str, title: str, lines: Sequence[tuple[str, str, list[ReadRun], dict[str, float]]]
-) -> Layout:
+def _settings_layout(stem: str, title: str, lines: Sequence[_Line]) -> Layout:
     rows = [_settings_row(*line) for line in lines]
     keys = [key for key in _SETTINGS if any(_is_number(row[key]) or _is_number(row[f"{key}_paper"]) for row in rows)]
     entries = [

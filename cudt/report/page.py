@@ -17,8 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from cudt import __version__
 from cudt.levels import PROBABILITY, scale_of
-from cudt.report import exhibits, interactive, paper
+from cudt.report import exhibits, interactive
 from cudt.report.collect import Collected, ReadRun
+from cudt.report.compare import SIDES, Comparison, compare, failing_layers
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
 from cudt.report.figures.style import short
@@ -47,7 +48,8 @@ _COLUMNS = {
 }
 #: Figures that the interactive charts show too; they are for paper.
 _DRAWN_ABOVE = ("descent-and-robustness", "layer-ratios")
-_WHERES = {"id_mean": "ID", "ood_mean": "OOD"}
+_FAVOURS = {"constrained": "the constrained model", "erm": "the unconstrained one", "neither": "neither"}
+_ALONE = "over test examples of single runs, which say nothing about other training seeds,"
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ class Material:
     """What the page is made of."""
 
     collected: Collected
+    compared: list[ReadRun]
+    """Those that are part of a comparison: not the runs of an ablation."""
     groups: list[Group]
     summary: pd.DataFrame
-    differences: pd.DataFrame
     layouts: list[tuple[Layout, bool]]
     """With whether anything of ours stands in it."""
     figures: list[Figure]
@@ -104,65 +107,76 @@ def render(made: Material) -> str:
 
 
 def comparisons(made: Material) -> list[dict[str, Any]]:
-    """Constrained against ERM in each recipe, depth, γ_train and noise: the best variant of each by validation data."""
-    best = _best_variants(made.collected.runs)
+    """Constrained against ERM in each recipe, depth, γ_train and kind of noise, as compare.py has them."""
     named = {key: name for recipe in made.collected.recipes for key, name in _labels(made.groups, recipe).items()}
-    numbers = {
-        (row["recipe"], row["objective"], row["variant"], row["perturbation"]): row
-        for row in made.summary.to_dict("records")
-    }
     rows = []
-    places = ["recipe", "objective", "variant", "against", "against_variant", "perturbation"]
-    for key, mine in made.differences.groupby(places, sort=False):
-        recipe, objective, variant, against, against_variant, kind = (str(part) for part in key)
-        groups = [(recipe, objective, variant), (recipe, against, against_variant)]
-        sides = [numbers.get((*group, kind)) for group in groups]
-        if objective != "constrained" or not all(sides) or any(group not in best for group in groups):
-            continue
-        runs = [run for run in made.collected.runs if run.group == groups[0]]
-        rows.append(_comparison(named[groups[0]], runs, mine.set_index("quantity"), *sides))
+    for runs in _places(made.compared):
+        for noise in dict.fromkeys(kind for run in runs for kind in run.ood["perturbation"].unique()):
+            rows.append(_comparison(compare(runs, str(noise)), runs, named))
     return rows
 
 
-def _best_variants(runs: Sequence[ReadRun]) -> set[tuple[str, str, str]]:
-    """Of the variants of an objective at one depth and γ_train, the one with the best run on validation data."""
+def _places(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
+    """The runs of both objectives that may be compared; unconstrained models of another make each by themselves."""
     places: dict[tuple[Any, ...], list[ReadRun]] = {}
     for run in runs:
-        place = (run.recipe, run.objective, run.info.get("layers"), run.info["gamma_train"])
+        task = run.run.recipe.settings.task.model_dump_json()
+        place = (run.recipe, run.info.get("layers", 0), run.info["gamma_train"], run.metric, task)
         places.setdefault(place, []).append(run)
-    return {paper.best_by_validation(mine)[0].group for mine in places.values()}
+    found = []
+    for place in sorted(places):
+        constrained, erm = ([run for run in places[place] if run.objective == name] for name in SIDES)
+        for make in dict.fromkeys(_make(run) for run in erm):
+            alike = [run for run in constrained if _make(run) == make] or constrained
+            if alike:
+                found.append([*alike, *(run for run in erm if _make(run) == make)])
+    return found
 
 
-def _comparison(label: str, runs: Sequence[ReadRun], quantities: pd.DataFrame, ours: Any, erm: Any) -> dict[str, Any]:
-    info = runs[0].info
-    row = {name: ours[name] for name in ("recipe", "metric")}
-    depth = f"L = {info['layers']}, " if "layers" in info else ""
-    row["setting"] = f"{depth}γ_train = {ours['gamma_train']:g}, {ours['perturbation']}"
-    row |= {"label": label, "arrow": "↑" if ours["higher_is_better"] else "↓"}
-    row |= {f"{name}_ours": ours[name] for name in _WHERES} | {f"{name}_erm": erm[name] for name in _WHERES}
-    row["infeasible"] = "; ".join(told for run in runs if (told := paper.failing_layers(run)))
-    found = next((name for name in ("ood_mean", "mean") if name in quantities.index), None)
-    if found is not None:
-        row |= {
-            name: quantities.loc[found, name] for name in ("difference", "low", "high", "unit", "n", "better", "reason")
-        }
-    return {"difference": None, "unit": "", "n": 0, "better": "", "reason": "no level in common", **row}
+def _make(run: ReadRun) -> str:
+    return run.run.recipe.settings.model.model_dump_json()
+
+
+def _comparison(compared: Comparison, runs: Sequence[ReadRun], named: dict[Any, str]) -> dict[str, Any]:
+    first, ours = runs[0], compared.sides["constrained"]
+    between = compared.difference("ood_mean")
+    depth = f"L = {first.info['layers']}, " if "layers" in first.info else ""
+    other = "" if len({_make(run) for run in runs}) == 1 else ", ERM of another make"
+    numbers = {
+        f"{quantity}_{side}": compared.mean(side, quantity) for quantity in ("id_mean", "ood_mean") for side in SIDES
+    }
+    return {
+        **vars(between),
+        **numbers,
+        "recipe": first.recipe,
+        "label": named[ours.runs[0].group] if ours.runs else "constrained",
+        "setting": f"{depth}γ_train = {first.info['gamma_train']:g}, {compared.noise}{other}",
+        "metric": first.metric,
+        "arrow": "↑" if first.info["metric"]["higher_is_better"] else "↓",
+        "infeasible": "; ".join(ours.infeasible),
+        "runs": _how(compared),
+    }
+
+
+def _how(compared: Comparison) -> str:
+    """How many runs stand behind each side."""
+    ours, erm = (compared.sides[name].how for name in SIDES)
+    return ours if ours == erm else f"{ours} against {erm}"
 
 
 def verdict(compared: Sequence[dict[str, Any]]) -> str:
-    """All comparisons in a sentence."""
-    if not compared:
-        return ""
-    counts = Counter(row["better"] or ("undecided" if row["unit"] else "no interval") for row in compared)
-    words = {
-        "constrained": "the constrained model is better",
-        "erm": "the unconstrained one is",
-        "undecided": "the interval holds 0",
-        "no interval": "there is no interval",
-    }
-    told = [f"in {counts[key]} {text}" for key, text in words.items() if counts[key]]
+    """All comparisons in a sentence or two; intervals over examples of single runs apart from those over seeds."""
+    told = []
+    units = {"over training seeds": ("seeds", "seeds paired"), _ALONE: ("examples",)}
+    for what, names in units.items():
+        counts = Counter(row["better"] or "neither" for row in compared if row["unit"] in names)
+        if counts:
+            sides = [f"{counts[key]} for {words}" for key, words in _FAVOURS.items() if counts[key]]
+            told.append(f"{what} {', '.join(sides)}")
+    if without := sum(not row["unit"] for row in compared):
+        told.append(f"{without} without an interval")
     things = "one comparison" if len(compared) == 1 else f"{len(compared)} comparisons"
-    return f"Out of distribution, of {things}: {', '.join(told)}."
+    return f"Out of distribution, of {things}: {'; '.join(told)}." if told else ""
 
 
 # ---------------------------------------------------------------- sections
@@ -234,7 +248,7 @@ def _run(run: ReadRun, label: str) -> dict[str, Any]:
         "path": str(run.run.path),
         "label": label,
         "info": run.info,
-        "failing": paper.failing_layers(run).rpartition(" at ")[2],
+        "failing": failing_layers(run),
         "verdicts": run.info["verdicts"],
         # As the run keeps it: to write it once more takes long.
         "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),

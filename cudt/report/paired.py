@@ -67,7 +67,7 @@ def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
 def _shared(run: ReadRun) -> tuple[Any, ...]:
     """What two groups must have in common; the test data of generated tasks follow from the task's settings."""
     task = run.run.recipe.settings.task.model_dump_json()
-    return (run.recipe, run.info.get("layers", 0), run.info["gamma_train"], task)
+    return (run.recipe, run.metric, run.info.get("layers", 0), run.info["gamma_train"], task)
 
 
 def _pairs_of(groups: Sequence[list[ReadRun]]) -> list[Pair]:
@@ -299,6 +299,11 @@ def compare(runs: Sequence[ReadRun]) -> tuple[pd.DataFrame, list[str]]:
         for pair in alike:
             rows += _rows(pair, measured, damaged)
     return pd.DataFrame(rows, columns=COLUMNS), [*damaged]
+
+
+def nothing() -> pd.DataFrame:
+    """The table of no pair."""
+    return pd.DataFrame(columns=COLUMNS)
 
 
 def of_pair(pair: Pair) -> pd.DataFrame:

@@ -98,6 +98,17 @@ def _read(folder: Path) -> ReadSweep:
     return sweep
 
 
+def of_one_objective(sweeps: Sequence[ReadSweep]) -> set[str]:
+    """Runs of sweeps that compare no objectives, as ablations do not (`recipe/objective-identity`)."""
+    ablated: set[str] = set()
+    compared: set[str] = set()
+    for sweep in sweeps:
+        runs = set(sweep.finished["run"].dropna())
+        objectives = {run.rpartition("/")[2].partition("-")[0] for run in runs}
+        (compared if len(objectives) > 1 else ablated).update(runs)
+    return ablated - compared
+
+
 # ---------------------------------------------------------------- figures
 
 

@@ -70,7 +70,7 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
         table[table.groupby(keys)["seed"].transform("nunique") == evaluated]
         .groupby(keys, as_index=False)
         .agg(
-            mean=("value", "mean"),
+            mean=("value", _mean),
             std=("value", "std"),
             low=("low", "mean"),
             high=("high", "mean"),
@@ -79,6 +79,10 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
             n=("n", "first"),
         )
     )
+
+
+def _mean(values: pd.Series[float]) -> float:
+    return float(values.mean(skipna=False))
 
 
 def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
@@ -103,16 +107,6 @@ def _over_groups(tables: Sequence[tuple[ReadRun, pd.DataFrame]]) -> pd.DataFrame
 
 def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """Each layer's loss and metric: mean and standard deviation over the seeds of each group."""
-    keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
-    return (
-        _over_groups([(run, run.layers) for run in runs])
-        .groupby(keys, as_index=False)
-        .agg(loss=("loss", "mean"), loss_std=("loss", "std"), metric=("metric", "mean"), seeds=("seed", "nunique"))
-    )
-
-
-def layer_statistics(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """`layer_losses` with the standard deviation of the metric, for figures that draw it by layer."""
     keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
     return (
         _over_groups([(run, run.layers) for run in runs])
@@ -175,9 +169,10 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "gamma_train": gamma_train,
         "levels": len(curve),
         "range": f"{scale_of(kind).symbol} {curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
-        "id_mean": inside["mean"].mean(),
-        "ood_mean": outside["mean"].mean(),
-        "grid_mean": curve["mean"].mean(),
+        # A level at which a model has no number must not make its mean better.
+        "id_mean": inside["mean"].mean(skipna=False),
+        "ood_mean": outside["mean"].mean(skipna=False),
+        "grid_mean": curve["mean"].mean(skipna=False),
         "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist()) if evaluated else np.nan,
         "validation_loss": float(np.mean([run.info["best"]["validation_loss"] for run in members])),
     }

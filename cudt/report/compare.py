@@ -164,8 +164,8 @@ def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) 
 
 
 def failing_layers(run: ReadRun) -> str:
-    """`violated at layers 1, 3; relaxed at layer 2`; empty for a feasible run, and for ERM, which has none to keep."""
-    if run.objective == "erm":
+    """`violated at layers 1, 3; relaxed at layer 2`; empty where all are kept, and for objectives that have none."""
+    if run.objective != "constrained":
         return ""
     told = []
     for verdict in ("violated", "relaxed"):

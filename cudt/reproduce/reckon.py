@@ -28,8 +28,8 @@ def training(recipe: NamedRecipe, nominal: Nominal, gammas: list[float] | None) 
     return updates + judgements * _forward(recipe, nominal)
 
 
-def evaluation(experiment: Experiment) -> float:
-    """Operations of evaluating everything that an experiment evaluates."""
+def evaluation(experiment: Experiment, *, answers: bool = True) -> float:
+    """Operations of evaluating everything that an experiment evaluates, and of its completions."""
     sweep, listed = experiment.sweep, experiment.listed
     total = 0.0
     for setting in sweep.settings:
@@ -37,7 +37,8 @@ def evaluation(experiment: Experiment) -> float:
             recipe = sweep.recipe(setting, arm, sweep.first(arm))
             count = 1 if listed.evaluate == "best" else sweep.budget(arm)
             total += count * _evaluation(recipe, listed, experiment.nominal)
-            total += _completions(recipe, listed, experiment.nominal)
+            if answers:
+                total += _completions(recipe, listed, experiment.nominal)
     return total
 
 

@@ -70,8 +70,28 @@ def test_runs_that_fail_do_not_end_it(command, no_disk, no_processes, tmp_path):
 def test_a_plan_does_nothing(command, no_disk, tmp_path):
     code, printed, _ = command("reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out")
     assert code == 0
-    assert "0 of 2" in printed
+    assert "0/2" in printed
     assert not (tmp_path / "out").exists()
+
+
+def test_a_scale_for_gpus_is_not_begun_without_one(command, no_disk, no_processes, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    scale = write_scale(tmp_path, llama(), needs_gpu=True)
+    code, printed, errors = command("reproduce", "--scale", scale, "--out", "out")
+    assert code == 2
+    assert "2 runs to train and 2 to evaluate" in printed
+    assert errors.startswith("error: scale mine is for GPUs and torch sees no CUDA device here, so nothing was begun; ")
+    assert all(way in errors for way in ("a machine with CUDA", "SCALE=cpu or smoke", "--device cpu"))
+    assert not (tmp_path / "out").exists()
+    assert command("reproduce", "--scale", scale, "--out", "out", "--plan")[0] == 0
+
+
+def test_a_scale_for_gpus_is_done_without_one_by_who_says_so(command, no_disk, no_processes, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    scale = write_scale(tmp_path, needs_gpu=True)
+    code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    assert (code, errors) == (0, "")
+    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
 def test_ctrl_c_is_told_with_how_to_go_on(command, no_disk, no_processes, tmp_path, monkeypatch):

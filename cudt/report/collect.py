@@ -16,6 +16,7 @@ from cudt.errors import UserError
 from cudt.runs import Run
 from cudt.schema import ObjectiveName
 
+
 class _Part(BaseModel):
     """Part of run.json: a text is not taken for a number; what a report does not read may be anything."""
 

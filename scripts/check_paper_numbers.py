@@ -95,6 +95,9 @@ def differences(source: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print("usage: python scripts/check_paper_numbers.py paper.tex", file=sys.stderr)
+        sys.exit(2)
     lines = differences(Path(sys.argv[1]).read_text(encoding="utf-8"))
     print("\n".join(lines) or f"{sum(len(rows(path.name)) for path in FOLDER.glob('*.csv'))} rows agree with the paper")
     sys.exit(bool(lines))

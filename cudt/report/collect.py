@@ -9,26 +9,56 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from cudt import runs
 from cudt.errors import UserError
 from cudt.runs import Run
+from cudt.schema import ObjectiveName
 
-#: What a report reads from the run.json of a finished run.
-_NEEDED = [
-    "recipe",
-    "objective",
-    "seed",
-    "variant",
-    "metric",
-    "gamma_train",
-    "reference",
-    "feasible",
-    "monotone",
-    "best",
-    "verdicts",
-    "command",
-]
+
+class _Part(BaseModel):
+    """Part of run.json: a text is not taken for a number; what a report does not read may be anything."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Metric(_Part):
+    name: str
+    higher_is_better: bool
+    of_mean: str = "mean"
+
+
+class _Best(_Part):
+    validation_loss: float
+
+
+class _Verdict(_Part):
+    layer: int
+    loss: float
+    allowed: float
+    violation: float
+    standard_error: float
+    verdict: str
+
+
+class _Info(_Part):
+    """What a report reads from the run.json of a finished run."""
+
+    recipe: str
+    objective: ObjectiveName
+    seed: int
+    variant: str
+    metric: _Metric
+    gamma_train: FiniteFloat
+    reference: float
+    feasible: bool
+    monotone: bool
+    best: _Best
+    verdicts: list[_Verdict] = Field(min_length=1)
+    command: str
+    layers: int = 0
+    test_data: str = ""
 
 
 #: Runs that are named each by itself.
@@ -166,12 +196,24 @@ def _read_whole(path: Path) -> ReadRun:
     status = info.get("status", "damaged (run.json lacks status)")
     if status != "finished":
         raise UserError(f"{path}: {status}" + (f" ({info['reason']})" if info.get("reason") else ""))
-    missing = [key for key in _NEEDED if key not in info]
-    if missing:
-        raise UserError(f"{path}: damaged (run.json lacks {', '.join(missing)})")
+    _check(info)
+    # Runs of earlier versions do not say their depth, and are to be compared with those that do.
+    info.setdefault("layers", len(info["verdicts"]))
     names = ("layers", "ood", "ratio_bins", "validation")
     layers, ood, bins, validation = (_table(run, name) for name in names)
     return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info["metric"]["name"]])
+
+
+def _check(info: dict[str, Any]) -> None:
+    """Refuse a run.json that lacks what a report reads, or has something else in its place."""
+    try:
+        _Info.model_validate(info)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise ValueError(f"run.json lacks {key}") from None
+        raise ValueError(f"run.json: {key}: {first['msg']}") from None
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

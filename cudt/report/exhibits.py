@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from cudt.report.collect import ReadRun
 
 #: The page holds its pictures, and a page that is too large opens nowhere; what does not fit is in the folders.
-_MOST_BYTES = 12_000_000
+_MOST_BYTES = 8_000_000
 #: Of all that was saved, the page shows so many.
 _MOST_SAMPLES, _MOST_ANSWERS = 3, 5
+#: Of each objective, so many variants stand side by side.
+_MOST_GROUPS = 2
 #: Characters of an answer.
 _LONGEST = 1500
 
@@ -50,8 +53,8 @@ class Pictures:
 
 
 def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]:
-    """For some of the saved test examples, the pictures of a run of each group; the same example side by side."""
-    runs = [run for run in _one_of_each_group(runs) if run.samples]
+    """For some of the saved test examples, the pictures of a run of the best groups; the same example side by side."""
+    runs = _one_of_the_best_groups(runs, [run for run in runs if run.samples])
     names = list(dict.fromkeys(strip.name for run in runs for strip in run.samples))
     shown = []
     for name in names[:_MOST_SAMPLES]:
@@ -61,9 +64,25 @@ def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]
     return [one for one in shown if one["pictures"]]
 
 
-def _one_of_each_group(runs: Sequence[ReadRun]) -> list[ReadRun]:
-    """Seeds look alike; the first of each group."""
-    return list({run.group: run for run in reversed(runs)}.values())[::-1]
+def _one_of_the_best_groups(runs: Sequence[ReadRun], looked_at: Sequence[ReadRun]) -> list[ReadRun]:
+    """Seeds look alike: of those to be looked at, the first of each group; of each objective the best few groups."""
+    first = {run.group: run for run in reversed(looked_at)}
+    losses: dict[tuple[str, str, str], list[float]] = {}
+    for run in runs:
+        losses.setdefault(run.group, []).append(run.info["best"]["validation_loss"])
+    ranked = sorted(first.values(), key=lambda run: _mean(losses[run.group]))
+    kept = {
+        run.group
+        for objective in {run.objective for run in ranked}
+        for run in [one for one in ranked if one.objective == objective][:_MOST_GROUPS]
+    }
+    return [run for run in looked_at if run.group in kept and run is first[run.group]]
+
+
+def _mean(losses: Sequence[float]) -> float:
+    """Nothing that is not a number may come out as the best."""
+    mean = sum(losses) / len(losses)
+    return mean if math.isfinite(mean) else math.inf
 
 
 def _sample(run: ReadRun, strip: Path, pictures: Pictures) -> dict[str, Any]:
@@ -76,14 +95,11 @@ def _sample(run: ReadRun, strip: Path, pictures: Pictures) -> dict[str, Any]:
 
 
 def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Answers to the same instructions under the same noise, of a run of each group; and what is damaged."""
+    """Answers to the same instructions under the same noise, of a run of the best groups; and what is damaged."""
     found: dict[str, list[tuple[ReadRun, list[dict[str, str]]]]] = {}
     damaged = []
-    for run in _one_of_each_group(runs):
-        for path in sorted((run.run.path / "completions").glob("*.json")):
-            if "-against-" in path.stem:
-                # The same once more, as AlpacaEval's annotators read it.
-                continue
+    for run in _one_of_the_best_groups(runs, [run for run in runs if _answered(run)]):
+        for path in _answered(run):
             try:
                 answers = json.loads(path.read_text(encoding="utf-8"))[:_MOST_ANSWERS]
                 _ = [one["instruction"] + one["output"] + "" for one in answers]
@@ -94,13 +110,18 @@ def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str
     return [{"name": name, "answers": _side_by_side(sides)} for name, sides in found.items()], damaged
 
 
+def _answered(run: ReadRun) -> list[Path]:
+    """The files of a run's completions, without what stands there once more, as AlpacaEval's annotators read it."""
+    return [path for path in sorted((run.run.path / "completions").glob("*.json")) if "-against-" not in path.stem]
+
+
 def _side_by_side(sides: Sequence[tuple[ReadRun, list[dict[str, str]]]]) -> list[dict[str, Any]]:
     instructions = dict.fromkeys(one["instruction"] for _, answers in sides for one in answers)
     return [
         {
             "instruction": instruction,
             "outputs": [
-                {"objective": run.objective, "text": _shortened(one["output"])}
+                {"objective": f"{run.objective}, {run.run.path.name}", "text": _shortened(one["output"])}
                 for run, answers in sides
                 for one in answers
                 if one["instruction"] == instruction

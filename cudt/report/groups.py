@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from cudt.levels import training_level
-from cudt.recipe import NamedRecipe
+from cudt.recipe import NOT_IDENTITY, NamedRecipe
 from cudt.report import tables
 from cudt.report.collect import ReadRun
 
 #: Says nothing about what is trained, or is what a group is free in.
-_NOT_SHAPING = ("name", "reproduces", "needs", "expect", "evaluation", "seed", "objective")
+_NOT_SHAPING = NOT_IDENTITY | {"name", "seed", "objective"}
 
 
 Key = tuple[str, str, str]

@@ -30,7 +30,6 @@ def section(groups: Sequence[Group]) -> dict[str, Any]:
     return {
         "metric": groups[0].metric,
         "groups": _legend(groups, kinds),
-        "reference": _number(groups[0].reference),
         "kinds": {kind: _kind(groups, kind) for kind in kinds},
         "training": [_training(run, place) for place, group in enumerate(groups) for run in group.runs[:1]],
     }
@@ -56,6 +55,7 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
             "dash": _DASHES.get(drawn[group.key].get("linestyle", "-"), "solid"),
             "symbol": _SYMBOLS.get(drawn[group.key].get("marker", "o"), "circle"),
             "gammaTrain": group.gamma_train,
+            "reference": _number(group.reference),
             "shown": group.key in shown,
             "infeasible": sum(not run.info["feasible"] for run in group.runs) if group.objective != "erm" else 0,
         }
@@ -71,6 +71,7 @@ def _detail(group: Group, keys: Sequence[str]) -> str:
 def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
     """Curves, layer losses at every level, and ratios at every level, under one kind of noise."""
     levels = {training_level(kind, group.gamma_train) for group in groups if kind in group.kinds}
+    grids: dict[tuple[float, ...], int] = {}
     gammas = sorted({float(gamma) for group in groups for gamma in _test_rows(group, kind)["gamma"]})
     return {
         "symbol": scale_of(kind).symbol,
@@ -78,7 +79,8 @@ def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
         "curves": [_curve(group, kind) for group in groups],
         "gammas": gammas,
         "layers": [_by_level(_test_rows(group, kind), "loss", gammas) for group in groups],
-        "ratios": [_ratios(group, kind) for group in groups],
+        "ratios": [_ratios(group, kind, grids) for group in groups],
+        "grids": [_numbers(grid) for grid in grids],
     }
 
 
@@ -106,14 +108,16 @@ def _by_level(rows: pd.DataFrame, column: str, gammas: Sequence[float]) -> list[
     return [_numbers(found[gamma]) if gamma in found else None for gamma in gammas]
 
 
-def _ratios(group: Group, kind: str) -> list[dict[str, Any]]:
-    """The density of f_l / f_{l−1} over examples at each level."""
+def _ratios(group: Group, kind: str, grids: dict[tuple[float, ...], int]) -> list[dict[str, Any]]:
+    """The density of f_l / f_{l−1} over examples at each level; the middles of its bins are filed in `grids`, once."""
     rows = group.bins[(group.bins["perturbation"] == kind) & (group.bins["right"] < math.inf)]
     made = []
     for gamma, bins in rows.groupby("gamma"):
         density = bins["share"] / (bins["right"] - bins["left"])
-        middle = (bins["right"] + bins["left"]) / 2
-        made.append({"gamma": float(str(gamma)), "x": _numbers(middle), "y": _numbers(density)})
+        grid = grids.setdefault(tuple((bins["right"] + bins["left"]) / 2), len(grids))
+        # Most of the page's numbers are these: three digits, and 0 as short as it is.
+        shown = [_number(one, 3) if one else 0 for one in density]
+        made.append({"gamma": float(str(gamma)), "grid": grid, "y": shown})
     return made
 
 
@@ -152,6 +156,6 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
     return [_number(value) for value in values]
 
 
-def _number(value: float) -> float | None:
+def _number(value: float, digits: int = 5) -> float | None:
     """Five digits: no eye sees more, and the page has many numbers; what is not finite is a gap."""
-    return float(f"{value:.5g}") if math.isfinite(value) else None
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None

@@ -68,11 +68,14 @@
     const made = layout("layer", "test loss", {});
     made.xaxis.dtick = all.length && traces[0].x.length > 12 ? undefined : 1;
     if (isWide) made.yaxis.type = "log";
-    if (section.reference !== null) {
-      made.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: section.reference, y1: section.reference,
-        line: { color: "#8a94a0", dash: "dot", width: 1 } }];
-      made.annotations = [{ xref: "paper", x: 1, y: isWide ? Math.log10(section.reference) : section.reference,
-        text: "f<sub>0</sub>", showarrow: false, xanchor: "right", yanchor: "bottom", font: { color: "#5a6675" } }];
+    // What the first constraint counts from; more lines would hide the losses.
+    const constrained = section.groups.filter((group, place) => group.shown && group.objective === "constrained" && drawn.layers[place][level]);
+    const references = [...new Set(constrained.map((group) => group.reference))].filter((value) => value !== null && (value > 0 || !isWide));
+    if (references.length <= 3) {
+      made.shapes = references.map((value) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value,
+        line: { color: "#8a94a0", dash: "dot", width: 1 } }));
+      made.annotations = references.map((value) => ({ xref: "paper", x: 1, y: isWide ? Math.log10(value) : value,
+        text: "f<sub>0</sub>", showarrow: false, xanchor: "right", yanchor: "bottom", font: { color: "#5a6675" } }));
     }
     return [traces, made];
   }
@@ -85,7 +88,7 @@
       const found = levels.find((one) => one.gamma === gamma);
       if (!found || !section.groups[place].shown) return;
       const group = section.groups[place];
-      traces.push(line(group, found.x, found.y, { mode: "lines", line: { color: group.color, dash: group.dash, shape: "hvh" },
+      traces.push(line(group, drawn.grids[found.grid], found.y, { mode: "lines", line: { color: group.color, dash: group.dash, shape: "hvh" },
         hovertemplate: `${plain(group.name)}<br>ratio %{x:.3g}: density %{y:.3g}<extra></extra>` }));
     });
     const made = layout("f<sub>l</sub> / f<sub>l−1</sub> of an example", "density", {});

@@ -9,6 +9,9 @@ from cudt.levels import scale_of
 from cudt.report.tables import area_under_curve, metric_and_ends, place
 from cudt.runs import Run
 
+#: Rows of a summary; more scroll away, and are in table.csv.
+_MOST_ROWS = 30
+
 
 def curve_table(run: Run) -> Table:
     """The metric and loss of one run at each γ, the noise seeds averaged."""
@@ -68,15 +71,18 @@ def ratio_table(run: Run) -> Table:
 
 def summary_table(summary: pd.DataFrame) -> Table:
     """table.csv, as much of it as fits a terminal: the area under curves that should be high, of others the mean."""
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=_caption(summary), caption_justify="left")
+    table = Table(box=None, padding=(0, 1, 0, 0), caption=_caption(summary), caption_justify="left")
+    # Words may break, numbers not; a name stays one that can be read.
+    words = {"recipe": 10, "objective": 11}
     for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", _over_grid(summary)):
         table.add_column(
             heading,
-            justify="left" if heading in ("recipe", "objective", "noise") else "right",
-            no_wrap=heading != "recipe",
+            justify="left" if heading in (*words, "noise") else "right",
+            no_wrap=heading not in words,
+            min_width=words.get(heading),
             overflow="fold",
         )
-    for row in summary.to_dict("records"):
+    for row in summary[:_MOST_ROWS].to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
         wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")
         numbers = ("" if pd.isna(row[name]) else _short(row[name]) for name in wanted)
@@ -98,4 +104,7 @@ def _caption(summary: pd.DataFrame) -> str:
     ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
     metrics = ", ".join(dict.fromkeys(summary["metric"]))
     over = f"; {_over_grid(summary)} over {ranges}"
-    return f"mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (over if ranges else "")
+    rest = (
+        f"the first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest\n" if len(summary) > _MOST_ROWS else ""
+    )
+    return f"{rest}mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (over if ranges else "")

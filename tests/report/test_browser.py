@@ -105,6 +105,7 @@ def written(trained_run, tmp_path_factory) -> Path:
                 seed=seed,
                 overrides=overrides,
                 steps=(0.6, 0.3, 0.1),
+                reference={0.1: 0.7, 0.3: 1.4}.get(alpha or 0, 2.8),
             )
             add_levels(run, LEVELS)
             add_levels(run, [0.4], "uniform")
@@ -176,6 +177,32 @@ def test_a_name_in_the_legend_hides_its_curves_in_every_chart_and_brings_them_ba
     assert all(names(charts, chart) == everything for chart in by_group)
 
 
+def references(charts: Any) -> list[float]:
+    return charts.locator("[data-layers]").evaluate("place => (place.layout.shapes || []).map((shape) => shape.y0)")
+
+
+def test_each_reference_of_the_constrained_models_that_are_shown_is_a_line(opened):
+    charts = opened.section("reviews-ut")
+    assert references(charts) == [0.7, 1.4]
+    charts.locator("[data-legend] button").nth(0).click()
+    assert references(charts) == [1.4]
+    charts.locator("[data-legend] button").nth(1).click()
+    assert references(charts) == []
+
+
+def test_more_than_three_references_are_not_drawn(browser, trained_run, tmp_path):
+    for number in range(1, 5):
+        overrides = [f"descent.alpha={number / 10}"]
+        make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, overrides=overrides, reference=number)
+    made = Opened(browser, report.write([tmp_path / "runs"], tmp_path / "report").page)
+    charts = made.section("reviews-ut")
+    assert references(charts) == []
+    charts.locator("[data-legend] button").nth(0).click()
+    assert references(charts) == [2, 3, 4]
+    assert made.complaints == []
+    made.context.close()
+
+
 def test_a_level_a_run_and_a_kind_of_noise_can_be_chosen(opened, written):
     charts = opened.section("reviews-ut")
     # At first the level of training.
@@ -207,6 +234,29 @@ def test_on_a_phone_nothing_has_to_be_moved_sideways(browser, written):
     assert made.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert made.page.evaluate("innerWidth") == 390
     assert made.complaints == []
+    made.context.close()
+
+
+def test_on_paper_wide_tables_fit_and_notes_are_not_larger_than_numbers(browser, written):
+    # A4 between its margins.
+    made = Opened(browser, written, viewport={"width": 703, "height": 1000})
+    made.page.emulate_media(media="print")
+    for details in made.page.locator("details").all():
+        details.evaluate("place => { place.open = true; }")
+    tables = made.page.locator("table").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    assert max(tables) <= 703
+    sizes = "all => all.map((one) => parseFloat(getComputedStyle(one).fontSize))"
+    notes, numbers = (made.page.locator(name).evaluate_all(sizes) for name in (".small", "td"))
+    assert max(notes) <= min(numbers)
+    made.context.close()
+
+
+def test_a_table_that_is_cut_off_has_a_shadow(browser, written):
+    made = Opened(browser, written, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    place = made.page.locator(".wide").first
+    assert place.evaluate("place => place.scrollWidth > place.clientWidth")
+    background = "place => getComputedStyle(place).backgroundAttachment"
+    assert place.evaluate(background) == "local, scroll"
     made.context.close()
 
 

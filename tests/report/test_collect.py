@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -71,6 +72,10 @@ def more(name: str, content: str) -> Callable[[Run], None]:
     return change
 
 
+def say(**changes: Any) -> Callable[[Run], None]:
+    return lambda run: run.update_info(**changes)
+
+
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
@@ -88,6 +93,19 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),
     "no verdicts": (drop("verdicts"), "damaged"),
+    "no validation loss": (say(best={}), "damaged (run.json lacks best.validation_loss)"),
+    "a validation loss of null": (say(best={"validation_loss": None}), "damaged (run.json: best.validation_loss: "),
+    "a metric's name alone": (say(metric="accuracy"), "damaged (run.json: metric: "),
+    "a level in words": (say(gamma_train="0.4"), "damaged (run.json: gamma_train: "),
+    "no level": (say(gamma_train=math.nan), "damaged (run.json: gamma_train: "),
+    "no reference": (say(reference=None), "damaged (run.json: reference: "),
+    "no layer judged": (say(verdicts=[]), "damaged (run.json: verdicts: "),
+    "verdicts in words": (say(verdicts=["met"]), "damaged (run.json: verdicts.0: "),
+    "verdicts without numbers": (say(verdicts=[{"verdict": "met"}]), "damaged (run.json lacks verdicts.0.layer)"),
+    "a number of layers in words": (say(layers="3"), "damaged (run.json: layers: "),
+    "an objective of its own": (say(objective="best"), "damaged (run.json: objective: "),
+    "a seed of null": (say(seed=None), "damaged (run.json: seed: "),
+    "a list of test data": (say(test_data=[1]), "damaged (run.json: test_data: "),
     "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "damaged (it has no recipe.yaml)"),
     "truncated recipe.yaml": (cut("recipe.yaml", "name: reviews-ut\nexp"), "recipe.yaml"),
     "empty ood.csv": (cut("ood.csv", ""), "damaged"),
@@ -129,6 +147,18 @@ def test_a_run_that_was_evaluated_by_an_earlier_version_is_whole(trained_run, tm
     collected = collect([tmp_path])
     assert collected.warnings == []
     assert collected.runs[0].ratio_bins.empty
+
+
+def test_a_run_that_does_not_say_its_depth_has_as_many_layers_as_verdicts(trained_run, tmp_path):
+    drop("layers")(make_run(trained_run, tmp_path, CURVE))
+    make_run(trained_run, tmp_path, CURVE, objective="erm")
+    older, newer = collect([tmp_path]).runs
+    assert older.info["layers"] == newer.info["layers"] == 3
+
+
+def test_a_run_whose_loss_is_not_finite_is_read(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE, best={"validation_loss": math.nan}, reference=math.inf)
+    assert len(collect([tmp_path]).runs) == 1
 
 
 def test_a_folder_without_runs_has_none(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,34 @@ def test_of_several_seeds_the_first_is_looked_at(trained_run, tmp_path):
     assert [picture["title"].split(",")[1] for picture in sample["pictures"]] == [" seed 0"]
 
 
+def test_of_several_seeds_the_one_that_was_looked_at_is_shown(trained_run, tmp_path):
+    _, second = (make_run(trained_run, tmp_path, CURVE, seed=seed) for seed in (0, 1))
+    save_samples(second, "a")
+    complete(second, "clean.json", answers("b"))
+    runs = collect([tmp_path]).runs
+    (sample,) = exhibits.samples(runs, Pictures())
+    assert [picture["title"] for picture in sample["pictures"]] == [f"constrained, seed 1, {second.path.name}"]
+    ((completed,), _) = exhibits.completions(runs)
+    assert completed["answers"][0]["outputs"][0]["objective"] == f"constrained, {second.path.name}"
+
+
+def test_of_many_variants_the_best_two_of_each_objective_are_looked_at(trained_run, tmp_path):
+    made = {}
+    for alpha, loss in {0.1: 0.5, 0.2: math.nan, 0.3: 0.4, 0.4: 0.6}.items():
+        best = {"epoch": 0, "validation_loss": loss}
+        made[alpha] = make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"], best=best)
+    erm = make_run(trained_run, tmp_path, CURVE, objective="erm", best={"validation_loss": 9.0})
+    for run in (*made.values(), erm):
+        save_samples(run, "a")
+        complete(run, "clean.json", answers("b"))
+    wanted = {made[0.1].path.name, made[0.3].path.name, erm.path.name}
+    runs = collect([tmp_path]).runs
+    (sample,) = exhibits.samples(runs, Pictures())
+    assert {picture["title"].split(", ")[2] for picture in sample["pictures"]} == wanted
+    ((completed,), _) = exhibits.completions(runs)
+    assert {output["objective"].split(", ")[1] for output in completed["answers"][0]["outputs"]} == wanted
+
+
 def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
     for run in pair:
         save_samples(run, "a", moving=False)
@@ -113,7 +142,10 @@ def test_answers_to_the_same_instruction_stand_side_by_side(pair):
     assert shown["answers"] == [
         {
             "instruction": f"question {number}",
-            "outputs": [{"objective": name, "text": f"{name} {verb}"} for name in ("constrained", "erm")],
+            "outputs": [
+                {"objective": f"{name}, {run.path.name}", "text": f"{name} {verb}"}
+                for run, name in zip(pair, ("constrained", "erm"), strict=True)
+            ],
         }
         for number, verb in enumerate(("says", "adds"))
     ]

@@ -79,8 +79,27 @@ def test_losses_by_layer_are_there_at_every_level_that_a_group_has(shown):
 
 
 def test_ratios_are_densities_without_the_open_bin(shown):
-    (found,) = shown["kinds"]["gaussian"]["ratios"][0]
-    assert found == {"gamma": 0.4, "x": [0.5, 1.5], "y": [0.6, 0.3]}
+    kind = shown["kinds"]["gaussian"]
+    assert kind["ratios"][0] == [{"gamma": 0.4, "grid": 0, "y": [0.6, 0.3]}]
+    assert kind["grids"] == [[0.5, 1.5]]
+
+
+def test_densities_have_three_digits_and_bins_are_sent_once_unless_they_differ(trained_run, tmp_path):
+    first = make_run(trained_run, tmp_path, CURVE, steps=(0.123456, 0.0, 0.876544))
+    second = make_run(trained_run, tmp_path, CURVE, objective="erm")
+    table = first.read_table("ratio_bins")
+    first.write_table("ratio_bins", pd.concat([table, table.assign(gamma=1.0)]))
+    second.write_table("ratio_bins", second.read_table("ratio_bins").replace({"right": {1.0: 1.5}, "left": {1.0: 1.5}}))
+    kind = section_of(tmp_path)["kinds"]["gaussian"]
+    assert json.dumps(kind["ratios"][0][0]["y"]) == "[0.123, 0]"
+    assert [one["grid"] for levels in kind["ratios"] for one in levels] == [0, 0, 1]
+    assert kind["grids"] == [[0.5, 1.5], [0.75, 1.75]]
+
+
+def test_each_group_has_its_own_reference(trained_run, tmp_path):
+    for alpha, reference in ((0.1, 0.7), (0.2, 1.4), (0.3, math.inf)):
+        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"], reference=reference)
+    assert [group["reference"] for group in section_of(tmp_path)["groups"]] == [0.7, 1.4, None]
 
 
 def test_training_shows_the_multipliers_of_a_run_of_each_group_thinned(shown):

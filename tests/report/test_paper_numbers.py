@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ def test_every_number_is_that_of_the_papers_source(check):
     if not source:
         pytest.skip("CUDT_PAPER_SOURCE does not name the LaTeX source of arXiv 2601.17257")
     assert check.differences(Path(source).read_text(encoding="utf-8")) == []
+
+
+def test_without_a_source_the_usage_is_told():
+    ended = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "usage: python scripts/check_paper_numbers.py paper.tex\n"
 
 
 @pytest.mark.parametrize(("name", "count"), [("rmse.csv", 210), ("accuracy_auc.csv", 144)])

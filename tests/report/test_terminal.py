@@ -79,10 +79,33 @@ def test_the_summary_fits_eighty_columns_with_every_number_whole(name, trained_r
     assert name[:8] in text
 
 
+def test_names_of_two_recipes_can_be_read_beside_variants(trained_run, tmp_path):
+    for name in ("smoke-text", "shapes-dust"):
+        for alpha in (0.1, 0.2):
+            overrides = [f"descent.alpha={alpha}"]
+            if name == "smoke-text":
+                make_run(trained_run, tmp_path / name, CURVE, name=name, overrides=overrides)
+            else:
+                make_video_run(trained_run, tmp_path / name, ERRORS, name=name, overrides=overrides)
+    shown = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
+    assert sum(line.startswith("smoke-text constrained") for line in shown) == 2
+    assert sum(line.startswith("shapes-dus") for line in shown) == 2
+    assert "16.17" in "\n".join(shown)
+
+
+def test_of_many_rows_the_first_thirty_are_shown_and_the_rest_is_named(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE)
+    summary = tables.summary(collect([tmp_path]).runs)
+    for count in (30, 31):
+        shown = lines(summary_table(pd.concat([summary] * count)))
+        assert sum("constrained" in line for line in shown) == 30
+        assert ("the first 30 of 31 rows; table.csv has the rest" in shown) is (count == 31)
+
+
 def test_the_caption_of_the_summary_says_what_the_numbers_are(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE)
-    caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))[-1]
-    assert caption == "mean accuracy over levels up to γ_train (ID) and above (OOD); AUC over γ 0 to 1"
+    _, _, *caption = lines(summary_table(tables.summary(collect([tmp_path]).runs)))
+    assert " ".join(caption) == "mean accuracy over levels up to γ_train (ID) and above (OOD); AUC over γ 0 to 1"
 
 
 def test_a_run_without_a_curve_has_blanks_in_the_summary(trained_run, tmp_path):

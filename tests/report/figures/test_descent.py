@@ -59,7 +59,7 @@ def test_a_run_without_ratios_does_not_keep_others_from_being_drawn(missing, tra
         (bare.path / "ratio_bins.csv").write_text(missing)
 
     def has_ratios(*folders: Any) -> bool:
-        made = figures.draw_all(collect(folders).runs, tmp_path / "figures")
+        made = figures.draw(collect(folders).runs, tmp_path / "figures").figures
         return any("layer ratios" in figure.title for figure in made)
 
     assert has_ratios(bare.path, run.path)

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from cudt.recipe import NOT_IDENTITY
+from cudt.report.groups import flat_settings
+from tests.conftest import tiny_recipe
+
+
+def test_what_says_nothing_about_training_is_no_setting():
+    recipe = tiny_recipe()
+    assert {"published", "reproduces"} <= NOT_IDENTITY <= recipe.resolved().keys()
+    settings = flat_settings(recipe)
+    left_out = {*NOT_IDENTITY, "seed", "objective"}
+    assert [key for key in settings if key.split(".")[0] in left_out] == []
+    assert "descent.alpha" in settings

@@ -106,6 +106,16 @@ class ReadRun:
         return f"{self.run.path.parent.name}/{self.run.path.name}"
 
     @property
+    def failing(self) -> dict[str, list[int]]:
+        """The layers whose constraints are violated, or kept only as relaxed; only constrained runs have any."""
+        verdicts = self.info["verdicts"] if self.objective == "constrained" else []
+        return {
+            name: [one["layer"] for one in verdicts if one["verdict"] == name]
+            for name in ("violated", "relaxed")
+            if any(one["verdict"] == name for one in verdicts)
+        }
+
+    @property
     def samples(self) -> list[Path]:
         """The strips of test examples that were saved, the moving pictures beside them."""
         return sorted((self.run.path / "samples").glob("*.png"))

@@ -164,12 +164,8 @@ def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) 
 
 
 def failing_layers(run: ReadRun) -> str:
-    """`violated at layers 1, 3; relaxed at layer 2`; empty where all are kept, and for objectives that have none."""
-    if run.objective != "constrained":
-        return ""
-    told = []
-    for verdict in ("violated", "relaxed"):
-        layers = [str(one["layer"]) for one in run.info["verdicts"] if one["verdict"] == verdict]
-        if layers:
-            told.append(f"{verdict} at layer{'s' if len(layers) > 1 else ''} {', '.join(layers)}")
-    return "; ".join(told)
+    """`violated at layers 1, 3; relaxed at layer 2`."""
+    found = run.failing.items()
+    return "; ".join(
+        f"{verdict} at layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}" for verdict, layers in found
+    )

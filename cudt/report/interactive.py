@@ -12,6 +12,7 @@ import pandas as pd
 from cudt.errors import UserError
 from cudt.levels import scale_of, training_level
 from cudt.report.collect import ReadRun
+from cudt.report.compare import failing_layers
 from cudt.report.figures.style import short
 from cudt.report.figures.words import labels, styles, symbol, value_text
 from cudt.report.groups import Group, differing
@@ -57,7 +58,7 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
             "gammaTrain": group.gamma_train,
             "reference": _number(group.reference),
             "shown": group.key in shown,
-            "infeasible": sum(not run.info["feasible"] for run in group.runs) if group.objective != "erm" else 0,
+            "infeasible": sum(bool(failing_layers(run)) for run in group.runs),
         }
         for group in groups
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,19 +98,13 @@ def most_violated(runs: Sequence[ReadRun]) -> list[ReadRun]:
     """The infeasible constrained run of each recipe that fails at most layers; those of most failures first."""
     worst: dict[str, ReadRun] = {}
     for run in runs:
-        if run.objective == "constrained" and not run.info["feasible"] and failing(run):
+        if run.failing:
             worst[run.recipe] = max(worst.get(run.recipe, run), run, key=_violated)
     return sorted(worst.values(), key=_violated, reverse=True)[:_MOST_INFEASIBLE]
 
 
 def _violated(run: ReadRun) -> tuple[int, int]:
-    verdicts = [verdict["verdict"] for verdict in run.info["verdicts"]]
-    return verdicts.count("violated"), verdicts.count("relaxed")
-
-
-def failing(run: ReadRun) -> list[int]:
-    """The layers whose constraint is not kept as it was asked for."""
-    return [verdict["layer"] for verdict in run.info["verdicts"] if verdict["verdict"] in ("violated", "relaxed")]
+    return len(run.failing.get("violated", [])), len(run.failing.get("relaxed", []))
 
 
 def _draw_verdicts(axes: Any, run: ReadRun) -> None:
@@ -136,7 +131,7 @@ def _draw_verdicts(axes: Any, run: ReadRun) -> None:
 
 def _fails(run: ReadRun) -> str:
     """Which layers, of many the first."""
-    layers, count = failing(run), len(run.info["verdicts"])
+    layers, count = sorted(itertools.chain.from_iterable(run.failing.values())), len(run.info["verdicts"])
     if len(layers) == count > 1:
         return f"not kept at any of {count} layers"
     named = ", ".join(map(str, layers[:6])) + (f" … {layers[-1]}" if len(layers) > 6 else "")

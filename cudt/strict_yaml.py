@@ -12,22 +12,7 @@ from cudt.errors import UserError
 _TAG = "tag:yaml.org,2002:"
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2 (no octal, sexagesimal, dates or yes/no) and unique keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' stands twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_StrictLoader.yaml_implicit_resolvers = {}
-for _name, _pattern, _first in (
+_SCALARS = (
     ("null", r"null|~|", ["n", "~", ""]),
     ("bool", r"true|false", list("tf")),
     ("int", r"[-+]?[0-9]+", list("-+0123456789")),
@@ -36,15 +21,47 @@ for _name, _pattern, _first in (
         r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan",
         list("-+0123456789."),
     ),
-):
-    _StrictLoader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _first)
-_StrictLoader.add_constructor(f"{_TAG}int", lambda loader, node: int(node.value))
+)
+
+
+def _strict(loader: Any) -> Any:
+    """A loader with the scalars of YAML 1.2 (no octal, sexagesimal, dates or yes/no) and unique keys."""
+
+    class Strict(loader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key.start_mark)
+                if key.value in seen:
+                    told = f"key '{key.value}' stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    Strict.yaml_implicit_resolvers = {}
+    for name, pattern, first in _SCALARS:
+        Strict.add_implicit_resolver(f"{_TAG}{name}", re.compile(f"^(?:{pattern})$"), first)
+    Strict.add_constructor(f"{_TAG}int", lambda loader, node: int(node.value))
+    return Strict
+
+
+#: libyaml reads many times faster, where PyYAML was built with it; PyYAML's own reader tells mistakes better.
+_FAST, _CLEAR = _strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), _strict(yaml.SafeLoader)
 
 
 def parse(text: str, source: str) -> Any:
     """The value that `text` stands for; a mistake names `source` and the line."""
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=_FAST)
+    except (yaml.YAMLError, ValueError, KeyError):
+        return _told(text, source)
+
+
+def _told(text: str, source: str) -> Any:
+    """Once more, for the mistake."""
+    try:
+        return yaml.load(text, Loader=_CLEAR)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{source}{line}: {error.problem or error.context}") from None
@@ -64,7 +81,7 @@ class _StrictDumper(yaml.SafeDumper):
     """Quotes just what the strict loader would not read back as it was."""
 
 
-_StrictDumper.yaml_implicit_resolvers = _StrictLoader.yaml_implicit_resolvers
+_StrictDumper.yaml_implicit_resolvers = _CLEAR.yaml_implicit_resolvers
 
 
 def dump(value: Any) -> str:

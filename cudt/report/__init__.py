@@ -62,9 +62,9 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
-    write_text(out / "index.html", page.render(made))
-    verdict = page.verdict(page.comparisons(made))
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
+    rows = page.comparisons(made)
+    write_text(out / "index.html", page.render(made, rows))
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, page.verdict(rows), len(searched))
 
 
 def _collected(folders: Sequence[Path]) -> Collected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,18 @@ class ReadRun:
     def name(self) -> str:
         """As tables of sweeps call it."""
         return f"{self.run.path.parent.name}/{self.run.path.name}"
+
+    @cached_property
+    def curves(self) -> dict[str, dict[float, float]]:
+        """The metric by kind and level of noise, noise seeds averaged; nan where one of them has no number."""
+        rows = self.ood[self.ood["metric"] == self.metric]
+        by_level: dict[tuple[str, float], list[float]] = {}
+        for kind, gamma, value in zip(rows["perturbation"], rows["gamma"], rows["value"], strict=True):
+            by_level.setdefault((str(kind), float(gamma)), []).append(float(value))
+        found: dict[str, dict[float, float]] = {}
+        for (kind, gamma), values in sorted(by_level.items()):
+            found.setdefault(kind, {})[gamma] = sum(values) / len(values)
+        return found
 
     @property
     def failing(self) -> dict[str, list[int]]:

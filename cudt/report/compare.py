@@ -150,8 +150,7 @@ def _last_if_none(value: float) -> float:
 
 def curve(run: ReadRun, noise: str) -> dict[float, float]:
     """The metric by level, noise seeds averaged; empty where a run was not evaluated under a kind of noise."""
-    rows = run.ood[(run.ood["perturbation"] == noise) & (run.ood["metric"] == run.metric)]
-    return {float(str(gamma)): float(np.mean(values)) for gamma, values in rows.groupby("gamma")["value"]}
+    return run.curves.get(noise, {})
 
 
 def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) -> float:

@@ -67,14 +67,13 @@ class Material:
     sweeps: list[ReadSweep]
 
 
-def render(made: Material) -> str:
+def render(made: Material, compared: Sequence[dict[str, Any]]) -> str:
     """The page: what came out first, then a section for each recipe, tables, figures over all runs, sweeps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
-    compared = comparisons(made)
     recipes = by_recipe(made.groups)
     sections = [_section(recipe, groups, made, pictures) for recipe, groups in recipes.items()]
     shown = {

@@ -97,7 +97,7 @@ class Scale(Section):
     reproduces: str
     needs: str
     needs_gpu: bool = False
-    """Where there is none, costs are reckoned instead of timed."""
+    """Where there is none, costs are reckoned instead of timed, and only `--device cpu` begins it."""
     throughput: Throughput
     costs: dict[str, Nominal]
     """By recipe."""

@@ -2,11 +2,13 @@
 
 collect.py, sweeps.py      reading runs and sweeps; drawing sweeps
 tables.py, paired.py       the numbers: curves, summaries, differences to ERM with intervals
+groups.py                  runs that differ in their seed alone, with their rows of every table
 paper.py, layouts.py       our runs in the paper's tables, its numbers beside ours
 layout.py                  a table as Markdown and as LaTeX
 figures/                   every figure of the paper
 page.py, interactive.py, exhibits.py   the page, its charts, and what is looked at rather than counted
 terminal.py                the same in short on a terminal
+manifest.py                which files a report wrote
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import pandas as pd
 
 from cudt.errors import UserError
 from cudt.files import write_text
-from cudt.report import figures, layouts, page, paired, paper, sweeps, tables
+from cudt.report import figures, layouts, manifest, page, paired, paper, sweeps, tables
 from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.groups import read_groups
 from cudt.report.layout import Layout
@@ -57,13 +59,14 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     for name, table in written.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
     compared = _without_ablations(runs, sweeps.of_one_objective(searched))
-    shown = _write_layouts(compared, out / "tables")
+    shown, files = _write_layouts(compared, out / "tables")
     drawn = figures.draw(runs, out / "figures", curves)
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
     rows = page.comparisons(made)
     write_text(out / "index.html", page.render(made, rows))
+    manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings, page.verdict(rows), len(searched))
 
 
@@ -87,20 +90,21 @@ def _place(run: ReadRun) -> tuple[object, ...]:
     return (run.recipe, run.objective, run.info.get("layers"), run.info["gamma_train"])
 
 
-def _write_layouts(runs: Sequence[ReadRun], out: Path) -> list[tuple[Layout, bool]]:
-    """Every table in the paper's layout, in three formats; with whether anything of ours stands in it."""
+def _write_layouts(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[Layout, bool]], list[Path]]:
+    """Every table in the paper's layout, with whether anything of ours stands in it; and the files, three formats."""
     shown = []
     results = paper.result_tables(runs)
     empty = [f"{table.title}: {cell}\n" for table in results if table.is_published for cell in table.missing]
-    write_text(out / "missing.txt", "".join(empty))
+    texts = {"missing.txt": "".join(empty)}
     for table in results:
         layout = layouts.of_results(table)
-        write_text(out / f"{layout.stem}.csv", table.long().to_csv(index=False))
+        texts[f"{layout.stem}.csv"] = table.long().to_csv(index=False)
         shown.append((layout, table.n_filled > 0))
     settings, long = layouts.hyper_parameters(runs)
-    write_text(out / "dual.csv", long.to_csv(index=False))
+    texts["dual.csv"] = long.to_csv(index=False)
     shown += [(layout, any(row[-1].text != "0" for row in layout.rows)) for layout in settings]
     for layout, _ in shown:
-        write_text(out / f"{layout.stem}.md", layout.markdown())
-        write_text(out / f"{layout.stem}.tex", layout.latex())
-    return shown
+        texts[f"{layout.stem}.md"], texts[f"{layout.stem}.tex"] = layout.markdown(), layout.latex()
+    for name, text in texts.items():
+        write_text(out / name, text)
+    return shown, [out / name for name in texts]

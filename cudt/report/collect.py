@@ -236,7 +236,8 @@ def _check(info: dict[str, Any]) -> None:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
             raise ValueError(f"run.json lacks {key}") from None
-        raise ValueError(f"run.json: {key}: {first['msg']}") from None
+        reason = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        raise ValueError(f"run.json: {key}: {reason}") from None
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

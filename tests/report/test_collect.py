@@ -95,7 +95,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no verdicts": (drop("verdicts"), "damaged"),
     "no validation loss": (say(best={}), "damaged (run.json lacks best.validation_loss)"),
     "a validation loss of null": (say(best={"validation_loss": None}), "damaged (run.json: best.validation_loss: "),
-    "a metric's name alone": (say(metric="accuracy"), "damaged (run.json: metric: "),
+    "a metric's name alone": (say(metric="accuracy"), "damaged (run.json: metric: Input should be an object)"),
     "a level in words": (say(gamma_train="0.4"), "damaged (run.json: gamma_train: "),
     "no level": (say(gamma_train=math.nan), "damaged (run.json: gamma_train: "),
     "no reference": (say(reference=None), "damaged (run.json: reference: "),

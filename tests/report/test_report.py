@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 
 from cudt import report
 from cudt.errors import UserError
+from cudt.report import manifest
 from tests.report import make_run
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
@@ -24,7 +27,7 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings) for kind in ("md", "tex")}
     long = {"tables/dual.csv", *(f"tables/{name}.csv" for name in results)}
     plain = {f"{name}.csv" for name in ("table", "paired", "curves", "layers", "ratio_bins")}
-    assert files == {"index.html", "tables/missing.txt", *plain, *laid_out, *long, *figures}
+    assert files == {"index.html", "report.json", "tables/missing.txt", *plain, *laid_out, *long, *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
 
@@ -42,6 +45,45 @@ def test_a_second_report_replaces_the_first(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
     report.write([tmp_path / "runs"], tmp_path / "report")
     assert len(pd.read_csv(tmp_path / "report" / "table.csv")) == 2
+
+
+def test_a_second_report_takes_away_what_the_first_wrote_and_nothing_else(trained_run, tmp_path):
+    out = tmp_path / "report"
+    make_run(trained_run, tmp_path / "a", CURVE, name="first")
+    make_run(trained_run, tmp_path / "b", CURVE, name="second")
+    report.write([tmp_path / "a"], out)
+    drawn = {path for path in (out / "figures").iterdir() if path.name.startswith("first-")}
+    assert drawn
+    (out / "figures" / "first-mine.png").write_text("drawn by hand")
+    (out / "tables" / "notes.md").write_text("written by hand")
+    report.write([tmp_path / "b"], out)
+    assert {path.name for path in (out / "figures").glob("first-*")} == {"first-mine.png"}
+    assert (out / "tables" / "notes.md").is_file()
+    fresh = tmp_path / "fresh"
+    report.write([tmp_path / "b"], fresh)
+    ours, theirs = ({path.relative_to(top) for path in top.rglob("*.*")} for top in (fresh, out))
+    assert {path.as_posix() for path in theirs - ours} == {"figures/first-mine.png", "tables/notes.md"}
+    assert ours <= theirs
+
+
+NOTES = {
+    "another's": '["a"]',
+    "cut off": '{"files": ["tab',
+    "files elsewhere": '{"files": ["kept.txt", "tables/../kept.txt", "figures/..", "../kept.txt", "/kept.txt", 3]}',
+    "a folder": '{"files": ["tables/folder", "tables/folder/kept.txt"]}',
+}
+
+
+@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
+def test_an_odd_note_of_what_was_written_takes_away_nothing(note, tmp_path):
+    kept = [tmp_path / "kept.txt", tmp_path / "out" / "kept.txt", tmp_path / "out" / "tables" / "folder" / "kept.txt"]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / "out" / "report.json").write_text(note)
+    manifest.replace(tmp_path / "out", [tmp_path / "out" / "tables" / "a.csv"])
+    assert all(path.is_file() for path in kept)
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == {"files": ["tables/a.csv"]}
 
 
 def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_path):

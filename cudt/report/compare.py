@@ -104,8 +104,7 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     # One criterion for both sides.
     key = _criterion([run for mine in by_side.values() for run in mine])
     sides = {
-        name: _best(mine, noise, key) if is_chosen and mine else Standing([run for run in mine if curve(run, noise)])
-        for name, mine in by_side.items()
+        name: _best(mine, noise, key) if is_chosen and mine else _every(mine, noise) for name, mine in by_side.items()
     }
     found = [set(curve(run, noise)) for standing in sides.values() for run in standing.runs]
     levels = sorted(set.intersection(*found)) if found else []
@@ -116,6 +115,11 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
 
 def _is_chosen_from(runs: Sequence[ReadRun], noise: str) -> bool:
     return len({run.group for run in runs}) > 1 or len({bool(curve(run, noise)) for run in runs}) > 1
+
+
+def _every(runs: Sequence[ReadRun], noise: str) -> Standing:
+    found = [run for run in runs if curve(run, noise)]
+    return Standing(found, problem="" if found or not runs else f"not evaluated: cudt eval-ood {runs[0].run.path}")
 
 
 def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) -> Standing:
@@ -151,7 +155,7 @@ def _last_if_none(value: float) -> float:
 def curve(run: ReadRun, noise: str) -> dict[float, float]:
     """The metric by level, noise seeds averaged; empty where a run was not evaluated under a kind of noise."""
     rows = run.ood[(run.ood["perturbation"] == noise) & (run.ood["metric"] == run.metric)]
-    return {float(str(gamma)): float(np.mean(values)) for gamma, values in rows.groupby("gamma")["value"]}
+    return {float(str(gamma)): float(np.mean(values.to_numpy())) for gamma, values in rows.groupby("gamma")["value"]}
 
 
 def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) -> float:

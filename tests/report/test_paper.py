@@ -209,7 +209,7 @@ def test_a_recipe_of_the_papers_with_other_settings_is_among_the_others(override
     assert counts(cell) == [1, 1]
 
 
-def test_a_setting_that_the_recipe_leaves_out_makes_a_run_another(planted):
+def test_a_section_that_is_left_out_makes_a_run_another(planted):
     adapted = published(planted["text-constrained"], "alpaca-llama")
     assert paper.is_published(adapted)
     assert not paper.is_published(published(planted["text-constrained"], "alpaca-llama", "model.lora=null"))

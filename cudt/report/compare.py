@@ -94,7 +94,8 @@ class Comparison:
 
     def _problem(self) -> str:
         problems = [standing.problem for standing in self.sides.values() if standing.problem]
-        return "; ".join(problems) or ("no level in common" if all(one.runs for one in self.sides.values()) else "")
+        is_whole = all(standing.runs for standing in self.sides.values())
+        return "; ".join(problems) or ("no level in common" if is_whole and not self.levels else "")
 
 
 def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:

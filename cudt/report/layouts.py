@@ -54,7 +54,8 @@ def _entry(side: Side) -> Entry:
 
 def _notes(table: ResultTable) -> list[str]:
     sides = [side for cell in table.cells for side in cell.sides.values() if side.is_filled]
-    levels = sorted({f"{len(side.levels)} levels from {side.levels[0]:g} to {side.levels[-1]:g}" for side in sides})
+    found = {side.levels for side in sides if side.levels}
+    levels = sorted(f"{len(mine)} levels from {mine[0]:g} to {mine[-1]:g}" for mine in found)
     beside = "the paper's, the difference to it, and how many seeds" if table.is_published else "how many seeds"
     notes = [
         f"Ours ({'; '.join(levels) or 'no run yet'}), in brackets {beside}; the same levels on both sides of a cell. "

@@ -94,7 +94,8 @@ class Comparison:
 
     def _problem(self) -> str:
         problems = [standing.problem for standing in self.sides.values() if standing.problem]
-        return "; ".join(problems) or ("no level in common" if all(one.runs for one in self.sides.values()) else "")
+        is_whole = all(standing.runs for standing in self.sides.values())
+        return "; ".join(problems) or ("no level in common" if is_whole and not self.levels else "")
 
 
 def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
@@ -104,8 +105,7 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     # One criterion for both sides.
     key = _criterion([run for mine in by_side.values() for run in mine])
     sides = {
-        name: _best(mine, noise, key) if is_chosen and mine else Standing([run for run in mine if curve(run, noise)])
-        for name, mine in by_side.items()
+        name: _best(mine, noise, key) if is_chosen and mine else _every(mine, noise) for name, mine in by_side.items()
     }
     found = [set(curve(run, noise)) for standing in sides.values() for run in standing.runs]
     levels = sorted(set.intersection(*found)) if found else []
@@ -116,6 +116,11 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
 
 def _is_chosen_from(runs: Sequence[ReadRun], noise: str) -> bool:
     return len({run.group for run in runs}) > 1 or len({bool(curve(run, noise)) for run in runs}) > 1
+
+
+def _every(runs: Sequence[ReadRun], noise: str) -> Standing:
+    found = [run for run in runs if curve(run, noise)]
+    return Standing(found, problem="" if found or not runs else f"not evaluated: cudt eval-ood {runs[0].run.path}")
 
 
 def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) -> Standing:

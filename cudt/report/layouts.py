@@ -54,7 +54,8 @@ def _entry(side: Side) -> Entry:
 
 def _notes(table: ResultTable) -> list[str]:
     sides = [side for cell in table.cells for side in cell.sides.values() if side.is_filled]
-    levels = sorted({f"{len(side.levels)} levels from {side.levels[0]:g} to {side.levels[-1]:g}" for side in sides})
+    found = {side.levels for side in sides if side.levels}
+    levels = sorted(f"{len(mine)} levels from {mine[0]:g} to {mine[-1]:g}" for mine in found)
     beside = "the paper's, the difference to it, and how many seeds" if table.is_published else "how many seeds"
     notes = [
         f"Ours ({'; '.join(levels) or 'no run yet'}), in brackets {beside}; the same levels on both sides of a cell. "
@@ -115,25 +116,25 @@ def hyper_parameters(runs: Sequence[ReadRun]) -> tuple[list[Layout], pd.DataFram
         for row in pd.read_csv(paper.folder() / file).to_dict("records"):
             mine = [run for run in constrained if _stands_for(run, row)]
             used |= {run.run.path for run in mine}
-            datasets = sorted({run.run.recipe.settings.task.name for run in mine})
-            for name in datasets or [""]:
-                found = [run for run in mine if run.run.recipe.settings.task.name == name]
-                lines.append((row["model"], row.get("dataset", name), found, _as_rates(row)))
+            places = _by_place(mine) or {("", "", 0, 0.0): []}
+            lines += [(row["model"], row.get("dataset", place[1]), places[place], _as_rates(row)) for place in places]
         layouts.append(_settings_layout(file.removesuffix(".csv").replace("_", "-"), title, lines))
         rows += [_settings_row(*line) for line in lines]
-    lines = _other_lines([run for run in constrained if run.run.path not in used])
+    others = _by_place([run for run in constrained if run.run.path not in used])
+    lines = [(place[0], place[1], found, {}) for place, found in others.items()]
     if lines:
         layouts.append(_settings_layout("dual-other", "Hyper-parameters of the best runs, other recipes", lines))
         rows += [_settings_row(*line) for line in lines]
     return layouts, pd.DataFrame(rows)
 
 
-def _other_lines(runs: Sequence[ReadRun]) -> list[_Line]:
-    places: dict[tuple[Any, ...], list[ReadRun]] = {}
+def _by_place(runs: Sequence[ReadRun]) -> dict[tuple[str, str, int, float], list[ReadRun]]:
+    """By recipe, data set, L and γ_train."""
+    places: dict[tuple[str, str, int, float], list[ReadRun]] = {}
     for run in runs:
         place = (run.recipe, run.run.recipe.settings.task.name, run.info.get("layers", 0), run.info["gamma_train"])
         places.setdefault(place, []).append(run)
-    return [(place[0], place[1], places[place], {}) for place in sorted(places)]
+    return dict(sorted(places.items()))
 
 
 def _stands_for(run: ReadRun, row: Mapping[Any, Any]) -> bool:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pandas as pd
 import pytest
 
 from cudt.recipe import NamedRecipe
-from cudt.report import layouts, page, paired, paper, tables
+from cudt.report import layouts, page, paper, tables
 from cudt.report.collect import Collected, collect
 from cudt.report.figures import Figure
 from cudt.report.groups import read_groups
@@ -64,9 +66,8 @@ def material(found: Path | Collected, figures: list[Figure] | None = None) -> Ma
     runs = collected.runs
     curves = tables.curves(runs)
     laid_out = [(layouts.of_results(table), table.n_filled > 0) for table in paper.result_tables(runs)]
-    differences, _ = paired.compare(runs)
     groups = read_groups(runs, curves)
-    return Material(collected, groups, tables.summary(runs), differences, laid_out, figures or [], [])
+    return Material(collected, runs, groups, tables.summary(runs), laid_out, figures or [], [])
 
 
 def rendered(folder: Path) -> str:
@@ -242,13 +243,14 @@ def test_the_comparison_is_that_of_the_summary_and_says_why_there_is_no_interval
     assert row["label"] == "constrained"
     assert row["setting"].endswith("γ_train = 0.4, gaussian")
     assert (row["metric"], row["arrow"]) == ("accuracy", "↑")
-    assert row["id_mean_ours"] == pytest.approx(0.85)
+    assert row["id_mean_constrained"] == pytest.approx(0.85)
     assert row["id_mean_erm"] == pytest.approx(0.85)
-    assert (row["ood_mean_ours"], row["ood_mean_erm"]) == (0.7, 0.5)
+    assert (row["ood_mean_constrained"], row["ood_mean_erm"]) == (0.7, 0.5)
     assert row["difference"] == pytest.approx(0.2)
     assert (row["unit"], row["better"]) == ("", "")
     assert "no scores of single examples" in row["reason"]
-    assert page.verdict([row]) == "Out of distribution, of one comparison: in 1 there is no interval."
+    assert page.verdict([row]) == "Out of distribution, of one comparison: 1 without an interval."
+    assert row["runs"] == "1 seed"
     text = Parsed(pair_page).text
     assert "+0.2" in text
     assert "Why 1 has no interval" in text
@@ -265,57 +267,119 @@ def test_the_better_one_is_bold(better, trained_run, tmp_path):
     assert ("<b>" in html.split("<nav")[0]) == bool(better)
 
 
-def test_the_verdict_counts_every_comparison():
+def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_seeds():
     rows = [
         *({"better": "constrained", "unit": "examples"} for _ in range(3)),
+        {"better": "erm", "unit": "examples"},
         {"better": "erm", "unit": "seeds"},
-        {"better": "", "unit": "seeds"},
+        {"better": "", "unit": "seeds paired"},
         {"better": "", "unit": ""},
     ]
     assert page.verdict(rows) == (
-        "Out of distribution, of 6 comparisons: in 3 the constrained model is better, in 1 the unconstrained one is, "
-        "in 1 the interval holds 0, in 1 there is no interval."
+        "Out of distribution, of 7 comparisons: over training seeds 1 for the unconstrained one, 1 for neither; "
+        "over test examples of single runs, which say nothing about other training seeds, "
+        "3 for the constrained model, 1 for the unconstrained one; 1 without an interval."
+    )
+    assert page.verdict(rows[-2:]) == (
+        "Out of distribution, of 2 comparisons: over training seeds 1 for neither; 1 without an interval."
     )
     assert page.verdict([]) == ""
 
 
-def test_without_a_pair_there_is_no_comparison(trained_run, tmp_path):
+def test_without_a_run_of_each_objective_there_is_no_comparison(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.9})
-    make_run(trained_run, tmp_path, None, objective="erm")
     assert compared(tmp_path) == []
     assert "Constrained against unconstrained" not in rendered(tmp_path)
 
 
-@pytest.mark.parametrize("erm", [{"gamma_train": 1.0}, {"accuracy": {0.25: 0.9, 2.0: 0.5}}])
-def test_runs_of_another_training_level_or_grid_are_not_compared(erm, trained_run, tmp_path):
+def test_a_side_that_is_not_evaluated_is_told_with_the_command(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5})
+    erm = make_run(trained_run, tmp_path, None, objective="erm")
+    (row,) = compared(tmp_path)
+    assert row["reason"] == f"not evaluated: cudt eval-ood {erm.path}"
+    assert (row["ood_mean_constrained"], row["unit"], row["better"]) == (0.5, "", "")
+    html = rendered(tmp_path)
+    assert row["reason"] in Parsed(html).text
+    assert ">nan<" not in html
+
+
+def test_runs_of_another_training_level_are_not_compared(trained_run, tmp_path):
     curve = {0.0: 0.9, 1.0: 0.5}
     make_run(trained_run, tmp_path, curve)
-    make_run(trained_run, tmp_path, **{"accuracy": curve, **erm}, objective="erm")
+    make_run(trained_run, tmp_path, curve, objective="erm", gamma_train=1.0)
     assert compared(tmp_path) == []
 
 
-def test_without_levels_above_training_the_means_over_all_are_compared(trained_run, tmp_path):
+def test_without_a_level_in_common_there_is_no_difference_and_this_is_why(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5})
+    make_run(trained_run, tmp_path, {0.25: 0.9, 2.0: 0.5}, objective="erm")
+    (row,) = compared(tmp_path)
+    assert row["reason"] == "no level in common"
+    assert math.isnan(row["difference"])
+    assert "Why 1 has no interval" in Parsed(rendered(tmp_path)).text
+
+
+def test_without_levels_above_training_nothing_is_said_about_out_of_distribution(trained_run, tmp_path):
     for objective in ("constrained", "erm"):
         make_run(trained_run, tmp_path, {0.0: 0.875}, objective=objective)
     (row,) = compared(tmp_path)
-    assert row["difference"] == pytest.approx(0)
+    assert row["reason"] == "no level for the ood mean"
+    assert math.isnan(row["difference"])
+    assert (row["id_mean_constrained"], row["id_mean_erm"]) == (0.875, 0.875)
     html = rendered(tmp_path)
     assert ">nan<" not in html
 
 
-def test_of_several_variants_the_best_by_validation_data_is_compared(trained_run, tmp_path):
+def make_searched(trained_run: Run, out: Path) -> None:
+    """Three variants of the constrained model, the second the best by validation data, and one ERM."""
     for alpha, loss, value in ((0.1, 0.5, 0.7), (0.2, 0.3, 0.6), (0.3, 0.4, 0.8)):
         make_run(
             trained_run,
-            tmp_path,
+            out,
             {0.0: 0.9, 1.0: value},
             overrides=[f"descent.alpha={alpha}"],
             best={"epoch": 1, "validation_loss": loss},
         )
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, objective="erm")
+    make_run(trained_run, out, {0.0: 0.9, 1.0: 0.5}, objective="erm")
+
+
+def test_of_several_variants_the_best_by_validation_data_is_compared(trained_run, tmp_path):
+    make_searched(trained_run, tmp_path)
     (row,) = compared(tmp_path)
     assert row["label"] == "constrained α=0.2"
-    assert row["ood_mean_ours"] == 0.6
+    assert row["ood_mean_constrained"] == 0.6
+    assert row["runs"] == "best of 3 against best of 1"
+    assert "<td>best of 3 against best of 1</td>" in rendered(tmp_path)
+
+
+def test_runs_that_take_no_part_in_a_comparison_are_shown_all_the_same(trained_run, tmp_path):
+    make_searched(trained_run, tmp_path)
+    made = material(tmp_path)
+    kept = [run for run in made.compared if run.objective == "erm" or run.setting("descent.alpha") == 0.1]
+    (row,) = page.comparisons(replace(made, compared=kept))
+    assert (row["label"], row["runs"]) == ("constrained α=0.1", "1 seed")
+    text = Parsed(page.render(replace(made, compared=kept))).text
+    assert all(f"constrained α={alpha}, seed 0" in text for alpha in (0.1, 0.2, 0.3))
+
+
+def test_unconstrained_models_of_another_make_are_compared_each_by_itself(pair):
+    constrained, erm = collect([pair]).runs
+    other = variant_of(erm, "other", {"model": {"width": 32}})
+    rows = page.comparisons(material(Collected([constrained, erm, other], [])))
+    assert len(rows) == 2
+    assert ["ERM of another make" in row["setting"] for row in rows] == [False, True]
+    assert [row["runs"] for row in rows] == ["1 seed", "1 seed"]
+    # A constrained model of that make is its own pair.
+    wide = variant_of(constrained, "wide", {"model": {"width": 32}})
+    rows = page.comparisons(material(Collected([constrained, wide, erm, other], [])))
+    assert not any("another make" in row["setting"] for row in rows)
+    assert [row["runs"] for row in rows] == ["1 seed", "1 seed"]
+
+
+@pytest.mark.parametrize("sections", [{"task": {"train": 50}}, {"task": {"test": 50}}])
+def test_runs_on_other_data_are_not_compared(sections, pair):
+    constrained, erm = collect([pair]).runs
+    assert page.comparisons(material(Collected([constrained, variant_of(erm, "other", sections)], []))) == []
 
 
 def test_under_discrete_noise_probabilities_above_0_are_out_of_distribution(trained_run, tmp_path):
@@ -323,7 +387,7 @@ def test_under_discrete_noise_probabilities_above_0_are_out_of_distribution(trai
         make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: damaged}, objective=objective, kind="discrete")
     (row,) = compared(tmp_path)
     assert row["setting"].endswith("discrete")
-    assert (row["ood_mean_ours"], row["ood_mean_erm"], row["id_mean_erm"]) == (0.75, 0.625, 0.9)
+    assert (row["ood_mean_constrained"], row["ood_mean_erm"], row["id_mean_erm"]) == (0.75, 0.625, 0.9)
 
 
 def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_path):
@@ -331,11 +395,11 @@ def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_p
     for objective, curve in CURVES.items():
         make_run(trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts)
     (row,) = compared(tmp_path)
-    assert row["infeasible"].endswith("is infeasible at layers 1, 2, 3")
+    assert row["infeasible"].endswith(": violated at layers 1, 2, 3")
     html = rendered(tmp_path)
-    assert '<span class="infeasible">infeasible at layers 1, 2, 3</span>' in html
+    assert '<span class="infeasible">infeasible (violated at layers 1, 2, 3)</span>' in html
     # ERM has no constraints that it could break.
-    assert html.count(">infeasible at layers") == 1
+    assert html.count(">infeasible (") == 1
 
 
 # ---------------------------------------------------------------- commands, an empty page
@@ -372,5 +436,5 @@ def test_figures_that_the_charts_show_too_are_for_paper(pair, tmp_path):
 
 def test_a_page_of_nothing_is_a_page():
     empty = pd.DataFrame(columns=["recipe", "objective", "variant", "perturbation"])
-    made = Material(Collected([], []), [], empty, pd.DataFrame(columns=paired.COLUMNS), [], [], [])
+    made = Material(Collected([], []), [], [], empty, [], [], [])
     assert "0 finished runs of 0 recipes" in page.render(made)

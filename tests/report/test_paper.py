@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cudt.recipe import NamedRecipe
+from cudt import recipe as recipes
 from cudt.report import paper
 from cudt.report.collect import ReadRun, collect
-from cudt.report.paper import Cell, ResultTable, Side
-from cudt.schema import Published
+from cudt.report.paper import Cell, ResultTable
 from tests.report import make_run, make_scored_run, make_video_run
 
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
 AUC = {"constrained": 1.55, "erm": 1.55}
+#: Typed from the paper's table.
+PRINTED = {"constrained": 1.719, "erm": 1.707}
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +29,28 @@ def planted(trained_run, tmp_path_factory) -> dict[str, ReadRun]:
     """A run of each objective on text and on video; tests change copies in memory."""
     out = tmp_path_factory.mktemp("planted")
     for objective, curve in CURVES.items():
-        make_run(trained_run, out / "text", curve, objective=objective, feasible=True)
+        make_run(trained_run, out / "text", curve, objective=objective, feasible=True, verdicts=[])
         errors = {0.0: 10.0, 1.0: 20.0, 2.0: 33.0 if objective == "erm" else 30.0}
-        make_video_run(trained_run, out / "video", errors, objective=objective, feasible=True)
+        make_video_run(trained_run, out / "video", errors, objective=objective, feasible=True, verdicts=[])
     found = collect([out / "text"]).runs, collect([out / "video"]).runs
     return {f"{kind}-{run.objective}": run for kind, runs in zip(("text", "video"), found, strict=True) for run in runs}
 
 
-def published(run: ReadRun, model: str, dataset: str, erm: Mapping[str, Any] | None = None, **info: Any) -> ReadRun:
-    """The run as one of the paper's, with other facts."""
-    named = Published(model=model, dataset=dataset, erm=dict(erm or {}))
-    settings = run.run.recipe.settings.model_copy(update={"published": named})
-    recipe = NamedRecipe(run.recipe, settings)
-    return replace(run, run=replace(run.run, recipe=recipe), info={**run.info, "layers": 3, "gamma_train": 0.0, **info})
+def published(run: ReadRun, recipe: str, *overrides: str, **info: Any) -> ReadRun:
+    """The run as one of a recipe that comes with cudt, with other facts."""
+    loaded = recipes.load(recipe, overrides, objective=run.objective, seed=run.seed)
+    told = {**run.info, "recipe": recipe, "layers": 3, "gamma_train": 0.0, **info}
+    return replace(run, run=replace(run.run, recipe=loaded), info=told)
+
+
+def evaluated(run: ReadRun, curve: Mapping[float, float], kind: str = "gaussian") -> ReadRun:
+    """With another curve in place of its own."""
+    rows = [(kind, gamma, 0, run.metric, value, 40) for gamma, value in curve.items()]
+    return replace(run, ood=pd.DataFrame(rows, columns=run.ood.columns))
+
+
+def unevaluated(run: ReadRun) -> ReadRun:
+    return replace(run, ood=run.ood.iloc[:0])
 
 
 def shifted(run: ReadRun, by: float) -> ReadRun:
@@ -51,116 +61,6 @@ def shifted(run: ReadRun, by: float) -> ReadRun:
 def validated(run: ReadRun, *values: float) -> ReadRun:
     rows = [("gaussian", gamma, 0, run.metric, value, 10) for gamma, value in enumerate(values)]
     return replace(run, validation=pd.DataFrame(rows, columns=run.validation.columns))
-
-
-def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
-    return next(table for table in paper.result_tables(runs) if table.stem == stem)
-
-
-def cell_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Cell:
-    """The one cell that is filled."""
-    (cell,) = [cell for cell in table_of(runs, stem).cells if any(side.seeds for side in cell.sides.values())]
-    return cell
-
-
-def ut_on_imdb(planted: dict[str, ReadRun], **info: Any) -> list[ReadRun]:
-    return [published(planted[f"text-{objective}"], "UT", "IMDb", **info) for objective in paper.SIDES]
-
-
-# ---------------------------------------------------------------- the paper's numbers
-
-
-def test_without_runs_the_tables_are_the_papers_and_every_cell_is_missing():
-    rmse, accuracy = paper.result_tables([])
-    assert [len(table.cells) for table in (rmse, accuracy)] == [105, 72]
-    assert [len(table.missing) for table in (rmse, accuracy)] == [210, 144]
-    assert [table.n_filled for table in (rmse, accuracy)] == [0, 0]
-    assert "DUST on Avenue, L = 3, γ_train = 0: erm" in rmse.missing
-
-
-def test_the_papers_numbers_stand_beside_ours_with_the_difference(planted):
-    cell = cell_of(ut_on_imdb(planted))
-    assert str(cell.place) == "UT on IMDb, L = 3, γ_train = 0"
-    # Typed from the paper's table: 1.719 and 1.707.
-    for side, printed in (("constrained", 1.719), ("erm", 1.707)):
-        assert cell.sides[side].paper == printed
-        assert cell.sides[side].ours == pytest.approx(AUC[side])
-        assert cell.sides[side].difference == pytest.approx(AUC[side] - printed)
-        assert (cell.sides[side].seeds, cell.sides[side].best_of) == (1, 0)
-        assert cell.sides[side].levels == "3 levels to 2"
-
-
-def test_a_filled_cell_is_no_longer_missing(planted):
-    table = table_of(ut_on_imdb(planted)[:1], "accuracy-auc")
-    assert table.n_filled == 1
-    assert len(table.missing) == 143
-    assert "UT on IMDb, L = 3, γ_train = 0: erm" in table.missing
-
-
-def test_errors_are_averaged_over_the_levels(planted):
-    runs = [published(planted[f"video-{objective}"], "UT", "UCSD") for objective in paper.SIDES]
-    cell = cell_of(runs, "average-rmse")
-    assert cell.sides["constrained"].ours == pytest.approx(20.0)
-    assert cell.sides["erm"].ours == pytest.approx(21.0)
-    assert cell.difference == pytest.approx(-1.0)
-
-
-def test_other_noise_and_runs_that_are_not_evaluated_have_no_cell(planted):
-    run = ut_on_imdb(planted)[0]
-    uniform = replace(run, ood=run.ood.assign(perturbation="uniform"))
-    bare = replace(run, ood=run.ood.iloc[:0])
-    for table in paper.result_tables([uniform, bare]):
-        assert table.is_published
-        assert table.n_filled == 0
-
-
-def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
-    runs = [published(run, "DistilBERT", "IMDb", layers=6, gamma_train=1.0) for run in ut_on_imdb(planted)]
-    cell = cell_of(runs)
-    assert (cell.place.model, cell.place.layers) == ("DistilBERT", 12)
-    assert cell.sides["erm"].seeds == cell.sides["constrained"].seeds == 1
-
-
-@pytest.mark.parametrize("info", [{"layers": 4}, {"gamma_train": 0.33}])
-def test_a_depth_or_level_that_the_paper_does_not_print_is_among_the_others(info, planted):
-    runs = ut_on_imdb(planted, **info)
-    assert table_of(runs, "accuracy-auc").n_filled == 0
-    (cell,) = table_of(runs, "accuracy-auc-other").cells
-    assert cell.place.model == "reviews-ut"
-    assert math.isnan(cell.sides["erm"].paper)
-
-
-def test_other_recipes_are_in_a_table_of_their_own(planted):
-    (cell,) = table_of([planted["text-erm"], planted["text-constrained"]], "accuracy-auc-other").cells
-    assert (cell.place.model, cell.place.dataset, cell.place.gamma_train) == ("reviews-ut", "reviews", 0.4)
-    assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert not [table for table in paper.result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
-
-
-def test_an_unconstrained_model_that_is_not_the_papers_is_among_the_others(planted):
-    erm = {"descent.alpha": 0.5}
-    runs = [published(planted[f"text-{name}"], "UT", "IMDb", erm) for name in paper.SIDES]
-    filled = cell_of(runs)
-    # The constrained one is the paper's whatever the setting is.
-    assert [filled.sides[name].seeds for name in paper.SIDES] == [1, 0]
-    (other,) = table_of(runs, "accuracy-auc-other").cells
-    assert [other.sides[name].seeds for name in paper.SIDES] == [0, 1]
-    alpha = planted["text-erm"].setting("descent.alpha")
-    runs[1] = published(planted["text-erm"], "UT", "IMDb", {"descent.alpha": alpha})
-    assert [cell_of(runs).sides[name].seeds for name in paper.SIDES] == [1, 1]
-
-
-# ---------------------------------------------------------------- seeds and searches
-
-
-def test_seeds_are_averaged(planted):
-    constrained, erm = ut_on_imdb(planted)
-    runs = [shifted(replace(constrained, info={**constrained.info, "seed": seed}), 0.1 * seed) for seed in range(3)]
-    side = cell_of([*runs, erm]).sides["constrained"]
-    # A tenth more at every level of 0 to 2 is 0.2 more of area.
-    assert side.ours == pytest.approx(1.75)
-    assert side.std == pytest.approx(0.2)
-    assert (side.seeds, side.best_of) == (3, 0)
 
 
 def variants(run: ReadRun, *losses: float) -> list[ReadRun]:
@@ -178,42 +78,206 @@ def seeds(run: ReadRun, *losses: float) -> list[ReadRun]:
     ]
 
 
+def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
+    return next(table for table in paper.result_tables(runs) if table.stem == stem)
+
+
+def cell_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Cell:
+    """The one cell that is filled."""
+    (cell,) = [cell for cell in table_of(runs, stem).cells if any(side.is_filled for side in cell.sides.values())]
+    return cell
+
+
+def counts(cell: Cell) -> list[int]:
+    """How many runs stand on each side."""
+    return [len(cell.sides[name].standing.runs) for name in paper.SIDES]
+
+
+def ut_on_imdb(planted: dict[str, ReadRun], *overrides: str, **info: Any) -> list[ReadRun]:
+    return [published(planted[f"text-{objective}"], "imdb-ut", *overrides, **info) for objective in paper.SIDES]
+
+
+# ---------------------------------------------------------------- the paper's numbers
+
+
+def test_without_runs_the_tables_are_the_papers_and_every_cell_is_missing():
+    rmse, accuracy = paper.result_tables([])
+    assert [len(table.cells) for table in (rmse, accuracy)] == [105, 72]
+    assert [len(table.missing) for table in (rmse, accuracy)] == [210, 144]
+    assert [table.n_filled for table in (rmse, accuracy)] == [0, 0]
+    assert "DUST on Avenue, L = 3, γ_train = 0: erm" in rmse.missing
+
+
+def test_the_papers_numbers_stand_beside_ours_with_the_difference(planted):
+    levels = paper.RESULTS[1].levels
+    assert (len(levels), levels[0], levels[-1]) == (15, 0, 2.1)
+    # Under a flat line of 0.8 from 0 to 2.1.
+    cell = cell_of([evaluated(run, dict.fromkeys(levels, 0.8)) for run in ut_on_imdb(planted)])
+    assert str(cell.place) == "UT on IMDb, L = 3, γ_train = 0"
+    for name, printed in PRINTED.items():
+        side = cell.sides[name]
+        assert (side.paper, side.levels, side.is_on_its_levels) == (printed, levels, True)
+        assert side.ours == pytest.approx(1.68)
+        assert side.difference == pytest.approx(1.68 - printed)
+        assert (side.standing.seeds, side.standing.best_of) == (1, 0)
+
+
+def test_at_other_levels_than_the_papers_there_is_no_difference_to_it(planted):
+    cell = cell_of(ut_on_imdb(planted))
+    for name, printed in PRINTED.items():
+        side = cell.sides[name]
+        assert (side.paper, side.levels, side.is_on_its_levels) == (printed, (0.0, 1.0, 2.0), False)
+        assert side.ours == pytest.approx(AUC[name])
+        assert math.isnan(side.difference)
+
+
+def test_one_side_at_fewer_levels_takes_both_from_the_papers(planted):
+    whole, part = (evaluated(run, dict.fromkeys(paper.RESULTS[1].levels, 0.8)) for run in ut_on_imdb(planted))
+    part = replace(part, ood=part.ood[part.ood["gamma"] <= 1.5])
+    assert not any(side.is_on_its_levels for side in cell_of([whole, part]).sides.values())
+    assert cell_of([whole]).sides["constrained"].is_on_its_levels
+
+
+def test_a_filled_cell_is_no_longer_missing(planted):
+    table = table_of(ut_on_imdb(planted)[:1], "accuracy-auc")
+    assert table.n_filled == 1
+    assert len(table.missing) == 143
+    assert "UT on IMDb, L = 3, γ_train = 0: erm" in table.missing
+
+
+def test_errors_are_averaged_over_the_levels(planted):
+    runs = [published(planted[f"video-{objective}"], "ucsd-ut") for objective in paper.SIDES]
+    cell = cell_of(runs, "average-rmse")
+    assert cell.sides["constrained"].ours == pytest.approx(20.0)
+    assert cell.sides["erm"].ours == pytest.approx(21.0)
+    assert cell.difference.difference == pytest.approx(-1.0)
+
+
+def test_other_noise_and_runs_that_are_not_evaluated_fill_no_cell(planted):
+    run = ut_on_imdb(planted)[0]
+    uniform = replace(run, ood=run.ood.assign(perturbation="uniform"))
+    for table in paper.result_tables([uniform, replace(unevaluated(run), info={**run.info, "seed": 1})]):
+        assert table.is_published
+        assert table.n_filled == 0
+
+
+def test_a_side_that_is_not_evaluated_says_how_to_do_it(planted):
+    constrained, erm = ut_on_imdb(planted)
+    (told,) = [line for line in table_of([constrained, unevaluated(erm)], "accuracy-auc").missing if "eval-ood" in line]
+    assert told == f"UT on IMDb, L = 3, γ_train = 0: erm; not evaluated: cudt eval-ood {erm.run.path}"
+
+
+def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
+    runs = [
+        published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in paper.SIDES
+    ]
+    cell = cell_of(runs)
+    assert (cell.place.model, cell.place.layers) == ("DistilBERT", 12)
+    assert counts(cell) == [1, 1]
+
+
+# ---------------------------------------------------------------- what is not the paper's
+
+
+@pytest.mark.parametrize("info", [{"layers": 4}, {"gamma_train": 0.33}])
+def test_a_depth_or_level_that_the_paper_does_not_print_is_among_the_others(info, planted):
+    runs = ut_on_imdb(planted, **info)
+    assert table_of(runs, "accuracy-auc").n_filled == 0
+    (cell,) = table_of(runs, "accuracy-auc-other").cells
+    assert cell.place.model == "imdb-ut"
+    assert math.isnan(cell.sides["erm"].paper)
+
+
+def test_other_recipes_are_in_a_table_of_their_own(planted):
+    (cell,) = table_of([planted["text-erm"], planted["text-constrained"]], "accuracy-auc-other").cells
+    assert (cell.place.model, cell.place.dataset, cell.place.gamma_train) == ("reviews-ut", "reviews", 0.4)
+    assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
+    assert not [table for table in paper.result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
+
+
+@pytest.mark.parametrize("free", ["descent.alpha=0.3", "descent.dual.learning_rate=1", "noise.gamma_train=0.3"])
+def test_what_is_searched_may_differ_from_the_recipe(free, planted):
+    assert all(paper.is_published(run) for run in ut_on_imdb(planted, free, "model.layers=5", "evaluation.gammas=0,1"))
+
+
+@pytest.mark.parametrize("override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"])
+def test_a_recipe_of_the_papers_with_other_settings_is_among_the_others(override, planted):
+    runs = ut_on_imdb(planted, override)
+    assert not any(paper.is_published(run) for run in runs)
+    assert table_of(runs, "accuracy-auc").n_filled == 0
+    (cell,) = table_of(runs, "accuracy-auc-other").cells
+    assert counts(cell) == [1, 1]
+
+
+def test_a_section_that_is_left_out_makes_a_run_another(planted):
+    adapted = published(planted["text-constrained"], "alpaca-llama")
+    assert paper.is_published(adapted)
+    assert not paper.is_published(published(planted["text-constrained"], "alpaca-llama", "model.lora=null"))
+
+
+def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
+    run = ut_on_imdb(planted)[0]
+    assert paper.is_published(run)
+    assert not paper.is_published(replace(run, info={**run.info, "recipe": "my-own"}))
+    assert not paper.is_published(planted["text-constrained"])
+
+
+def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadRun]:
+    """Constrained, and unconstrained as the paper has it (one dictionary for all layers) and as the fair pair has it."""
+    constrained, erm = (planted[f"video-{name}"] for name in paper.SIDES)
+    tied = published(erm, "avenue-dust", "model.tie_layers=true", variant="tied")
+    untied = published(shifted(erm, 3), "avenue-dust", variant="untied")
+    elsewhere = replace(untied.run, path=untied.run.path.with_name("erm-untied"))
+    return published(constrained, "avenue-dust"), tied, replace(untied, run=elsewhere)
+
+
+def test_the_papers_unconstrained_model_has_the_settings_that_the_recipe_names(planted):
+    constrained, tied, untied = dust_on_avenue(planted)
+    # Typed from the paper's table.
+    cell = cell_of([constrained, tied, untied], "average-rmse")
+    assert [cell.sides[name].paper for name in paper.SIDES] == [21.145, 19.679]
+    assert [cell.sides[name].standing.runs for name in paper.SIDES] == [[constrained], [tied]]
+
+
+def test_beside_an_unconstrained_model_of_another_make_stand_the_constrained_runs(planted):
+    constrained, tied, untied = dust_on_avenue(planted)
+    (pair,) = table_of([constrained, tied, untied], "average-rmse-other").cells
+    assert [pair.sides[name].standing.runs for name in paper.SIDES] == [[constrained], [untied]]
+    assert pair.difference.difference == pytest.approx(-4)
+    assert not [one for one in paper.result_tables([constrained, tied]) if one.stem == "average-rmse-other"]
+
+
+# ---------------------------------------------------------------- seeds and searches
+
+
+def test_seeds_are_averaged(planted):
+    constrained, erm = ut_on_imdb(planted)
+    side = cell_of([*seeds(constrained, 0.3, 0.3, 0.3), erm]).sides["constrained"]
+    # A tenth more at every level of 0 to 2 is 0.2 more of area.
+    assert side.ours == pytest.approx(1.75)
+    assert side.std == pytest.approx(0.2)
+    assert side.standing.how == "3 seeds"
+
+
 def test_where_one_side_was_searched_both_are_the_best_by_validation_data(planted):
     constrained, erm = ut_on_imdb(planted)
     cell = cell_of([*variants(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)])
     # Not the best in the test, which would be the third and the second.
     assert cell.sides["constrained"].ours == pytest.approx(AUC["constrained"] + 0.2)
-    assert cell.sides["constrained"].best_of == 3
     assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert cell.sides["erm"].best_of == 2
-    assert [cell.sides[name].seeds for name in paper.SIDES] == [1, 1]
+    assert [cell.sides[name].standing.how for name in paper.SIDES] == ["best of 3", "best of 2"]
     assert math.isnan(cell.sides["erm"].std)
+    assert not cell.is_even
 
 
-def test_the_best_is_that_of_the_metric_over_levels_where_all_were_judged_at_the_same(planted):
-    run = ut_on_imdb(planted)[0]
-    first, second = variants(run, 0.1, 0.9)
-    judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
-    assert paper.best_by_validation(judged)[0].info["variant"] == "1"
-    # Of an error, less is better.
-    errors = [replace(one, info={**one.info, "metric": {"name": "RMSE", "higher_is_better": False}}) for one in judged]
-    assert paper.best_by_validation(errors)[0].info["variant"] == "0"
-
-
-def test_the_best_is_that_of_the_loss_where_runs_were_judged_at_other_levels_or_not_at_all(planted):
-    first, second = variants(ut_on_imdb(planted)[0], 0.1, 0.9)
-    uneven = [validated(first, 0.5, 0.5, 0.5), validated(second, 0.9, 0.9)]
-    assert paper.best_by_validation(uneven)[0].info["variant"] == "0"
-    assert paper.best_by_validation([second, first])[0].info["variant"] == "0"
-    assert paper.best_by_validation([]) == []
-
-
-@pytest.mark.parametrize("nothing", [math.nan, math.inf])
-def test_a_run_whose_loss_is_not_a_number_is_never_the_best(nothing, planted):
-    run = ut_on_imdb(planted)[0]
-    for losses in ((nothing, 0.5), (0.5, nothing)):
-        best = paper.best_by_validation(variants(run, *losses))[0]
-        assert best.info["best"]["validation_loss"] == 0.5
+def test_the_best_that_is_not_evaluated_leaves_its_cell_empty_and_says_how_to_fill_it(planted):
+    constrained, erm = ut_on_imdb(planted)
+    first, second = variants(constrained, 0.3, 0.1)
+    runs = [first, unevaluated(second), erm]
+    assert counts(cell_of(runs)) == [0, 1]
+    told = f"the best by validation data is not evaluated: cudt eval-ood {second.run.path}"
+    assert f"UT on IMDb, L = 3, γ_train = 0: constrained; {told}" in table_of(runs, "accuracy-auc").missing
+    assert cell_of(runs).difference.reason == told
 
 
 # ---------------------------------------------------------------- which side is better
@@ -237,17 +301,19 @@ def scored(trained_run, out, better: str | None, *, root: bool = False) -> list[
 
 
 @pytest.mark.parametrize("better", ["constrained", "erm", None])
-@pytest.mark.parametrize(("root", "stem", "data"), [(False, "accuracy-auc", "IMDb"), (True, "average-rmse", "UCSD")])
-def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, stem, data, trained_run, tmp_path):
-    runs = [published(run, "UT", data) for run in scored(trained_run, tmp_path, better, root=root)]
+@pytest.mark.parametrize(
+    ("root", "stem", "recipe"), [(False, "accuracy-auc", "imdb-ut"), (True, "average-rmse", "ucsd-ut")]
+)
+def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, stem, recipe, trained_run, tmp_path):
+    runs = [published(run, recipe) for run in scored(trained_run, tmp_path, better, root=root)]
     cell = cell_of(runs, stem)
-    assert cell.unit == "examples"
-    assert cell.reason == ""
+    between = cell.difference
+    assert (between.unit, between.reason, between.better) == ("examples", "", better or "")
     marked = [name for name in paper.SIDES if cell.sides[name].is_better]
     assert marked == ([] if better is None else [better])
-    assert (cell.low <= 0 <= cell.high) == (better is None)
+    assert (between.low <= 0 <= between.high) == (better is None)
     ours, erm = (cell.sides[name].ours for name in paper.SIDES)
-    assert cell.difference == pytest.approx(ours - erm)
+    assert between.difference == pytest.approx(ours - erm)
     # An error is better where it is less.
     if better:
         assert (ours > erm) == ((better == "constrained") != root)
@@ -256,17 +322,19 @@ def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, ste
 def test_without_an_interval_no_side_is_better_and_the_reason_is_told(planted):
     constrained, erm = ut_on_imdb(planted)
     cell = cell_of([shifted(constrained, 0.2), erm])
-    assert cell.difference == pytest.approx(0.4)
-    assert math.isnan(cell.low)
+    assert cell.difference.difference == pytest.approx(0.4)
+    assert math.isnan(cell.difference.low)
     assert not any(side.is_better for side in cell.sides.values())
-    assert "no scores of single examples" in cell.reason
+    assert "no scores of single examples" in cell.difference.reason
 
 
 def test_without_the_other_side_nothing_is_compared(planted):
     cell = cell_of(ut_on_imdb(planted)[:1])
-    assert math.isnan(cell.difference)
+    assert math.isnan(cell.difference.difference)
     assert not cell.sides["constrained"].is_better
-    assert cell.sides["erm"] == replace(Side(), paper=1.707)
+    erm = cell.sides["erm"]
+    assert (erm.is_filled, erm.paper, erm.levels) == (False, 1.707, ())
+    assert math.isnan(erm.ours)
 
 
 # ---------------------------------------------------------------- infeasible runs, the long table
@@ -276,27 +344,19 @@ def test_an_infeasible_run_is_named_with_its_layers(planted):
     verdicts = [{"layer": layer, "verdict": word} for layer, word in enumerate(("met", "violated", "violated"), 1)]
     constrained, erm = ut_on_imdb(planted, feasible=False, verdicts=verdicts)
     table = table_of([constrained, erm], "accuracy-auc")
-    told = f"{constrained.run.path.name} is infeasible at layers 2, 3"
+    told = f"{constrained.run.path.name}: violated at layers 2, 3"
     # ERM has no constraints to keep.
     assert table.infeasible == [f"UT on IMDb, L = 3, γ_train = 0: {told}"]
-    assert cell_of([constrained, erm]).sides["erm"].infeasible == ()
-
-
-def test_one_failing_layer_is_in_the_singular(planted):
-    run = ut_on_imdb(planted, feasible=False, verdicts=[{"layer": 2, "verdict": "violated"}])[0]
-    assert paper.failing_layers(run).endswith("is infeasible at layer 2")
+    assert cell_of([constrained, erm]).sides["erm"].standing.infeasible == ()
 
 
 def test_the_long_table_has_a_row_for_each_side(planted):
     long = table_of(ut_on_imdb(planted), "accuracy-auc").long()
     assert len(long) == 144
     mine = long[long["seeds"] > 0].set_index("objective")
-    assert mine.loc["erm", ["model", "dataset", "layers", "gamma_train", "paper"]].tolist() == [
-        "UT",
-        "IMDb",
-        3,
-        0.0,
-        1.707,
-    ]
+    told = mine.loc["erm", ["model", "dataset", "layers", "gamma_train", "paper", "levels"]].tolist()
+    assert told == ["UT", "IMDb", 3, 0.0, 1.707, "0 1 2"]
     assert mine.loc["constrained", "ours"] == pytest.approx(1.55)
     assert mine["is_better"].tolist() == [False, False]
+    assert mine["difference"].isna().all()
+    assert all("no scores of single examples" in reason for reason in mine["reason"])

@@ -1,0 +1,344 @@
+"""Which runs stand for each side, and what is known about their difference, from planted runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cudt import report
+from cudt.report.collect import ReadRun, collect
+from cudt.report.compare import SIDES, Comparison, best_by_validation, compare, curve, failing_layers
+from cudt.report.sweeps import ReadSweep, of_one_objective
+from tests.report import GAMMA_TRAIN, make_run, make_scored_run
+from tests.report.test_paper import evaluated, planted, seeds, shifted, unevaluated, validated, variants
+
+__all__ = ["planted"]
+
+NOISE = "gaussian"
+QUANTITIES = ("mean", "auc", "id_mean", "ood_mean")
+
+
+@pytest.fixture
+def constrained(planted) -> ReadRun:
+    """0.9, 0.8 and 0.6 at 0, 1 and 2; trained at 0.4."""
+    return planted["text-constrained"]
+
+
+@pytest.fixture
+def erm(planted) -> ReadRun:
+    """1.0, 0.8 and 0.5."""
+    return planted["text-erm"]
+
+
+def told(run: ReadRun, **info: Any) -> ReadRun:
+    return replace(run, info={**run.info, **info})
+
+
+def at(run: ReadRun, name: str) -> ReadRun:
+    """The same run in another folder."""
+    return replace(run, run=replace(run.run, path=run.run.path.with_name(name)))
+
+
+def standing(made: Comparison, side: str) -> list[ReadRun]:
+    return made.sides[side].runs
+
+
+def hows(made: Comparison) -> list[str]:
+    return [made.sides[side].how for side in SIDES]
+
+
+# ---------------------------------------------------------------- which runs stand for a side
+
+
+def test_runs_that_differ_in_their_seed_alone_stand_there_together(constrained, erm):
+    made = compare([*seeds(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)], NOISE)
+    assert hows(made) == ["3 seeds", "2 seeds"]
+    # Each seed is better by a tenth than the one before.
+    assert made.mean("constrained", "ood_mean") == pytest.approx(0.8)
+    assert made.values("erm", "ood_mean") == pytest.approx([0.65, 0.75])
+    assert made.is_even
+
+
+@pytest.mark.parametrize("searched", SIDES)
+def test_several_variants_on_one_side_make_both_the_best_of_all_their_runs(searched, constrained, erm):
+    runs = {"constrained": constrained, "erm": erm}
+    other = next(side for side in SIDES if side != searched)
+    tried = variants(runs[searched], 0.3, 0.1, 0.2)
+    repeated = seeds(runs[other], 0.6, 0.5)
+    made = compare([*tried, *repeated], NOISE)
+    assert standing(made, searched) == [tried[1]]
+    assert standing(made, other) == [repeated[1]]
+    assert [made.sides[side].best_of for side in (searched, other)] == [3, 2]
+
+
+def test_runs_that_are_not_evaluated_are_among_those_that_one_is_chosen_from(constrained, erm):
+    best, worse = variants(constrained, 0.1, 0.2)
+    made = compare([best, unevaluated(worse), erm], NOISE)
+    assert standing(made, "constrained") == [best]
+    assert hows(made) == ["best of 2", "best of 1"]
+
+
+def test_where_the_best_is_not_evaluated_nothing_stands_there_and_the_command_is_told(constrained, erm):
+    worse, best = variants(constrained, 0.2, 0.1)
+    made = compare([worse, at(unevaluated(best), "the-best"), erm], NOISE)
+    assert standing(made, "constrained") == []
+    assert standing(made, "erm") == [erm]
+    problem = f"the best by validation data is not evaluated: cudt eval-ood {best.run.path.with_name('the-best')}"
+    assert made.sides["constrained"].problem == problem
+    assert made.difference("ood_mean").reason == problem
+    assert made.difference("ood_mean").better == ""
+    assert math.isnan(made.mean("constrained", "mean"))
+    # One side alone is still shown at its own levels.
+    assert made.levels == [0.0, 1.0, 2.0]
+
+
+def test_where_only_some_seeds_are_evaluated_they_were_chosen(constrained, erm):
+    first, second, third = seeds(constrained, 0.2, 0.1, 0.3)
+    made = compare([unevaluated(first), second, unevaluated(third), *seeds(erm, 0.6, 0.5)], NOISE)
+    assert hows(made) == ["best of 3", "best of 2"]
+    assert standing(made, "constrained") == [second]
+
+
+def test_where_no_seed_is_evaluated_this_is_the_problem(constrained, erm):
+    made = compare([constrained, *(unevaluated(run) for run in seeds(erm, 0.2, 0.1))], NOISE)
+    assert hows(made)[0] == "1 seed"
+    assert made.difference("ood_mean").reason == f"not evaluated: cudt eval-ood {erm.run.path}"
+
+
+def test_another_kind_of_noise_is_another_evaluation(constrained, erm):
+    first, second = seeds(constrained, 0.1, 0.2)
+    both = [first, evaluated(second, {0.0: 0.5}, "uniform"), erm]
+    assert compare(both, NOISE).sides["constrained"].best_of == 2
+    assert standing(compare(both, NOISE), "constrained") == [first]
+    assert compare(both, "uniform").sides["constrained"].problem.startswith("the best by validation data is not")
+
+
+def test_without_runs_there_is_nothing(constrained):
+    for runs in ([], [constrained]):
+        made = compare(runs, NOISE)
+        assert standing(made, "erm") == []
+        assert made.sides["erm"].problem == ""
+        assert made.rows.empty
+        assert math.isnan(made.difference("mean").difference)
+
+
+# ---------------------------------------------------------------- the criterion
+
+
+def test_the_best_is_that_of_the_metric_over_levels_where_all_were_judged_at_the_same(constrained):
+    first, second = variants(constrained, 0.1, 0.9)
+    judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
+    assert best_by_validation(judged)[0].info["variant"] == "1"
+    # Of an error, less is better.
+    errors = [told(one, metric={"name": "RMSE", "higher_is_better": False}) for one in judged]
+    assert best_by_validation(errors)[0].info["variant"] == "0"
+
+
+def test_the_best_is_that_of_the_loss_where_runs_were_judged_at_other_levels_or_not_at_all(constrained):
+    first, second = variants(constrained, 0.1, 0.9)
+    uneven = [validated(first, 0.5, 0.5, 0.5), validated(second, 0.9, 0.9)]
+    assert best_by_validation(uneven)[0].info["variant"] == "0"
+    assert best_by_validation([second, first])[0].info["variant"] == "0"
+    assert best_by_validation([]) == []
+
+
+@pytest.mark.parametrize("nothing", [math.nan, math.inf])
+def test_a_run_whose_loss_is_not_a_number_is_never_the_best(nothing, constrained):
+    for losses in ((nothing, 0.5), (0.5, nothing)):
+        assert best_by_validation(variants(constrained, *losses))[0].info["best"]["validation_loss"] == 0.5
+
+
+def test_a_level_of_validation_that_is_not_a_number_is_never_the_best(constrained):
+    first, second = variants(constrained, 0.5, 0.5)
+    judged = [validated(first, 0.9, math.nan), validated(second, 0.1, 0.1)]
+    assert [run.info["variant"] for run in best_by_validation(judged)] == ["1", "0"]
+
+
+def test_both_sides_are_chosen_by_one_criterion(constrained, erm):
+    # By loss the first of each; by the metric the second.
+    ours, theirs = (variants(run, 0.1, 0.9) for run in (constrained, erm))
+    judged = [[validated(first, 0.5, 0.5), validated(second, 0.9, 0.9)] for first, second in (ours, theirs)]
+    chosen = {
+        "all": [run.info["variant"] for side in SIDES for run in standing(compare(sum(judged, []), NOISE), side)],
+        "ours alone": [
+            run.info["variant"] for side in SIDES for run in standing(compare([*judged[0], *theirs], NOISE), side)
+        ],
+    }
+    assert chosen == {"all": ["1", "1"], "ours alone": ["0", "0"]}
+
+
+# ---------------------------------------------------------------- levels
+
+
+def test_both_sides_are_read_at_the_levels_that_all_their_runs_have(constrained, erm):
+    made = compare([constrained, evaluated(erm, {0.0: 1.0, 0.2: 0.0, 1.0: 0.7, 1.5: 0.0})], NOISE)
+    assert made.levels == [0.0, 1.0]
+    assert made.mean("constrained", "mean") == pytest.approx(0.85)
+    assert made.mean("erm", "mean") == pytest.approx(0.85)
+    assert made.mean("constrained", "auc") == pytest.approx(0.85)
+    assert (made.mean("constrained", "ood_mean"), made.mean("erm", "ood_mean")) == (0.8, 0.7)
+    assert made.difference("ood_mean").difference == pytest.approx(0.1)
+
+
+def test_without_a_level_in_common_nothing_is_compared(constrained, erm):
+    made = compare([constrained, evaluated(erm, {0.5: 0.9, 1.5: 0.8})], NOISE)
+    assert made.levels == []
+    assert all(math.isnan(made.mean(side, name)) for side in SIDES for name in QUANTITIES)
+    assert made.difference("mean").reason == "no level in common"
+
+
+def test_without_a_level_above_training_there_is_no_out_of_distribution(constrained, erm):
+    made = compare([evaluated(run, {0.0: 0.9, GAMMA_TRAIN: 0.8}) for run in (constrained, erm)], NOISE)
+    between = made.difference("ood_mean")
+    assert math.isnan(between.difference)
+    assert (between.unit, between.better, between.reason) == ("", "", "no level for the ood mean")
+    assert math.isnan(made.mean("erm", "ood_mean"))
+    # And the rest is there.
+    assert made.difference("id_mean").difference == made.difference("mean").difference == 0
+
+
+def test_a_single_level_has_no_area(constrained, erm):
+    made = compare([evaluated(run, {1.0: 0.8}) for run in (constrained, erm)], NOISE)
+    assert math.isnan(made.mean("erm", "auc"))
+    assert made.difference("auc").reason == "no level for the auc"
+    assert made.mean("erm", "mean") == 0.8
+
+
+@pytest.mark.parametrize("broken", SIDES)
+def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broken, trained_run, tmp_path):
+    random = np.random.default_rng(0)
+    for side in SIDES:
+        scores = {gamma: random.random(60) + (5.0 if side == broken else 0.0) for gamma in (0.0, 1.0, 2.0)}
+        if side == broken:
+            scores[2.0] = np.full(60, math.nan)
+        make_scored_run(trained_run, tmp_path, scores, objective=side)
+    made = compare(collect([tmp_path]).runs, NOISE)
+    for quantity in ("mean", "auc", "ood_mean"):
+        assert math.isnan(made.mean(broken, quantity))
+        between = made.difference(quantity)
+        assert math.isnan(between.difference)
+        assert (between.unit, between.better, between.reason) == ("", "", "the metric is not a number")
+    # What that level is no part of is whole.
+    assert made.difference("id_mean").better == broken
+
+
+def test_a_noise_seed_that_is_not_a_number_is_not_left_out(constrained):
+    rows = [(NOISE, 1.0, seed, constrained.metric, value, 40) for seed, value in enumerate((0.9, math.nan))]
+    twice = replace(constrained, ood=pd.DataFrame(rows, columns=constrained.ood.columns))
+    assert math.isnan(curve(twice, NOISE)[1.0])
+
+
+# ---------------------------------------------------------------- which side is better
+
+
+def scored_runs(trained_run: Any, out: Path, *, alphas: Sequence[float]) -> list[ReadRun]:
+    """Constrained runs that are better by far, one for each α, and one ERM run."""
+    noise = np.random.default_rng(0).random(60)
+    for alpha in alphas:
+        scores = dict.fromkeys((0.0, 1.0), noise + 1)
+        make_scored_run(trained_run, out, scores, overrides=[f"descent.alpha={alpha}"])
+    make_scored_run(trained_run, out, dict.fromkeys((0.0, 1.0), noise), objective="erm")
+    return collect([out]).runs
+
+
+@pytest.mark.parametrize(("alphas", "is_even"), [([0.1], True), ([0.1, 0.2], False)])
+def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(alphas, is_even, trained_run, tmp_path):
+    made = compare(scored_runs(trained_run, tmp_path, alphas=alphas), NOISE)
+    between = made.difference("ood_mean")
+    assert between.difference == pytest.approx(1)
+    assert between.low > 0
+    assert (between.unit, between.n) == ("examples", 60)
+    assert (made.is_even, between.better) == (is_even, "constrained" if is_even else "")
+
+
+def test_the_best_of_as_many_may_be_better(trained_run, tmp_path):
+    runs = scored_runs(trained_run, tmp_path, alphas=[0.1, 0.2])
+    *ours, erm = runs
+    assert compare([*ours, erm, unevaluated(told(erm, seed=1, best={"validation_loss": 99.0}))], NOISE).is_even
+    again = compare([*ours, erm, unevaluated(told(erm, seed=1, best={"validation_loss": 99.0}))], NOISE)
+    assert again.difference("ood_mean").better == "constrained"
+
+
+def test_a_difference_without_an_interval_has_no_unit_and_no_better_side(constrained, erm):
+    between = compare([shifted(constrained, 0.3), erm], NOISE).difference("ood_mean")
+    assert between.difference == pytest.approx(0.35)
+    assert math.isnan(between.low)
+    assert (between.unit, between.n, between.better) == ("", 0, "")
+    assert "no scores of single examples" in between.reason
+
+
+# ---------------------------------------------------------------- infeasible runs
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "words"),
+    [
+        (["met", "met", "met"], ""),
+        (["met", "violated", "met"], "violated at layer 2"),
+        (["violated", "relaxed", "violated"], "violated at layers 1, 3; relaxed at layer 2"),
+        (["relaxed", "relaxed", "met"], "relaxed at layers 1, 2"),
+    ],
+)
+def test_the_layers_that_fail_are_named_of_all_but_erm(verdicts, words, constrained, erm):
+    listed = [{"layer": layer, "verdict": verdict} for layer, verdict in enumerate(verdicts, 1)]
+    ours, theirs = (told(run, verdicts=listed) for run in (constrained, erm))
+    assert failing_layers(ours) == words
+    assert failing_layers(theirs) == ""
+    made = compare([ours, theirs], NOISE)
+    assert made.sides["constrained"].infeasible == ((f"{ours.run.path.name}: {words}",) if words else ())
+    assert made.sides["erm"].infeasible == ()
+
+
+# ---------------------------------------------------------------- ablations
+
+
+def sweep_of(*runs: str) -> ReadSweep:
+    return ReadSweep(Path("sweep"), {}, pd.DataFrame({"state": "finished", "run": [*runs]}), pd.DataFrame())
+
+
+def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_runs():
+    ablation = sweep_of("reviews-ut/constrained-1", "reviews-ut/constrained-2")
+    search = sweep_of("reviews-ut/constrained-2", "reviews-ut/erm-3")
+    assert of_one_objective([ablation, search]) == {"reviews-ut/constrained-1"}
+    assert of_one_objective([search]) == set()
+
+
+def test_runs_of_an_ablation_do_not_join_the_search_in_their_place(constrained, erm):
+    searched, ablated = variants(constrained, 0.2, 0.1)
+    ablated = at(ablated, "constrained-ablated")
+    kept = report._without_ablations([searched, ablated, erm], {ablated.name})
+    assert kept == [searched, erm]
+    assert hows(compare(kept, NOISE)) == ["1 seed", "1 seed"]
+
+
+@pytest.mark.parametrize("other", [{"gamma_train": 0.7}, {"layers": 9}, {"recipe": "another"}])
+def test_runs_of_an_ablation_stay_where_nothing_else_stands(other, constrained, erm):
+    ablated = told(at(constrained, "constrained-ablated"), **other)
+    for runs in ([constrained, ablated, erm], [ablated, erm]):
+        assert report._without_ablations(runs, {ablated.name}) == runs
+
+
+def test_a_report_tells_nothing_of_ablations_in_its_comparisons_and_all_in_its_tables(
+    trained_run, tmp_path, monkeypatch
+):
+    folder = tmp_path / "runs" / "reviews-ut"
+    curves = {"constrained": {0.0: 0.9, 1.0: 0.6}, "erm": {0.0: 0.9, 1.0: 0.5}}
+    for objective, values in curves.items():
+        make_run(trained_run, folder, values, objective=objective)
+    ablated = make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.8}, overrides=["descent.alpha=0.4"])
+    monkeypatch.setattr(
+        report.sweeps, "of_one_objective", lambda searched: {f"reviews-ut/{ablated.path.name}"}
+    )
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert len(made.table) == 3
+    table = pd.read_csv(tmp_path / "report" / "tables" / "accuracy-auc-other.csv").set_index("objective")
+    assert table["best_of"].tolist() == [0, 0]
+    # The trapezoid of 0.9 and 0.6; the ablation's would be of 0.8.
+    assert table.loc["constrained", "ours"] == pytest.approx(0.75)

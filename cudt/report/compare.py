@@ -110,7 +110,12 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     found = [set(curve(run, noise)) for standing in sides.values() for run in standing.runs]
     levels = sorted(set.intersection(*found)) if found else []
     is_whole = levels and all(standing.runs for standing in sides.values())
-    pair = paired.Pair(noise, sides["constrained"].runs, sides["erm"].runs)
+    # A seed without its pair is not part of the difference, but of what it stands beside.
+    at_levels = {
+        name: [replace(run, ood=run.ood[run.ood["gamma"].isin(levels)]) for run in standing.runs]
+        for name, standing in sides.items()
+    }
+    pair = paired.Pair(noise, at_levels["constrained"], at_levels["erm"])
     return Comparison(noise, sides, levels, paired.of_pair(pair) if is_whole else paired.nothing())
 
 

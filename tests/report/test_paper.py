@@ -168,9 +168,7 @@ def test_a_side_that_is_not_evaluated_says_how_to_do_it(planted):
 
 
 def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
-    runs = [
-        published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in paper.SIDES
-    ]
+    runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in paper.SIDES]
     cell = cell_of(runs)
     assert (cell.place.model, cell.place.layers) == ("DistilBERT", 12)
     assert counts(cell) == [1, 1]
@@ -223,7 +221,7 @@ def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
 
 
 def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadRun]:
-    """Constrained, and unconstrained as the paper has it (one dictionary for all layers) and as the fair pair has it."""
+    """Constrained; unconstrained as the paper has it, with one dictionary for all layers; and the fair pair's."""
     constrained, erm = (planted[f"video-{name}"] for name in paper.SIDES)
     tied = published(erm, "avenue-dust", "model.tie_layers=true", variant="tied")
     untied = published(shifted(erm, 3), "avenue-dust", variant="untied")

@@ -71,6 +71,19 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
     assert row["range"] == "γ 0 to 1"
 
 
+@pytest.mark.xfail(strict=True, reason="tables.py's pivot table drops what is not a number, and a level with it")
+@pytest.mark.parametrize("has_ends", [False, True])
+@pytest.mark.parametrize("values", [math.nan, [math.nan, 0.5]])
+def test_a_level_that_is_not_a_number_makes_the_means_over_it_none(values, has_ends, trained_run, tmp_path):
+    # A model must not look better for a level at which it has no number.
+    other = 0.6 if isinstance(values, float) else [0.6, 0.6]
+    make_run(trained_run, tmp_path, {0.0: other, 1.0: other, 2.0: values}, old=not has_ends)
+    (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
+    assert row["id_mean"] == pytest.approx(0.6)
+    assert all(math.isnan(row[name]) for name in ("ood_mean", "grid_mean", "auc"))
+    assert row["levels"] == 3
+
+
 def test_of_discrete_noise_only_level_zero_is_in_distribution(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: 0.8, 0.3: 0.4}, kind="discrete")
     runs = collect([tmp_path]).runs

@@ -64,10 +64,16 @@ def write(folders: Sequence[Path], out: Path) -> Report:
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
-    rows = page.comparisons(made)
-    write_text(out / "index.html", page.render(made, rows))
+    write_text(out / "index.html", page.render(made))
     manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, page.verdict(rows), len(searched))
+    return Report(
+        summary,
+        out / "table.csv",
+        out / "index.html",
+        collected.warnings,
+        page.verdict(made.comparisons),
+        len(searched),
+    )
 
 
 def _collected(folders: Sequence[Path]) -> Collected:

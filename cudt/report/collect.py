@@ -121,7 +121,8 @@ class ReadRun:
     @property
     def failing(self) -> dict[str, list[int]]:
         """The layers whose constraints are violated, or kept only as relaxed; only constrained runs have any."""
-        verdicts = self.info["verdicts"] if self.objective == "constrained" else []
+        is_infeasible = self.objective == "constrained" and not self.info["feasible"]
+        verdicts = self.info["verdicts"] if is_infeasible else []
         return {
             name: [one["layer"] for one in verdicts if one["verdict"] == name]
             for name in ("violated", "relaxed")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,13 @@ class Material:
     figures: list[Figure]
     sweeps: list[ReadSweep]
 
+    @cached_property
+    def comparisons(self) -> list[dict[str, Any]]:
+        """What came out, a row for each comparison."""
+        return comparisons(self)
 
-def render(made: Material, compared: Sequence[dict[str, Any]]) -> str:
+
+def render(made: Material) -> str:
     """The page: what came out first, then a section for each recipe, tables, figures over all runs, sweeps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -91,9 +97,9 @@ def render(made: Material, compared: Sequence[dict[str, Any]]) -> str:
         plotly=Markup(get_plotlyjs()),
         data=data,
         columns=_COLUMNS,
-        compared=compared,
-        verdict=verdict(compared),
-        reasons=Counter(row["reason"] for row in compared if not row["unit"]).most_common(),
+        compared=made.comparisons,
+        verdict=verdict(made.comparisons),
+        reasons=Counter(row["reason"] for row in made.comparisons if not row["unit"]).most_common(),
         sections=sections,
         layouts=[_layout(*one) for one in made.layouts],
         warnings=[*made.collected.warnings, *damaged, *pictures.note()],

@@ -20,6 +20,8 @@ from tests.report import make_run, make_scored_run, make_video_run
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
 AUC = {"constrained": 1.55, "erm": 1.55}
+#: The verdicts of a feasible run.
+KEPT = [{"layer": 1, "loss": 0.5, "allowed": 0.6, "violation": -0.1, "standard_error": 0.01, "verdict": "met"}]
 #: Typed from the paper's table.
 PRINTED = {"constrained": 1.719, "erm": 1.707}
 
@@ -29,9 +31,9 @@ def planted(trained_run, tmp_path_factory) -> dict[str, ReadRun]:
     """A run of each objective on text and on video; tests change copies in memory."""
     out = tmp_path_factory.mktemp("planted")
     for objective, curve in CURVES.items():
-        make_run(trained_run, out / "text", curve, objective=objective, feasible=True, verdicts=[])
+        make_run(trained_run, out / "text", curve, objective=objective, feasible=True, verdicts=KEPT)
         errors = {0.0: 10.0, 1.0: 20.0, 2.0: 33.0 if objective == "erm" else 30.0}
-        make_video_run(trained_run, out / "video", errors, objective=objective, feasible=True, verdicts=[])
+        make_video_run(trained_run, out / "video", errors, objective=objective, feasible=True, verdicts=KEPT)
     found = collect([out / "text"]).runs, collect([out / "video"]).runs
     return {f"{kind}-{run.objective}": run for kind, runs in zip(("text", "video"), found, strict=True) for run in runs}
 

@@ -10,9 +10,9 @@ import pytest
 from cudt.recipe import NamedRecipe
 from cudt.report import layouts, paper
 from cudt.report.collect import ReadRun
-from cudt.report.compare import Difference, Standing
-from cudt.report.layout import Entry
-from cudt.report.paper import RESULTS, SIDES, Cell, Place, ResultTable, Side
+from cudt.report.compare import SIDES, Difference, Standing
+from cudt.report.layout import Entry, Layout
+from cudt.report.paper import RESULTS, Cell, Place, ResultTable, Side
 from tests.report.test_layout import check_latex, markdown_rows
 from tests.report.test_paper import evaluated, planted, published, seeds, ut_on_imdb, variants
 
@@ -37,7 +37,7 @@ def cell(constrained: Side, erm: Side = EMPTY, dataset: str = "IMDb", layers: in
     return Cell(Place("UT", layers, 0.5, dataset), sides, **{"difference": Difference(), "is_even": True, **changes})
 
 
-def laid_out(*cells: Cell, is_published: bool = True) -> layouts.Layout:
+def laid_out(*cells: Cell, is_published: bool = True) -> Layout:
     return layouts.of_results(ResultTable(RESULTS[1], is_published, [*cells]))
 
 
@@ -152,8 +152,9 @@ def test_a_recipe_with_a_strange_name_stays_in_its_cell(filled):
 
 
 def settings_of(runs: list[ReadRun], model: str, dataset: str) -> pd.Series[Any]:
-    (row,) = rows_of(runs, model, dataset).iloc
-    return row
+    rows = rows_of(runs, model, dataset)
+    assert len(rows) == 1
+    return rows.iloc[0]
 
 
 def rows_of(runs: list[ReadRun], model: str, dataset: str) -> pd.DataFrame:

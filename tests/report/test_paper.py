@@ -14,6 +14,7 @@ import pytest
 from cudt import recipe as recipes
 from cudt.report import paper
 from cudt.report.collect import ReadRun, collect
+from cudt.report.compare import SIDES
 from cudt.report.paper import Cell, ResultTable
 from tests.report import make_run, make_scored_run, make_video_run
 
@@ -92,11 +93,11 @@ def cell_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Cell:
 
 def counts(cell: Cell) -> list[int]:
     """How many runs stand on each side."""
-    return [len(cell.sides[name].standing.runs) for name in paper.SIDES]
+    return [len(cell.sides[name].standing.runs) for name in SIDES]
 
 
 def ut_on_imdb(planted: dict[str, ReadRun], *overrides: str, **info: Any) -> list[ReadRun]:
-    return [published(planted[f"text-{objective}"], "imdb-ut", *overrides, **info) for objective in paper.SIDES]
+    return [published(planted[f"text-{objective}"], "imdb-ut", *overrides, **info) for objective in SIDES]
 
 
 # ---------------------------------------------------------------- the paper's numbers
@@ -148,7 +149,7 @@ def test_a_filled_cell_is_no_longer_missing(planted):
 
 
 def test_errors_are_averaged_over_the_levels(planted):
-    runs = [published(planted[f"video-{objective}"], "ucsd-ut") for objective in paper.SIDES]
+    runs = [published(planted[f"video-{objective}"], "ucsd-ut") for objective in SIDES]
     cell = cell_of(runs, "average-rmse")
     assert cell.sides["constrained"].ours == pytest.approx(20.0)
     assert cell.sides["erm"].ours == pytest.approx(21.0)
@@ -170,7 +171,7 @@ def test_a_side_that_is_not_evaluated_says_how_to_do_it(planted):
 
 
 def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
-    runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in paper.SIDES]
+    runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in SIDES]
     cell = cell_of(runs)
     assert (cell.place.model, cell.place.layers) == ("DistilBERT", 12)
     assert counts(cell) == [1, 1]
@@ -224,7 +225,7 @@ def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
 
 def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadRun]:
     """Constrained; unconstrained as the paper has it, with one dictionary for all layers; and the fair pair's."""
-    constrained, erm = (planted[f"video-{name}"] for name in paper.SIDES)
+    constrained, erm = (planted[f"video-{name}"] for name in SIDES)
     tied = published(erm, "avenue-dust", "model.tie_layers=true", variant="tied")
     untied = published(shifted(erm, 3), "avenue-dust", variant="untied")
     elsewhere = replace(untied.run, path=untied.run.path.with_name("erm-untied"))
@@ -235,14 +236,14 @@ def test_the_papers_unconstrained_model_has_the_settings_that_the_recipe_names(p
     constrained, tied, untied = dust_on_avenue(planted)
     # Typed from the paper's table.
     cell = cell_of([constrained, tied, untied], "average-rmse")
-    assert [cell.sides[name].paper for name in paper.SIDES] == [21.145, 19.679]
-    assert [cell.sides[name].standing.runs for name in paper.SIDES] == [[constrained], [tied]]
+    assert [cell.sides[name].paper for name in SIDES] == [21.145, 19.679]
+    assert [cell.sides[name].standing.runs for name in SIDES] == [[constrained], [tied]]
 
 
 def test_beside_an_unconstrained_model_of_another_make_stand_the_constrained_runs(planted):
     constrained, tied, untied = dust_on_avenue(planted)
     (pair,) = table_of([constrained, tied, untied], "average-rmse-other").cells
-    assert [pair.sides[name].standing.runs for name in paper.SIDES] == [[constrained], [untied]]
+    assert [pair.sides[name].standing.runs for name in SIDES] == [[constrained], [untied]]
     assert pair.difference.difference == pytest.approx(-4)
     assert not [one for one in paper.result_tables([constrained, tied]) if one.stem == "average-rmse-other"]
 
@@ -265,7 +266,7 @@ def test_where_one_side_was_searched_both_are_the_best_by_validation_data(plante
     # Not the best in the test, which would be the third and the second.
     assert cell.sides["constrained"].ours == pytest.approx(AUC["constrained"] + 0.2)
     assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert [cell.sides[name].standing.how for name in paper.SIDES] == ["best of 3", "best of 2"]
+    assert [cell.sides[name].standing.how for name in SIDES] == ["best of 3", "best of 2"]
     assert math.isnan(cell.sides["erm"].std)
     assert not cell.is_even
 
@@ -287,7 +288,7 @@ def scored(trained_run, out, better: str | None, *, root: bool = False) -> list[
     """Both objectives with the scores of 60 examples; one side is better by far, or none is."""
     random = np.random.default_rng(0)
     noise = random.random(60)
-    for objective in paper.SIDES:
+    for objective in SIDES:
         if root:
             away = 0.0 if better is None else (0.0 if objective == better else 40.0)
             base = 100 + noise if better else 100 + 50 * random.random(60)
@@ -309,10 +310,10 @@ def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, ste
     cell = cell_of(runs, stem)
     between = cell.difference
     assert (between.unit, between.reason, between.better) == ("examples", "", better or "")
-    marked = [name for name in paper.SIDES if cell.sides[name].is_better]
+    marked = [name for name in SIDES if cell.sides[name].is_better]
     assert marked == ([] if better is None else [better])
     assert (between.low <= 0 <= between.high) == (better is None)
-    ours, erm = (cell.sides[name].ours for name in paper.SIDES)
+    ours, erm = (cell.sides[name].ours for name in SIDES)
     assert between.difference == pytest.approx(ours - erm)
     # An error is better where it is less.
     if better:

@@ -24,7 +24,11 @@ from cudt.report.groups import flat_settings
 #: The noise that the paper's tables are of.
 NOISE = "gaussian"
 #: What a published recipe is searched over, or is compared at.
-_FREE = ("descent.", "noise.gamma_train", "model.layers")
+_FREE = (
+    *("descent.", "noise.gamma_train", "model.layers"),
+    # What is logged and saved says nothing about the result.
+    *("training.log_every", "training.checkpoint_every"),
+)
 
 
 def folder() -> Path:

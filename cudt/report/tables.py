@@ -38,8 +38,10 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     }
     rows["name"] = [spelled.get(key) for key in zip(rows["run"], rows["metric"], strict=True)]
     rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
-    table = rows.pivot_table(index=[*levels, "n", "noise_seeds"], columns="name", values="value", aggfunc="mean")
-    table = table.reindex(columns=names).reset_index()
+    # A pivot table would drop what is not a number, and a level with it.
+    grouped = rows.groupby([*levels, "n", "noise_seeds", "name"])["value"]
+    means = grouped.mean().where(grouped.count() == grouped.size())
+    table = means.unstack("name").reindex(columns=names).reset_index()
     facts = [(*run.group, run.seed, run.metric, run.info["gamma_train"]) for run in runs]
     told = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[table.pop("run")]
     return pd.concat([table, told.reset_index(drop=True)], axis=1)

@@ -82,14 +82,14 @@ def test_what_is_not_a_number_is_told_as_such(planted):
 
 def test_the_better_side_is_bold_and_an_infeasible_one_is_marked(planted):
     verdicts = [{"layer": 2, "verdict": "relaxed"}]
-    run = replace(planted["text-constrained"], info={**planted["text-constrained"].info, "verdicts": verdicts})
+    told = {**planted["text-constrained"].info, "verdicts": verdicts, "feasible": False}
+    run = replace(planted["text-constrained"], info=told)
     side = side_of(run, is_better=True)
     entry = entries(side)[0]
     assert entry.is_bold
     assert entry.mark == "†"
     (note,) = [note for note in laid_out(cell(side)).notes if note.startswith("†")]
-    told = f"{run.run.path.name}: relaxed at layer 2"
-    assert note == f"†: infeasible. UT on IMDb, L = 3, γ_train = 0.5: {told}."
+    assert note == f"†: infeasible. UT on IMDb, L = 3, γ_train = 0.5: {run.run.path.name}: relaxed at layer 2."
 
 
 @pytest.mark.parametrize("unit", ["examples", "seeds paired"])

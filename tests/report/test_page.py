@@ -276,7 +276,8 @@ def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_se
         {"better": "", "unit": ""},
     ]
     assert page.verdict(rows) == (
-        "Out of distribution, of 7 comparisons: over training seeds 1 in favour of the unconstrained one, 1 in favour of neither; "
+        "Out of distribution, of 7 comparisons: "
+        "over training seeds 1 in favour of the unconstrained one, 1 in favour of neither; "
         "over test examples of single runs, which say nothing about other training seeds, "
         "3 in favour of the constrained model, 1 in favour of the unconstrained one; 1 without an interval."
     )

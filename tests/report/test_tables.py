@@ -71,7 +71,6 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
     assert row["range"] == "γ 0 to 1"
 
 
-@pytest.mark.xfail(strict=True, reason="tables.py's pivot table drops what is not a number, and a level with it")
 @pytest.mark.parametrize("has_ends", [False, True])
 @pytest.mark.parametrize("values", [math.nan, [math.nan, 0.5]])
 def test_a_level_that_is_not_a_number_makes_the_means_over_it_none(values, has_ends, trained_run, tmp_path):

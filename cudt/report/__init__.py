@@ -2,6 +2,7 @@
 
 collect.py, sweeps.py      reading runs and sweeps; drawing sweeps
 tables.py, paired.py       the numbers: curves, summaries, differences to ERM with intervals
+compare.py                 constrained against unconstrained, fairly: which runs stand for each side
 groups.py                  runs that differ in their seed alone, with their rows of every table
 paper.py, layouts.py       our runs in the paper's tables, its numbers beside ours
 layout.py                  a table as Markdown and as LaTeX

@@ -280,7 +280,7 @@ def report(
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
     console.print(summary_table(made.table))
     if made.verdict:
-        console.print(made.verdict, soft_wrap=True)
+        console.print(made.verdict, highlight=False)
     sweeps = f" with {made.n_sweeps} sweep{'s' if made.n_sweeps > 1 else ''}" if made.n_sweeps else ""
     console.print(
         f"look at {made.page}{sweeps}\n     or {made.table_path}; in the paper's layout in {out / 'tables'}",

@@ -87,8 +87,9 @@ def _done_and_reported(plan: Plan, options: Options, console: Console) -> bool:
     written = write_report(options.out, console)
     _tell(console, "\n".join(summary(outcomes)))
     if written is not None:
-        told = f"{written.verdict}\n" if written.verdict else ""
-        _tell(console, f"{told}look at {written.page}\n     or {written.table_path}")
+        if written.verdict:
+            console.print(written.verdict, highlight=False)
+        _tell(console, f"look at {written.page}\n     or {written.table_path}")
     return all(outcome.is_done for outcome in outcomes)
 
 

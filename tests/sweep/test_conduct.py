@@ -43,7 +43,7 @@ def test_every_cell_is_done_once_and_the_best_is_the_planted_one(tmp_path):
     scores = dict(zip(found.trials["descent.alpha"], found.trials["score"], strict=True))
     assert scores == {alpha: height(alpha, RATE) for alpha in (0.1, 0.2, 0.3, 0.4)}
     assert found.best["descent.alpha"].tolist() == [0.2]
-    assert "4/4  constrained: alpha=0.4  score" in printed
+    assert "4/4  constrained: alpha=" in printed
     assert (found.n_finished, found.n_failed) == (4, 0)
     assert found.trials["deaths"].tolist() == [0] * 4
 

@@ -180,7 +180,8 @@ def test_two_cells_that_are_the_same_run_do_not_fail_each_other(run, monkeypatch
 
         monkeypatch.setattr(launch, "train", and_then_the_other_judges)
         with pytest.warns(DataWarning, match="waiting for it"):
-            cell.do(job_for(run), quiet())
+            outcome = cell.do(job_for(run), quiet())
+        assert outcome.score == cell.score_of(run, "metric", None)
 
 
 # ---------------------------------------------------------------- test data

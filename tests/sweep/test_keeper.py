@@ -56,7 +56,7 @@ def test_the_place_of_a_dead_process_is_taken(arm_study):
 def test_the_place_of_a_process_that_has_been_silent_is_taken(arm_study, other_process):
     keeper_was(arm_study, other_process, ago=keepers._SILENCE + 1)
     with Keeper(arm_study):
-        pass
+        assert arm_study.study.user_attrs["keeper"]["process"] == os.getpid()
 
 
 def test_the_place_of_another_machine_is_taken_after_silence_alone(arm_study):

@@ -243,3 +243,5 @@ def test_workers_of_a_process_that_is_killed_end_by_themselves(tmp_path):
             return True
 
     until(is_gone)
+    assert process.returncode == -signal.SIGKILL
+    assert is_gone()

@@ -16,11 +16,17 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from cudt import runs
-from cudt.experiment import assemble
-from cudt.models import _steps
-from cudt.models._steps import attend, attention_descent_step, attention_energy, pair_energy
+from cudt.models.assemble import assemble
 from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_steps import (
+    attend,
+    attention_descent_step,
+    attention_energy,
+    largest_descending_step,
+    pair_energy,
+    relu_energy,
+)
+from cudt.runs.run import open_run
 
 
 def share_raised(before: Tensor, after: Tensor) -> str:
@@ -54,7 +60,7 @@ def random_tokens() -> Table:
 @torch.no_grad()
 def trained(path: Path) -> Table:
     """Every layer of a trained UT on its clean test data."""
-    run = runs.open_run(path)
+    run = open_run(path)
     experiment = assemble(run.recipe, None, torch.device("cpu"))
     experiment.layerwise.load_learned_weights(run.load_best_weights())
     model = experiment.layerwise.double().model
@@ -66,8 +72,8 @@ def trained(path: Path) -> Table:
     for layer, state in enumerate(model.layer_states(signal, batch)):
         w1, w2 = model.layer_weights(layer)
         z = attend(x, w1, mask)
-        relu = share_raised(_steps.relu_energy(z, w2, mask), _steps.relu_energy(state, w2, mask))
-        bound = model.step_size / _steps.largest_descending_step(w2)
+        relu = share_raised(relu_energy(z, w2, mask), relu_energy(state, w2, mask))
+        bound = model.step_size / largest_descending_step(w2)
         table.add_row(str(layer + 1), *attention_row(x, w1, mask), relu, f"{bound:.2f}")
         x = state
     return table

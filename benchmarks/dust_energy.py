@@ -16,17 +16,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.attention_energy import share_raised
-from cudt import runs
-from cudt.experiment import assemble
-from cudt.models._patches import to_patches
-from cudt.models._steps import attend
+from cudt.models.assemble import assemble
 from cudt.models.dust import Dust, dust_energy, lista_loss, lista_step, squared_norm
+from cudt.models.patches import to_patches
+from cudt.models.unrolled_steps import attend
+from cudt.runs.run import open_run
 
 
 @torch.no_grad()
 def trained(path: Path, data_root: Path) -> Table:
     """Every layer of a trained DUST, at the codes that it really gets."""
-    run = runs.open_run(path)
+    run = open_run(path)
     experiment = assemble(run.recipe, data_root, torch.device("cpu"))
     experiment.layerwise.load_learned_weights(run.load_best_weights())
     model = experiment.layerwise.double().model

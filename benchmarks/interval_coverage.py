@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cudt import intervals
+from cudt.evaluation import intervals
 
 Array = np.ndarray[Any, Any]
 

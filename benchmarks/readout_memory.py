@@ -22,14 +22,15 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from cudt.compat import survive_torchvision_mismatch
-from cudt.descent import LayerwiseDescent
-from cudt.layerwise import LayerwiseLosses
+from cudt.data.batching import Batch
+from cudt.method.descent import LayerwiseDescent
+from cudt.method.objectives.base import make_objective
 from cudt.models.causal import Causal, Config, Lora
-from cudt.objectives import Objective
-from cudt.tasks import IGNORED, Batch
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.tasks.alpaca import Alpaca
-from cudt.token_logits import TokenLogits
+from cudt.tasks.base import IGNORED
+from cudt.tasks.token_logits import TokenLogits
+from cudt.utils.compat import survive_torchvision_mismatch
 
 WORDS, LAYERS, WIDTH, TOKENS = 128_256, 16, 256, 512
 WAYS = ("erm", "constrained", "naive")
@@ -75,7 +76,7 @@ def update(way: str, lora: bool) -> float:
     layerwise = LayerwiseLosses(model(lora), task).train()
     descent = LayerwiseDescent(LAYERS, 0.05, 12.0)
     descent._multiplier.weight.data.fill_(1.0)
-    objective = Objective("erm" if way == "erm" else "constrained", descent)
+    objective = make_objective("erm" if way == "erm" else "constrained", descent)
     optimizer = torch.optim.AdamW([weight for weight in layerwise.parameters() if weight.requires_grad], lr=1e-4)
     f = layerwise(batch(), layers=objective.layers).mean(1)
     (objective.gradient(f) @ f).backward()

@@ -1,6 +1,6 @@
 """`python -m cudt` is `cudt`."""
 
-from cudt.cli import main
+from cudt.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from cudt.compat import survive_torchvision_mismatch
+from cudt.utils.compat import survive_torchvision_mismatch
 
 
 def find(source: str) -> Path:

@@ -21,8 +21,8 @@ from transformers import (
 
 from cudt.models import causal
 from cudt.models.causal import Causal, Config
-from cudt.tasks import IGNORED
 from cudt.tasks.alpaca import Alpaca
+from cudt.tasks.base import IGNORED
 from tests.pretrained import tiny_llama_tokenizer
 
 ROWS = [[0, 30, 40, 38, 77, 3, 1], [0, 46, 34, 3], [0, 50, 51, 33, 41, 35, 99, 140, 1]]

@@ -14,10 +14,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from cudt import launch, recipe
-from cudt.display import PlainDisplay
-from cudt.recipe import NamedRecipe
-from cudt.runs import Run
+from cudt.config import recipe
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.run import Run
+from cudt.training import launch
+from cudt.training.display import PlainDisplay
 
 #: Shrinks reviews-ut to a second of training, without changing any path through the code.
 TINY = (

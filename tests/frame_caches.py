@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt import clips
-from cudt.clips import Clip, find_clips
-from cudt.frame_cache import Footage
+from cudt.data import clips
+from cudt.data.clips import Clip, find_clips
+from cudt.data.frame_cache import Footage
 from tests.videos import noise, write_frames
 
 SIZE = 8

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from cudt import launch, recipe
-from cudt.runs import Run
+from cudt.config import recipe
+from cudt.runs.run import Run
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
+from cudt.training import launch
 from tests.conftest import quiet
 
 COLOURS = ("red", "blue", "green", "white")

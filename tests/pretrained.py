@@ -25,7 +25,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from cudt.compat import survive_torchvision_mismatch
+from cudt.utils.compat import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 

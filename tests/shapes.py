@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from cudt.tasks import Batch, shapes
-from cudt.tasks._video import VideoDenoising
+from cudt.data.batching import Batch
+from cudt.tasks import shapes
+from cudt.tasks.video_denoising import VideoDenoising
 
 
 def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:

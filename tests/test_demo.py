@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudt import recipe
+from cudt.config import recipe
 from tests.conftest import train_quietly
 
 

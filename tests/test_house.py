@@ -1,38 +1,83 @@
-"""The house as docs/contributing.md draws it."""
+"""The house as docs/contributing.md draws it: rooms, the order of imports, and the size of things."""
 
 from __future__ import annotations
 
 import ast
-import re
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "cudt"
+#: From the top of the house to the bottom: a room imports only from itself and from rooms above it.
+ROOMS = (
+    "utils",
+    "config",
+    "method",
+    "noise",
+    "data",
+    "tasks",
+    "models",
+    "runs",
+    "training",
+    "evaluation",
+    "sweep",
+    "report",
+    "reproduce",
+    "cli",
+)
+FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
 
 
-def rows() -> dict[str, int]:
-    """In which row of the table each file or folder stands."""
-    lines = [line for line in (ROOT / "docs/contributing.md").read_text().splitlines() if line.startswith("| `")]
-    names = ((number, name) for number, line in enumerate(lines) for name in re.findall(r"`(\w+)", line.split("|")[1]))
-    return {name: number for number, name in names}
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
 
 
-def imported(path: Path) -> set[str]:
-    """The files and folders of cudt that a file imports, anywhere in it."""
-    found: set[str] = set()
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """The room and the dotted name of everything that a file imports from cudt, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "cudt":
-            found |= {name.name for name in node.names if not name.name.startswith("_")}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cudt."):
-            found.add(str(node.module).split(".")[1])
-    return found
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cudt":
+            for name in node.names:
+                dotted = f"{node.module}.{name.name}".split(".")[1:]
+                yield dotted[0], ".".join(dotted)
 
 
-def test_every_file_is_in_the_table_and_imports_what_stands_in_its_row_or_above():
-    table = rows()
-    for path in (ROOT / "cudt").rglob("*.py"):
-        name = path.relative_to(ROOT / "cudt").parts[0].removesuffix(".py")
-        if name.startswith("_"):
-            continue
-        assert name in table
-        below = {other for other in imported(path) if table[other] > table[name]}
-        assert not below, f"{name} imports {below}"
+def test_every_folder_is_a_room():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == set(ROOMS)
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_from_rooms_above_it_and_nothing_private(path):
+    mine = room_of(path)
+    for room, name in imports(path):
+        if room in ROOMS:
+            assert ROOMS.index(room) <= ROOMS.index(mine), f"{mine} imports {name}"
+            assert room == mine or not any(part.startswith("_") for part in name.split(".")), f"{name} is private"
+
+
+def test_no_function_is_longer_than_forty_lines():
+    functions = itertools.chain.from_iterable(
+        ((path, node) for node in ast.walk(ast.parse(path.read_text())))
+        for path in sorted([*PACKAGE.rglob("*.py"), *(ROOT / "scripts").glob("*.py")])
+    )
+    long = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path, node in functions
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno > 40
+    ]
+    assert not long
+
+
+def test_no_file_is_much_longer_than_four_hundred_lines():
+    long = [str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 420]
+    assert not long
+
+
+def test_the_rooms_are_in_the_contributors_guide_in_their_order():
+    lines = (ROOT / "docs/contributing.md").read_text().splitlines()
+    listed = [line.split("`")[1].removesuffix("/") for line in lines if line.startswith("| `") and "/`" in line]
+    assert [room for room in listed if room in ROOMS] == list(ROOMS)

@@ -12,15 +12,16 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from cudt import hub
-from cudt.errors import UserError
-from cudt.models import Visit
-from cudt.models._watched import WatchedText
-from cudt.schema import Count, ModelSection, NamedSection, Positive, Section, WordOrWords
-from cudt.tasks import IGNORED, Batch, Task
-from cudt.tasks._prompts import prompt_text
+from cudt.config.schema import Count, ModelSection, NamedSection, Positive, Section, WordOrWords
+from cudt.data import hub
+from cudt.data.batching import Batch
+from cudt.models.base import Visit
+from cudt.models.watched import WatchedText
 from cudt.tasks.alpaca import Alpaca
-from cudt.token_logits import TokenLogits
+from cudt.tasks.base import IGNORED, Task
+from cudt.tasks.prompts import prompt_text
+from cudt.tasks.token_logits import TokenLogits
+from cudt.utils.errors import UserError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: Loads what `save_pretrained` wrote, by `loader` of `library`.

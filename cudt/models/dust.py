@@ -18,12 +18,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cudt.models import Visit
-from cudt.models._patches import PatchConfig, PatchModel, check_sections, overcomplete_dct, to_patches, video_task
-from cudt.models._steps import attend, attention_energy
-from cudt.schema import Positive
-from cudt.tasks import Batch, Task
-from cudt.tasks._video import VideoDenoising
+from cudt.config.schema import Positive
+from cudt.data.batching import Batch
+from cudt.models.base import Visit
+from cudt.models.patches import PatchConfig, PatchModel, check_sections, overcomplete_dct, to_patches, video_task
+from cudt.models.unrolled_steps import attend, attention_energy
+from cudt.tasks.base import Task
+from cudt.tasks.video_denoising import VideoDenoising
 
 
 class Config(PatchConfig):

@@ -9,13 +9,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cudt import hub
-from cudt.errors import UserError
-from cudt.files import write_atomically
-from cudt.models._watched import WatchedText
-from cudt.schema import ModelSection
-from cudt.tasks import Batch, Task
-from cudt.tasks._text import TextClassification
+from cudt.config.schema import ModelSection
+from cudt.data import hub
+from cudt.data.batching import Batch
+from cudt.models.watched import WatchedText
+from cudt.tasks.base import Task
+from cudt.tasks.text_classification import TextClassification
+from cudt.utils.errors import UserError
+from cudt.utils.files import write_atomically
 
 #: Loads what `save_pretrained` wrote. Of one text, without padding, so that the mean is over its own tokens.
 _SNIPPET = """\

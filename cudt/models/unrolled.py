@@ -18,13 +18,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cudt import hub
-from cudt.errors import UserError
-from cudt.models import LayeredModel, Visit
-from cudt.models._steps import attend, relu_step
-from cudt.schema import Count, ModelSection
-from cudt.tasks import Batch, Task
-from cudt.tasks._text import TextClassification
+from cudt.config.schema import Count, ModelSection
+from cudt.data import hub
+from cudt.data.batching import Batch
+from cudt.models.base import LayeredModel, Visit
+from cudt.models.unrolled_steps import attend, relu_step
+from cudt.tasks.base import Task
+from cudt.tasks.text_classification import TextClassification
+from cudt.utils.errors import UserError
 
 
 class Config(ModelSection):

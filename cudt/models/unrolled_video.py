@@ -20,11 +20,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cudt.models import Visit
-from cudt.models._patches import PatchConfig, PatchModel, check_sections, overcomplete_dct, to_patches, video_task
-from cudt.models._steps import attend, relu_step
-from cudt.tasks import Batch, Task
-from cudt.tasks._video import PEAK, VideoDenoising
+from cudt.data.batching import Batch
+from cudt.models.base import Visit
+from cudt.models.patches import PatchConfig, PatchModel, check_sections, overcomplete_dct, to_patches, video_task
+from cudt.models.unrolled_steps import attend, relu_step
+from cudt.tasks.base import Task
+from cudt.tasks.video_denoising import PEAK, VideoDenoising
 
 
 class Config(PatchConfig):

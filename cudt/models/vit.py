@@ -16,15 +16,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
 
-from cudt import hub
-from cudt.errors import UserError
-from cudt.models import Visit
-from cudt.models._anatomy import dissect
-from cudt.models._patches import check_video, frames_of, video_task
-from cudt.models._watched import Watched
-from cudt.schema import ModelSection, NamedSection
-from cudt.tasks import Batch, Task
-from cudt.tasks._video import VideoDenoising
+from cudt.config.schema import ModelSection, NamedSection
+from cudt.data import hub
+from cudt.data.batching import Batch
+from cudt.models.anatomy import dissect
+from cudt.models.base import Visit
+from cudt.models.patches import check_video, frames_of, video_task
+from cudt.models.watched import Watched
+from cudt.tasks.base import Task
+from cudt.tasks.video_denoising import VideoDenoising
+from cudt.utils.errors import UserError
 
 #: What F.interpolate calls the ways to resize that PIL numbers so.
 _MODES = {2: "bilinear", 3: "bicubic"}

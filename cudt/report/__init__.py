@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from cudt.errors import UserError
-from cudt.files import write_text
 from cudt.report import figures, layouts, manifest, page, paired, paper, sweeps, tables
 from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.groups import read_groups
 from cudt.report.layout import Layout
 from cudt.report.page import Material
+from cudt.utils.errors import UserError
+from cudt.utils.files import write_text
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from cudt import runs
-from cudt.errors import UserError
-from cudt.runs import Run
-from cudt.schema import ObjectiveName
+from cudt.config.schema import ObjectiveName
+from cudt.runs.run import Run, find_runs, open_run
+from cudt.utils.errors import UserError
 
 
 class _Part(BaseModel):
@@ -155,7 +154,7 @@ class Collected:
 def collect(folders: Sequence[Path]) -> Collected:
     """Every finished run below some folders, in the order of recipe, objective, variant and seed."""
     found: dict[tuple[str, str, str, int], ReadRun] = {}
-    paths = runs.find_runs(folders)
+    paths = find_runs(folders)
     warnings = _about_folders(folders) if paths else []
     warnings += [line for folder in folders for line in _closed_below(folder)]
     for path in paths:
@@ -177,7 +176,7 @@ def collect(folders: Sequence[Path]) -> Collected:
 
 def _about_folders(folders: Sequence[Path]) -> list[str]:
     """A line for each folder that has no run."""
-    return [f"{folder}: no run below it" for folder in folders if not runs.find_runs([folder])]
+    return [f"{folder}: no run below it" for folder in folders if not find_runs([folder])]
 
 
 def _closed_below(folder: Path) -> list[str]:
@@ -215,7 +214,7 @@ def _read_whole(path: Path) -> ReadRun:
         raise UserError(f"{path}: begun, but nothing is trained yet (it has no run.json)")
     if not (path / "recipe.yaml").is_file():
         raise UserError(f"{path}: damaged (it has no recipe.yaml)")
-    run = runs.open_run(path)
+    run = open_run(path)
     info = run.info()
     status = info.get("status", "damaged (run.json lacks status)")
     if status != "finished":

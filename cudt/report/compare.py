@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.report import paired, tables
+from cudt.evaluation.curves import area_under_curve
+from cudt.noise.base import distribution
+from cudt.report import paired
 from cudt.report.collect import ReadRun
 
 SIDES = ("constrained", "erm")
@@ -166,9 +168,9 @@ def curve(run: ReadRun, noise: str) -> dict[float, float]:
 def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) -> float:
     found = curve(run, noise)
     if quantity == "auc":
-        return tables.area_under_curve(levels, [found[level] for level in levels])
+        return area_under_curve(levels, [found[level] for level in levels])
     wanted = {"mean": ("ID", "OOD"), "id_mean": ("ID",), "ood_mean": ("OOD",)}[quantity]
-    values = [found[level] for level in levels if tables.place(noise, level, run.info["gamma_train"]) in wanted]
+    values = [found[level] for level in levels if distribution(noise, level, run.info["gamma_train"]) in wanted]
     return float(np.mean(values)) if values else np.nan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.levels import training_level
-from cudt.recipe import NOT_IDENTITY, NamedRecipe
+from cudt.config.differences import differing_keys, flat_settings
+from cudt.noise.base import training_level
 from cudt.report import tables
 from cudt.report.collect import ReadRun
-
-#: Says nothing about what is trained, or is what a group is free in.
-_NOT_SHAPING = NOT_IDENTITY | {"name", "seed", "objective"}
-
 
 Key = tuple[str, str, str]
 
@@ -150,7 +146,7 @@ def _by_objective(groups: Sequence[Group]) -> list[list[Group]]:
 
 def _in_order(groups: Sequence[Group]) -> list[Group]:
     """By the values of the settings that differ: numbers by size, then words."""
-    keys = differing(groups)
+    keys = differing_keys([group.settings for group in groups])
 
     def place(group: Group) -> list[tuple[bool, float, str]]:
         values = [group.settings.get(key) for key in keys]
@@ -159,26 +155,6 @@ def _in_order(groups: Sequence[Group]) -> list[Group]:
     return sorted(groups, key=place)
 
 
-def differing(groups: Sequence[Group]) -> list[str]:
-    """The settings in which groups differ."""
-    keys = dict.fromkeys(key for group in groups for key in group.settings)
-    return [key for key in keys if len({group.settings.get(key) for group in groups}) > 1]
-
-
 def _by_group(table: pd.DataFrame) -> tuple[dict[Any, pd.DataFrame], pd.DataFrame]:
     """The rows of each group, and what stands for none."""
     return dict(iter(table.groupby(["recipe", "objective", "variant"]))), table.iloc[:0]
-
-
-def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
-    """Settings by dotted key."""
-    settings = {key: value for key, value in recipe.resolved().items() if key not in _NOT_SHAPING}
-    return dict(_flat(settings, ""))
-
-
-def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _flat(part, f"{path}.{key}" if path else key)
-    else:
-        yield path, tuple(value) if isinstance(value, list) else value

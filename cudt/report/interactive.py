@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.errors import UserError
-from cudt.levels import scale_of, training_level
+from cudt.config.differences import differing_keys, symbol, value_text
+from cudt.noise.base import scale_of, training_level
 from cudt.report.collect import ReadRun
 from cudt.report.compare import failing_layers
 from cudt.report.figures.style import short
-from cudt.report.figures.words import labels, styles, symbol, value_text
-from cudt.report.groups import Group, differing
+from cudt.report.figures.words import labels, styles
+from cudt.report.groups import Group
+from cudt.utils.errors import UserError
 
 #: Lines that a chart begins with; the rest is a click on the legend away.
 _SHOWN = 8
@@ -41,7 +42,7 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
     named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
     drawn = styles(groups)
     ranked = sorted(groups, key=lambda group: group.validation_loss)
-    apart = differing(groups)
+    apart = differing_keys([group.settings for group in groups])
     objectives = dict.fromkeys(group.objective for group in groups)
     # As many of each objective.
     share = max(1, _SHOWN // len(objectives))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from cudt.files import write_text
+from cudt.utils.files import write_text
 
 _NAME = "report.json"
 #: Where the names of files depend on the runs.

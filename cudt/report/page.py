@@ -17,7 +17,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from cudt import __version__
-from cudt.levels import PROBABILITY, scale_of
+from cudt.noise.base import scale_of
 from cudt.report import exhibits, interactive
 from cudt.report.collect import Collected, ReadRun
 from cudt.report.compare import SIDES, Comparison, compare, failing_layers
@@ -265,7 +265,7 @@ def evaluation_commands(run: ReadRun) -> list[str]:
     """What repeats the evaluation, levels and noise seeds included, whatever the recipe says."""
     commands = []
     for kind, rows in run.ood.groupby("perturbation"):
-        option = "--probabilities" if scale_of(str(kind)) is PROBABILITY else "--gammas"
+        option = f"--{scale_of(str(kind)).setting}"
         levels = ",".join(f"{level:g}" for level in sorted(rows["gamma"].unique()))
         seeds = [word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))]
         words = ["cudt", "eval-ood", str(run.run.path), "--perturbation", str(kind), option, levels, *seeds]

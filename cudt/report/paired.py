@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt import intervals
-from cudt.errors import UserError
-from cudt.intervals import Array
-from cudt.levels import scale_of
+from cudt.evaluation import intervals
+from cudt.evaluation.curves import area_under_curve
+from cudt.evaluation.intervals import Array
+from cudt.noise.base import distribution, scale_of
 from cudt.report.collect import ReadRun
-from cudt.report.tables import area_under_curve, place
+from cudt.utils.errors import UserError
 
 COLUMNS = [
     *("recipe", "objective", "variant", "against", "against_variant"),
@@ -201,7 +201,7 @@ class _Quantities:
     def over(cls, levels: Sequence[float], kind: str, gamma_train: float) -> _Quantities:
         """The metric at every level, the area under it, and its mean over all levels, ID ones and OOD ones."""
         single: Array = np.eye(len(levels))
-        inside = np.array([place(kind, level, gamma_train) == "ID" for level in levels])
+        inside = np.array([distribution(kind, level, gamma_train) == "ID" for level in levels])
         rows = [("metric", level, row) for level, row in zip(levels, single, strict=True)]
         if len(levels) > 1:
             rows.append(("auc", np.nan, np.array([area_under_curve(levels, row.tolist()) for row in single])))

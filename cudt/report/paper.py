@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt import recipe as recipes
-from cudt.errors import UserError
-from cudt.recipe import NamedRecipe
+from cudt.config import recipe as recipes
+from cudt.config.differences import flat_settings
+from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import ReadRun
 from cudt.report.compare import SIDES, Comparison, Difference, Standing, compare
-from cudt.report.groups import flat_settings
+from cudt.utils.errors import UserError
 
 #: The noise that the paper's tables are of.
 NOISE = "gaussian"

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from matplotlib import ticker
 
-from cudt.files import file_name
 from cudt.report.figures import STYLES, Figure, save
+from cudt.utils.files import file_name
 
 #: What an arm spent, as best.csv calls it, and its heading.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.levels import scale_of, training_level
+from cudt.evaluation.curves import area_under_curve, metric_and_ends
+from cudt.noise.base import distribution, scale_of
 from cudt.report.collect import ReadRun
 
 _GROUP = ["recipe", "objective", "variant"]
-
-
-def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
-    """∫ metric dγ by the trapezoid rule over the grid; means nothing without the range, nor for a single level."""
-    if len(gammas) < 2:
-        return float("nan")
-    return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -47,16 +41,6 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     return pd.concat([table, told.reset_index(drop=True)], axis=1)
 
 
-def metric_and_ends(metric: str) -> list[str]:
-    """What ood.csv calls a metric and the ends of its interval."""
-    return [metric, f"{metric}_low", f"{metric}_high"]
-
-
-def place(kind: str, gamma: float, gamma_train: float) -> str:
-    """ID up to the level seen in training, OOD above."""
-    return "ID" if gamma <= training_level(kind, gamma_train) else "OOD"
-
-
 def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The metric against the level: mean and standard deviation over the seeds of each group.
 
@@ -66,7 +50,7 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
     keys = [*_GROUP, "metric", "perturbation", "gamma", "place"]
     table = _per_run(runs)
     places = zip(table["perturbation"], table["gamma"], table["gamma_train"], strict=True)
-    table["place"] = [place(*row) for row in places]
+    table["place"] = [distribution(*row) for row in places]
     evaluated = table.groupby([*_GROUP, "perturbation"])["seed"].transform("nunique")
     return (
         table[table.groupby(keys)["seed"].transform("nunique") == evaluated]

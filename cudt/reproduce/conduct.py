@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cudt import device, report
-from cudt.errors import TrainingInterruptedError, UserError
+from cudt import report
 from cudt.report import Report
 from cudt.reproduce import evaluation, generated, needs
 from cudt.reproduce import plan as plans
@@ -17,6 +16,8 @@ from cudt.reproduce.scale import GENERATED, Experiment, Reproduction
 from cudt.sweep import conduct as sweeps
 from cudt.sweep.conduct import Options
 from cudt.sweep.display import SweepDisplay
+from cudt.utils import device
+from cudt.utils.errors import TrainingInterruptedError, UserError
 
 
 @dataclass
@@ -127,7 +128,7 @@ def _do(outcome: Outcome, options: Options, console: Console) -> None:
 def _unreadable(experiment: Experiment, options: Options) -> list[str]:
     """Why the task cannot be built, though nothing seemed to be missing."""
     try:
-        sweeps.build_task(experiment.sweep, options)
+        sweeps.first_task(experiment.sweep, options)
     except UserError as error:
         return [str(error)]
     return []

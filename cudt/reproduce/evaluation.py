@@ -9,19 +9,19 @@ from typing import Any
 
 import pandas as pd
 
-from cudt import evaluate, generate, runs
-from cudt.device import DeviceName
-from cudt.errors import TrainingInterruptedError, UserError
-from cudt.evaluate import Grid
-from cudt.generate import Request
-from cudt.interrupt import StopRequest
-from cudt.progress import track
+from cudt.evaluation import evaluate, generate
+from cudt.evaluation.evaluate import Grid
+from cudt.evaluation.generate import Request
 from cudt.reproduce import needs, reckon
 from cudt.reproduce.scale import Experiment
-from cudt.runs import Run
+from cudt.runs.run import Run, open_run
 from cudt.sweep import results
 from cudt.sweep.conduct import Options, environments
 from cudt.sweep.workers import Died, Done, Failed, Message, Note, Workers
+from cudt.utils.device import DeviceName
+from cudt.utils.errors import TrainingInterruptedError, UserError
+from cudt.utils.interrupt import StopRequest
+from cudt.utils.progress import track
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Job:
     def is_done(self) -> bool:
         """A run that is gone or damaged is not; doing it tells why."""
         try:
-            run = runs.open_run(self.run)
+            run = open_run(self.run)
             is_evaluated = not evaluate.left(run, self.grid, self.samples)
             return is_evaluated and all(generate.is_done(run, request) for request in self.requests)
         except UserError:
@@ -48,7 +48,7 @@ class Job:
 
 def do(job: Job, display: Any) -> None:
     """Evaluate a run under every kind of noise that it was not yet evaluated under, and answer instructions."""
-    run = runs.open_run(job.run)
+    run = open_run(job.run)
     with run.locked(wait=True):
         for kind in evaluate.left(run, job.grid, job.samples):
             alone = Grid(perturbations=[kind], noise_seeds=job.grid.noise_seeds)
@@ -124,7 +124,7 @@ def spent(experiment: Experiment, options: Options) -> tuple[float, float]:
     finished = trials[(trials["state"] == "finished") & is_there]
     sweep, operations = experiment.sweep, 0.0
     for run in finished["run"]:
-        recipe = runs.open_run(options.out / run).recipe
+        recipe = open_run(options.out / run).recipe
         operations += reckon.training(recipe, experiment.nominal, sweep.gammas)
     return float(finished["seconds"].sum()), operations
 
@@ -184,7 +184,7 @@ def put_side_by_side(asked: list[Job]) -> list[Path]:
     for job in asked:
         if job.requests and job.is_done():
             for request in job.requests:
-                answered.setdefault(request, []).append(runs.open_run(job.run))
+                answered.setdefault(request, []).append(open_run(job.run))
     made = []
     for request, found in answered.items():
         by_objective = {run.recipe.settings.objective: run for run in reversed(found)}

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from cudt.compat import survive_torchvision_mismatch
-from cudt.files import write_if_changed
+from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.files import write_if_changed
 
 #: As the recipe smoke-llama calls them, below the data root.
 MODEL = "tiny-llama"

@@ -6,12 +6,14 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from cudt import hub, models, registry
-from cudt.errors import UserError
-from cudt.hub import DEFAULT_ROOT
-from cudt.recipe import NamedRecipe
+from cudt.config import registry
+from cudt.config.recipe import NamedRecipe
+from cudt.data import hub
+from cudt.data.hub import DEFAULT_ROOT
+from cudt.data.records import HubSet
+from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment, first_recipe
-from cudt.tasks._records import HubSet
+from cudt.utils.errors import UserError
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
@@ -37,7 +39,7 @@ def missing_instructions(experiment: Experiment, data_root: Path | None) -> list
 def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
     settings = recipe.settings
     try:
-        models.check(settings.model, settings.task, data_root)
+        check_model(settings.model, settings.task, data_root)
         if settings.model.tokenizer_source is not None:
             hub.check(settings.model.tokenizer_source, data_root)
     except UserError as error:

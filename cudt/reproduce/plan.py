@@ -15,12 +15,12 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from cudt import device
 from cudt.reproduce import evaluation, generated, needs, reckon
 from cudt.reproduce.scale import Experiment, Reproduction, Throughput
 from cudt.sweep import plan as sweep_plans
 from cudt.sweep.conduct import Options
 from cudt.sweep.display import duration
+from cudt.utils import device
 
 #: Seconds after which nothing more is timed: a plan is looked at before anything is done.
 _PATIENCE = 60.0

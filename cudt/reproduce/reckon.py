@@ -6,9 +6,9 @@ of the readouts; an update is three times that, and judging or evaluating an exa
 
 from __future__ import annotations
 
-from cudt.evaluate import Grid
-from cudt.levels import training_level
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
+from cudt.evaluation.evaluate import Grid
+from cudt.noise.base import training_level
 from cudt.reproduce.scale import Experiment, Listed, Nominal
 
 #: Forward, and backward, which is two of them: to the states, and to the weights.

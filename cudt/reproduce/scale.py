@@ -20,13 +20,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from cudt import mistakes
-from cudt import recipe as recipes
-from cudt.errors import UserError
-from cudt.schema import Count, PerturbationName, Positive, Section
+from cudt.config import mistakes
+from cudt.config import recipe as recipes
+from cudt.config.schema import Count, NoiseName, Positive, Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
-from cudt.tasks._video import VideoConfig
+from cudt.tasks.video_denoising import VideoConfig
+from cudt.utils.errors import UserError
 
 Gamma = Annotated[float, Field(ge=0)]
 #: Below the folder of a reproduction, what it made for itself.
@@ -82,7 +82,7 @@ class Listed(Section):
     """Which table or figure of the paper it is for."""
     evaluate: Literal["best", "all"] = "best"
     """Of the sweep's runs, the best of each arm in each setting, or every one."""
-    perturbations: Annotated[list[PerturbationName], Field(min_length=1)] = Field(default=["gaussian"])
+    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
     noise_seeds: Annotated[list[int], Field(min_length=1)] = Field(default=[0])
     samples: Annotated[int, Field(ge=0)] = 0
     """Pictures of so many test examples of each run that is evaluated (video)."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cudt import evaluate, launch, runs
-from cudt import recipe as recipes
-from cudt.device import DeviceName
-from cudt.display import Display
-from cudt.errors import TrainingStoppedError, UserError
-from cudt.progress import track
-from cudt.runs import Run
+from cudt.config import recipe as recipes
+from cudt.evaluation import evaluate
+from cudt.runs.run import Run, run_for
+from cudt.training import launch
+from cudt.training.display import Display
+from cudt.utils.device import DeviceName
+from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.progress import track
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Outcome:
 def do(job: Job, display: Display) -> Outcome:
     """Train and judge; a run that is finished is only judged, one that was begun goes on."""
     recipe = recipes.parse_resolved(job.recipe)
-    run = runs.run_for(recipe, job.out)
+    run = run_for(recipe, job.out)
     # What run.json tells to repeat it with.
     root = ["--data-root", str(job.data_root)] if job.data_root is not None else []
     sys.argv = ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(job.out), *root]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from cudt import mistakes
-from cudt import recipe as recipes
-from cudt.recipe import NamedRecipe
+from cudt.config import mistakes
+from cudt.config import recipe as recipes
+from cudt.config.recipe import NamedRecipe
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 
 _ANY_SCORE = {"measure": "metric", "direction": "maximize"}

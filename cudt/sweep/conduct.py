@@ -11,10 +11,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from cudt import models, runs, tasks
-from cudt.device import DeviceName, choose
-from cudt.errors import TrainingInterruptedError, UserError
-from cudt.interrupt import StopRequest
+from cudt.models.base import check_model
+from cudt.runs.run import run_for
 from cudt.sweep import results
 from cudt.sweep.cell import Job, updates_of
 from cudt.sweep.definition import Sweep
@@ -25,7 +23,10 @@ from cudt.sweep.results import Results
 from cudt.sweep.storage import open_storage, own_storage, told
 from cudt.sweep.study import ArmStudy
 from cudt.sweep.workers import Died, Done, Failed, Interrupted, Message, Note, Progress, Workers
-from cudt.tasks import Task
+from cudt.tasks.base import Task, build_task
+from cudt.utils.device import DeviceName, choose
+from cudt.utils.errors import TrainingInterruptedError, UserError
+from cudt.utils.interrupt import StopRequest
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Options:
 def conduct(sweep: Sweep, options: Options, display: SweepDisplay) -> Results:
     """Do every cell that is not done yet, write the tables, and tell the best of each arm."""
     folder = sweep.folder(options.out)
-    check_score(sweep, build_task(sweep, options))
+    check_score(sweep, first_task(sweep, options))
     with _alone(folder), told():
         studies = open_studies(sweep, options.storage or own_storage(folder))
         results.write_definition(sweep, folder)
@@ -134,12 +135,12 @@ class _Hands:
             self._fail(cell, f"{cell.deaths} workers died on it, the last {how}")
 
     def _fail(self, cell: Cell, reason: str) -> None:
-        updates = updates_of(runs.run_for(cell.recipe, self.out))
+        updates = updates_of(run_for(cell.recipe, self.out))
         cell.study.fail(cell.trial.number, reason, {**self._spent(cell), "updates": updates})
         self.failed(cell.name, reason)
 
     def _spent(self, cell: Cell) -> dict[str, Any]:
-        return {"run": runs.run_for(cell.recipe, Path()).path.as_posix(), **cell.spent()}
+        return {"run": run_for(cell.recipe, Path()).path.as_posix(), **cell.spent()}
 
 
 def repeating(folder: Path, options: Options) -> str:
@@ -155,13 +156,13 @@ def _job(sweep: Sweep, cell: Cell, options: Options) -> Job:
     return Job(cell.recipe.text(), options.out, options.device, options.data_root, measure, sweep.gammas)
 
 
-def build_task(sweep: Sweep, options: Options) -> Task:
+def first_task(sweep: Sweep, options: Options) -> Task:
     """The task of the first cell; refuses, before anything is run, data or weights that are not there."""
     choose(options.device)
     arm = next(iter(sweep.search.arms))
     settings = sweep.recipe(sweep.settings[0], arm, sweep.first(arm)).settings
-    models.check(settings.model, settings.task, options.data_root)
-    return tasks.build(settings.task, options.data_root, settings.model.tokenizer_source)
+    check_model(settings.model, settings.task, options.data_root)
+    return build_task(settings.task, options.data_root, settings.model.tokenizer_source)
 
 
 def check_score(sweep: Sweep, task: Task) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from cudt import device
-from cudt.batching import n_batches, to_device
-from cudt.device import DeviceName
-from cudt.experiment import Experiment, assemble
-from cudt.recipe import NamedRecipe
-from cudt.tasks import Split
+from cudt.config.recipe import NamedRecipe
+from cudt.data.batching import n_batches, to_device
+from cudt.data.splits import Split
+from cudt.models.assemble import Experiment, assemble
+from cudt.utils import device
+from cudt.utils.device import DeviceName
 
 #: Timed after one that is not, because the first is slower.
 _TIMES = 3

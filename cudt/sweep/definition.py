@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cudt import mistakes, strict_yaml
-from cudt import recipe as recipes
-from cudt.errors import UserError
-from cudt.recipe import NamedRecipe
-from cudt.schema import as_grid
+from cudt.config import mistakes, strict_yaml
+from cudt.config import recipe as recipes
+from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import as_grid
 from cudt.sweep import checks
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
+from cudt.utils.errors import UserError
 
 #: The searched settings of one run, by key.
 Parameters = dict[str, Scalar]

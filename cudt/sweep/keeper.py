@@ -7,8 +7,8 @@ import socket
 import time
 from typing import Any
 
-from cudt.errors import UserError
 from cudt.sweep.study import ArmStudy
+from cudt.utils.errors import UserError
 
 #: Seconds between signs of life, and after which there is none.
 _BEAT, _SILENCE = 15.0, 90.0

@@ -10,15 +10,15 @@ import optuna
 import torch
 from rich.table import Table
 
-from cudt import runs
-from cudt.errors import UserError
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.run import run_for
 from cudt.sweep import cost
-from cudt.sweep.conduct import Options, build_task, check_score, environments, open_studies
+from cudt.sweep.conduct import Options, check_score, environments, first_task, open_studies
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import duration
 from cudt.sweep.storage import is_there, open_storage, own_storage
 from cudt.sweep.study import ArmStudy, Trial, study_name
+from cudt.utils.errors import UserError
 
 #: States of cells that cost nothing any more.
 _DONE = ("finished", "failed", "damaged")
@@ -79,7 +79,7 @@ def make(sweep: Sweep, options: Options, estimates: dict[str, float] | None = No
 def _problem(sweep: Sweep, options: Options) -> str:
     """Why nothing can be timed: data or weights that are not there. A search that is wrong is refused."""
     try:
-        task = build_task(sweep, options)
+        task = first_task(sweep, options)
     except UserError as error:
         return str(error)
     check_score(sweep, task)
@@ -130,7 +130,7 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
 
 def _state(recipe: NamedRecipe, out: Path) -> str:
     try:
-        status = runs.run_for(recipe, out).info().get("status")
+        status = run_for(recipe, out).info().get("status")
     except UserError:
         return "damaged"
     return "to do" if status is None else "finished" if status == "finished" else "begun"

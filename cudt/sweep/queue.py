@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cudt.errors import UserError
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
 from cudt.sweep.definition import setting_name
 from cudt.sweep.study import ArmStudy, Trial
+from cudt.utils.errors import UserError
 
 #: A cell whose workers died so often is not given to another: it may be what kills them.
 MOST_DEATHS = 5

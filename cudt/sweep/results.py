@@ -21,10 +21,10 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.files import file_name, write_if_changed, write_text
 from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
 from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
+from cudt.utils.files import file_name, write_if_changed, write_text
 
 LONG = ["setting", "arm", "trial", "name", "value"]
 #: What a trial is told with, beside its settings.

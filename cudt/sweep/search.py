@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.schema import Count, Gammas, Section, as_grid
+from cudt.config.schema import Count, Gammas, Section, as_grid
 
 Scalar = bool | int | float | str | None
 

@@ -13,7 +13,7 @@ from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from cudt.errors import UserError
+from cudt.utils.errors import UserError
 
 #: Seconds to wait for whoever else writes into the same SQLite file, as a viewer of studies might.
 _PATIENCE = 60

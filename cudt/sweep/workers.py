@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from cudt.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
 
 #: Seconds between two reports of one cell's progress.
 _OFTEN = 0.3

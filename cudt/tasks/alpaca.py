@@ -18,16 +18,20 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from cudt import text_noise, token_cache
-from cudt.errors import DataWarning, UserError
-from cudt.hub import DEFAULT_ROOT, load_tokenizer
-from cudt.progress import track
-from cudt.schema import Limit, NamedSection
-from cudt.seeding import example_seed
-from cudt.tasks import IGNORED, Batch, Holding, Split, Task
-from cudt.tasks._prompts import Dialogue, fitted_dialogue
-from cudt.tasks._records import Columns, HubSet, Records, find_files, read_files
-from cudt.token_logits import TokenLogits
+from cudt.config.schema import Limit, NamedSection
+from cudt.data import token_cache
+from cudt.data.batching import Batch
+from cudt.data.datasets import Holding
+from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
+from cudt.data.records import Columns, HubSet, Records, find_files, read_files
+from cudt.data.splits import Split
+from cudt.noise.base import TextNoise
+from cudt.noise.seeding import example_seed
+from cudt.tasks.base import IGNORED, Task
+from cudt.tasks.prompts import Dialogue, fitted_dialogue
+from cudt.tasks.token_logits import TokenLogits
+from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.progress import track
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), None, optional=("input",))
@@ -95,13 +99,12 @@ class Alpaca(Task):
             self._tokens[split] = self._tokenised(self._texts[split], split)
         return self._tokens[split]
 
-    def corrupted(self, split: Split, probability: float, seed: int) -> Sequence[Tokens]:
-        """The examples of a split with discrete noise at level p in instructions and inputs; responses stay whole."""
+    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
+        """The examples of a split with noise in instructions and inputs; responses stay whole."""
         damaged = [
-            (name, (*text_noise.corrupt(texts[:-1], probability, seed, name), texts[-1]))
-            for name, texts in self._texts[split]
+            (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
         ]
-        return self._tokenised(damaged, f"{split} at p = {probability:g}")
+        return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
     def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[Tokens]:
         """Every example that has a response; what was cut or left out is counted and told."""

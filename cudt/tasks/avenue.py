@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudt.clips import VIDEOS
-from cudt.tasks import Holding, _video
-from cudt.tasks._video import VideoConfig, VideoDenoising
-from cudt.tasks._video_sets import VideoSet
+from cudt.data.clips import VIDEOS
+from cudt.data.datasets import Holding
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_sets import VideoSet
 
 SET = VideoSet(
     "Avenue",
@@ -24,7 +24,7 @@ class Config(VideoConfig):
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The videos below `<data root>/avenue/`."""
-    return _video.build(config, _video.decoded(config, SET.find(data_root)))
+    return build_video_task(config, decoded(config, SET.find(data_root)))
 
 
 def holdings(data_root: Path | None) -> list[Holding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cudt.clips import FRAMES, VIDEOS, Clip, find_clips
-from cudt.errors import UserError
-from cudt.hub import DEFAULT_ROOT
-from cudt.tasks import Split, _video
-from cudt.tasks._video import VideoConfig, VideoDenoising
+from cudt.data.clips import FRAMES, VIDEOS, Clip, find_clips
+from cudt.data.hub import DEFAULT_ROOT
+from cudt.data.splits import Split
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.utils.errors import UserError
 
 
 class Config(VideoConfig):
@@ -25,7 +25,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
     named: dict[Split, str | None] = {"train": config.train, "validation": config.validation, "test": config.test}
     clips = {split: _clips(name, split, data_root) for split, name in named.items() if name is not None}
     _check_apart(clips)
-    return _video.build(config, _video.decoded(config, clips))
+    return build_video_task(config, decoded(config, clips))
 
 
 def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:

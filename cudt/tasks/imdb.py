@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudt.tasks import Holding, _text
-from cudt.tasks._records import Columns, HubSet
-from cudt.tasks._text import TextClassification, TextConfig
+from cudt.data.datasets import Holding
+from cudt.data.records import Columns, HubSet
+from cudt.tasks.text_classification import TextClassification, TextConfig, build_text_task
 
 SOURCE = HubSet("stanfordnlp/imdb", "plain_text")
 COLUMNS = Columns(("text",), "label")
@@ -18,7 +18,7 @@ class Config(TextConfig):
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
     """The reviews, from `<data root>/imdb/plain_text/` or the hub."""
-    return _text.build(
+    return build_text_task(
         config,
         lambda split: SOURCE.read(split, COLUMNS, data_root),
         {"train": "train", "test": "test"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cudt.tasks import Holding, _text
-from cudt.tasks._records import Columns, HubSet
-from cudt.tasks._text import Length, TextClassification, TextConfig
+from cudt.data.datasets import Holding
+from cudt.data.records import Columns, HubSet
+from cudt.tasks.text_classification import Length, TextClassification, TextConfig, build_text_task
 
 SOURCE = HubSet("nyu-mll/glue", "mnli")
 COLUMNS = Columns(("premise", "hypothesis"), "label")
@@ -22,7 +22,7 @@ class Config(TextConfig):
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
     """The pairs, from `<data root>/glue/mnli/` or the hub."""
-    return _text.build(
+    return build_text_task(
         config,
         lambda split: SOURCE.read(split, COLUMNS, data_root),
         {"train": "train", "test": config.test},

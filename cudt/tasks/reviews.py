@@ -16,9 +16,10 @@ from pathlib import Path
 
 import torch
 
-from cudt.schema import Count, NamedSection
-from cudt.tasks import Batch, Split
-from cudt.tasks._classification import Classification
+from cudt.config.schema import Count, NamedSection
+from cudt.data.batching import Batch
+from cudt.data.splits import Split
+from cudt.tasks.classification import Classification
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
 BLAME = ("bad", "awful", "dull", "boring", "clumsy", "weak", "poor", "tedious")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cudt.errors import UserError
-from cudt.frame_cache import Footage
-from cudt.schema import Count
-from cudt.tasks import Split, _video
-from cudt.tasks._video import VideoConfig, VideoDenoising
+from cudt.config.schema import Count
+from cudt.data.frame_cache import Footage
+from cudt.data.splits import Split
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
+from cudt.utils.errors import UserError
 
 Image = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
     # Training clips last: more of them leave the others as they are.
     sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
     footage = {split: [_footage(rng, config, f"clip-{n}") for n in range(size)] for split, size in sizes.items()}
-    return _video.build(config, footage)
+    return build_video_task(config, footage)
 
 
 def _footage(rng: np.random.Generator, config: Config, name: str) -> Footage:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from cudt.schema import ColumnNames
-from cudt.tasks import Split, _text
-from cudt.tasks._records import Columns, HubSet, Records, find_files, read_files
-from cudt.tasks._text import TextClassification, TextConfig
+from cudt.config.schema import ColumnNames
+from cudt.data.records import Columns, HubSet, Records, find_files, read_files
+from cudt.data.splits import Split
+from cudt.tasks.text_classification import TextClassification, TextConfig, build_text_task
 
 
 class Config(TextConfig):
@@ -56,4 +56,4 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
     names: dict[Split, str] = {"train": config.train, "test": config.test}
     if config.validation is not None:
         names["validation"] = config.validation
-    return _text.build(config, read, names, data_root, pretrained)
+    return build_text_task(config, read, names, data_root, pretrained)

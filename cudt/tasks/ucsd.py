@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cudt.tasks import Holding, _video
-from cudt.tasks._video import VideoConfig, VideoDenoising
-from cudt.tasks._video_sets import VideoSet
+from cudt.data.datasets import Holding
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_sets import VideoSet
 
 
 def _walkway(folder: str) -> VideoSet:
@@ -31,7 +31,7 @@ class Config(VideoConfig):
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The clips below `<data root>/ucsd/`."""
-    return _video.build(config, _video.decoded(config, SETS[config.subset].find(data_root)))
+    return build_video_task(config, decoded(config, SETS[config.subset].find(data_root)))
 
 
 def holdings(data_root: Path | None) -> list[Holding]:

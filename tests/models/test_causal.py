@@ -8,10 +8,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from cudt.errors import UserError
-from cudt.layerwise import LayerwiseLosses, NoiseSource
 from cudt.models.causal import Causal, Lora
-from cudt.tasks import IGNORED
+from cudt.models.layer_losses import LayerwiseLosses, draw_noise
+from cudt.noise.source import NoiseSource
+from cudt.tasks.base import IGNORED
+from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,
     ROWS,
@@ -80,7 +81,7 @@ def test_every_layer_is_read_as_if_it_were_the_last(folders, family):
 def test_noise_enters_at_the_look_up_as_if_the_embeddings_were_given(folders, family):
     model, batch = build(folders[family]), batch_of(ROWS)
     clean, _ = model.signal(batch)
-    noisy = clean + NoiseSource("gaussian", 0.5, 0).draw(model, batch)
+    noisy = clean + draw_noise(model, batch, NoiseSource("gaussian", 0.5, 0))
     expected = plain(folders[family], batch, inputs_embeds=noisy).logits[batch["labels"] != IGNORED]
     answer = logits(model, model.layer_states(noisy, batch)[-1], batch)
     assert torch.allclose(answer, expected, atol=1e-5)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from transformers import BloomConfig, MixtralConfig
 
-from cudt import recipe
-from cudt.errors import UserError
-from cudt.experiment import assemble
-from cudt.layerwise import LayerwiseLosses
+from cudt.config import recipe
+from cudt.config.schema import NamedSection
 from cudt.models import causal
+from cudt.models.assemble import assemble
 from cudt.models.causal import Causal, Config, Lora
-from cudt.schema import NamedSection
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,
     REFUSED,
@@ -168,7 +168,7 @@ def test_another_task_is_refused_before_its_data_are_read(llama, tmp_path):
 
 
 def test_a_model_that_cannot_be_had_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.hub.is_reachable", lambda: False)
+    monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: False)
     with pytest.raises(UserError, match=r"model 'owner/gone' is neither in .* hub cannot be reached"):
         causal.check(Config(name="causal", pretrained="owner/gone"), NamedSection(name="alpaca"), tmp_path)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from cudt.errors import UserError
 from cudt.models import dust
 from cudt.models.dust import Config, Dust, dust_energy, lista_loss, lista_step, soft_threshold, squared_norm
 from cudt.tasks import reviews
+from cudt.utils.errors import UserError
 from tests.shapes import batch_of, tiny_videos
 
 SCALES = [0.01, 0.1, 1.0, 10.0, 255.0]

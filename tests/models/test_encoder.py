@@ -7,14 +7,16 @@ import pytest
 import torch
 from transformers import AutoModel, BartConfig, GPT2Config
 
-from cudt import hub, perturb
-from cudt.errors import UserError
+from cudt.data import hub
 from cudt.models import encoder as encoders
-from cudt.models._anatomy import dissect
-from cudt.models._watched import five_tokens
+from cudt.models.anatomy import dissect
 from cudt.models.encoder import Config, Encoder
+from cudt.models.layer_losses import measure_sigma
+from cudt.models.watched import five_tokens
+from cudt.noise.source import standard_noise
 from cudt.tasks import reviews
-from cudt.tasks._text import Text, TextClassification
+from cudt.tasks.text_classification import Text, TextClassification
+from cudt.utils.errors import UserError
 from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained, tiny_tokenizer
 
 FAMILIES = list(CONFIGS)
@@ -152,17 +154,17 @@ def test_noise_has_the_variance_of_gamma_times_the_embeddings_deviation(folders,
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(len(VOCABULARY), (40,), generator=generator).tolist() for _ in range(400)]
     batch = batch_of([row[: 20 + number % 20] for number, row in enumerate(rows)])
-    sigma_x = perturb.measure_sigma(model, [batch])
+    sigma_x = measure_sigma(model, [batch])
     signal, mask = model.signal(batch)
     assert sigma_x == pytest.approx(signal[mask].std(correction=0).item(), rel=1e-5)
-    noise = 0.7 * sigma_x * perturb.draw(kind, 0, batch, signal, mask)
+    noise = 0.7 * sigma_x * standard_noise(kind, 0, batch["ids"], signal, mask)
     assert noise[mask].var().item() == pytest.approx((0.7 * sigma_x) ** 2, rel=0.01)
     assert noise[~mask].abs().max() == 0
 
 
 def test_the_same_tokens_get_other_noise_from_another_seed(folders):
     model, batch = encoder_and_batch(folders["bert"])
-    draws = [perturb.draw("gaussian", seed, batch, *model.signal(batch)) for seed in (0, 0, 1)]
+    draws = [standard_noise("gaussian", seed, batch["ids"], *model.signal(batch)) for seed in (0, 0, 1)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cudt.errors import UserError
 from cudt.models import dust, unrolled_video
-from cudt.models._patches import from_patches, overcomplete_dct, to_patches, video_task
+from cudt.models.patches import from_patches, overcomplete_dct, to_patches, video_task
 from cudt.tasks import reviews
+from cudt.utils.errors import UserError
 from tests.shapes import tiny_videos
 
 SIZES = [(2, 2), (2, 5), (4, 4), (4, 6), (5, 7), (8, 12), (16, 24)]

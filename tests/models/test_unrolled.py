@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from cudt.errors import UserError
 from cudt.models import unrolled
 from cudt.models.unrolled import Config, UnrolledTransformer
 from cudt.tasks import reviews
+from cudt.utils.errors import UserError
 
 
 def model_and_batch(**changes):

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.errors import UserError
 from cudt.models import unrolled_video
-from cudt.models._patches import overcomplete_dct
+from cudt.models.patches import overcomplete_dct
 from cudt.models.unrolled_video import Config, UnrolledVideo
 from cudt.tasks import reviews
+from cudt.utils.errors import UserError
 from tests.shapes import batch_of, tiny_videos
 
 

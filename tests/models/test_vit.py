@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from transformers import AutoModel, BertConfig, ViTConfig, ViTMAEConfig, YolosConfig
 
-from cudt import hub
-from cudt.errors import UserError
-from cudt.layerwise import LayerwiseLosses
+from cudt.data import hub
 from cudt.models import vit
-from cudt.models._anatomy import dissect
+from cudt.models.anatomy import dissect
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.vit import Config, ViT
 from cudt.tasks import reviews
+from cudt.utils.errors import UserError
 from tests.pretrained import IMAGE_CONFIGS, SMALL_IMAGES, save_processor, save_random, tiny_vision
 from tests.shapes import batch_of, tiny_videos
 

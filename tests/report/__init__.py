@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt import runs
-from cudt.recipe import NamedRecipe
-from cudt.runs import TABLES, Run
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.run import TABLES, Run, write_recipe
 from tests.conftest import tiny_recipe
 
 #: The level that the tiny recipe trains at.
@@ -44,7 +43,7 @@ def make_run(
     recipe = NamedRecipe(name, tiny_recipe(*overrides, objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
-    runs.write_recipe(run)
+    write_recipe(run)
     facts = {"recipe": name, "objective": objective, "seed": seed, "variant": recipe.identity(without_seed=True)}
     run.update_info(**{**trained.info(), **facts, **info})
     run.write_table("layers", trained.read_table("layers"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.runs import TABLES, Run
+from cudt.runs.run import TABLES, Run
 from tests.report import make_run, make_scored_run
 
 LEVELS = [round(0.15 * place, 2) for place in range(15)]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cudt.errors import UserError
 from cudt.report.collect import collect
-from cudt.runs import Run
+from cudt.runs.run import Run
+from cudt.utils.errors import UserError
 from tests.report import make_run
 
 CURVE = {0.0: 0.9, 1.0: 0.6}

@@ -11,7 +11,7 @@ import pytest
 from cudt.report import exhibits
 from cudt.report.collect import ReadRun, collect
 from cudt.report.exhibits import Pictures
-from cudt.runs import Run
+from cudt.runs.run import Run
 from tests.report import make_run, save_samples
 
 CURVE = {0.0: 0.9, 1.0: 0.6}

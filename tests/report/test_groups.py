@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from cudt.recipe import NOT_IDENTITY
-from cudt.report.groups import flat_settings
+from cudt.config.differences import flat_settings
+from cudt.config.recipe import NOT_IDENTITY
 from tests.conftest import tiny_recipe
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
 from cudt.report import layouts, paper
 from cudt.report.collect import ReadRun
 from cudt.report.compare import SIDES, Difference, Standing

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
 from cudt.report import layouts, page, paper, tables
 from cudt.report.collect import Collected, collect
 from cudt.report.figures import Figure
 from cudt.report.groups import read_groups
 from cudt.report.page import Material
-from cudt.runs import Run
+from cudt.runs.run import Run
 from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples
 from tests.report.figures import variant_of
 from tests.report.test_paper import scored

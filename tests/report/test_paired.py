@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from cudt import report
-from cudt.evaluate import Grid, evaluate_ood
+from cudt.evaluation.curves import area_under_curve
+from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.report import paired, tables
 from cudt.report.collect import collect
 from tests.conftest import tiny_recipe, train_quietly
@@ -59,7 +60,7 @@ def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array,
         outside = [value for gamma, value in difference.items() if gamma > GAMMA_TRAIN]
         return {
             **{str(gamma): value for gamma, value in difference.items()},
-            "auc": tables.area_under_curve([*difference], [*difference.values()]),
+            "auc": area_under_curve([*difference], [*difference.values()]),
             "mean": sum(difference.values()) / len(difference),
             "id_mean": sum(inside) / len(inside),
             "ood_mean": sum(outside) / len(outside),

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cudt import recipe as recipes
+from cudt.config import recipe as recipes
 from cudt.report import paper
 from cudt.report.collect import ReadRun, collect
 from cudt.report.compare import SIDES

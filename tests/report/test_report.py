@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from cudt import report
-from cudt.errors import UserError
 from cudt.report import manifest
+from cudt.utils.errors import UserError
 from tests.report import make_run
 
 CURVE = {0.0: 0.9, 1.0: 0.6}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from cudt.evaluation.curves import area_under_curve
 from cudt.report import tables
 from cudt.report.collect import collect
 from tests.report import GAMMA_TRAIN, REACH, make_run, make_video_run
@@ -11,8 +12,8 @@ from tests.report import GAMMA_TRAIN, REACH, make_run, make_video_run
 
 def test_the_area_under_a_curve_is_that_of_its_trapezoids():
     # (1 + 0.8)/2 · 0.5 + (0.8 + 0.2)/2 · 1.5
-    assert tables.area_under_curve([0, 0.5, 2], [1, 0.8, 0.2]) == pytest.approx(1.2)
-    assert math.isnan(tables.area_under_curve([0.5], [0.9]))
+    assert area_under_curve([0, 0.5, 2], [1, 0.8, 0.2]) == pytest.approx(1.2)
+    assert math.isnan(area_under_curve([0.5], [0.9]))
 
 
 def test_a_curve_has_mean_and_standard_deviation_over_seeds(trained_run, tmp_path):

@@ -7,9 +7,11 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from cudt.evaluation.curves import further_metrics
+from cudt.evaluation.display import curve_table, ratio_table
 from cudt.report import tables
 from cudt.report.collect import collect
-from cudt.report.terminal import curve_table, further_metrics, ratio_table, summary_table
+from cudt.report.terminal import summary_table
 from tests.report import GAMMA_TRAIN, make_run, make_video_run
 
 CURVE = {0.0: 1.0, GAMMA_TRAIN: 0.8, 1.0: 0.5}

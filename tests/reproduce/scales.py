@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cudt import strict_yaml
+from cudt.config import strict_yaml
 from cudt.reproduce import scale
 from cudt.reproduce.scale import Experiment, Reproduction
 from tests.sweep.searches import search, seeds

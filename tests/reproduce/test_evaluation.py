@@ -6,13 +6,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt import evaluate, runs
-from cudt.errors import TrainingInterruptedError
-from cudt.evaluate import Grid
+from cudt.evaluation import evaluate
+from cudt.evaluation.evaluate import Grid
 from cudt.reproduce import evaluation
 from cudt.reproduce.evaluation import Job
+from cudt.runs.run import Run
 from cudt.sweep.conduct import Options
 from cudt.sweep.workers import Died, Interrupted
+from cudt.utils.errors import TrainingInterruptedError
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import seeds
 
@@ -148,7 +149,7 @@ def test_the_best_run_of_each_arm_answers_at_every_level(tmp_path):
 
 def test_while_tables_are_written_a_run_does_not_say_that_it_is_evaluated(run, monkeypatch):
     evaluation.do(job(run, "gaussian"), None)
-    monkeypatch.setattr(runs.Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         evaluation.do(job(run, "gaussian", noise_seeds=(7,)), None)
     assert not job(run, "gaussian").is_done()

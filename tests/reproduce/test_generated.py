@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cudt import hub
-from cudt import recipe as recipes
+from cudt.config import recipe as recipes
+from cudt.data import hub
+from cudt.data.splits import SPLITS
 from cudt.reproduce import generated
-from cudt.tasks import SPLITS, alpaca
+from cudt.tasks import alpaca
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -40,7 +40,7 @@ def test_of_two_parts_of_a_set_the_recipes_own_counts(full, tmp_path):
 
 
 def test_what_the_hub_can_give_is_not_missing(full, tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.hub.is_reachable", lambda: True)
+    monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: True)
     assert needs.missing(full["text-search · imdb-roberta"], tmp_path) == []
 
 

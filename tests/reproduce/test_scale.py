@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cudt.errors import UserError
 from cudt.reproduce import scale
+from cudt.utils.errors import UserError
 from tests.reproduce.scales import COSTS, listed, scale_of, write_scale, write_search
 
 ROOT = Path(__file__).parent.parent.parent

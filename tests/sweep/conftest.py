@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cudt import cli
-from cudt.errors import UserError
+from cudt.cli import main as cli
 from cudt.sweep import conduct, definition
 from cudt.sweep.conduct import Options
 from cudt.sweep.storage import open_storage
 from cudt.sweep.workers import Done, Failed, Message
+from cudt.utils.errors import UserError
 from tests.conftest import quiet
 from tests.sweep.searches import write_search
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from cudt import strict_yaml
-from cudt.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
-from cudt.interrupt import StopRequest
+from cudt.config import strict_yaml
 from cudt.sweep.workers import Progress, Workers
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.interrupt import StopRequest
 
 #: Where the planted score is highest, and how high.
 ALPHA, RATE, HEIGHT = 0.23, 4e-3, 0.9

@@ -9,7 +9,7 @@ from typing import Any
 from optuna.storages import BaseStorage
 from rich.console import Console
 
-from cudt import strict_yaml
+from cudt.config import strict_yaml
 from cudt.sweep import conduct, definition
 from cudt.sweep.conduct import Options
 from cudt.sweep.definition import Sweep

@@ -11,15 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudt import evaluate, launch, recipe, runs, trained
-from cudt.batching import batches
-from cudt.errors import DataWarning, TrainingStoppedError, UserError
-from cudt.layerwise import NoiseSource, measure
-from cudt.runs import Run
+from cudt.config import recipe
+from cudt.data.batching import batches
+from cudt.evaluation import evaluate
+from cudt.models.layer_losses import measure
+from cudt.noise.source import NoiseSource
+from cudt.runs import trained
+from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
 from cudt.sweep.cell import Job
 from cudt.tasks.reviews import Reviews
-from cudt.trainer import Trainer
+from cudt.training import launch
+from cudt.training.trainer import Trainer
+from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe
 from tests.pretrained import tiny_pretrained
 from tests.sweep.searches import conducted, grid, seeds, sweep_of, write_search
@@ -33,7 +37,7 @@ GAMMAS = [0.0, 0.5, 2.0]
 def run(trained_run, tmp_path) -> Run:
     """A copy of a finished run."""
     out = Path(shutil.copytree(trained_run.path.parents[1], tmp_path / "out"))
-    return runs.run_for(trained_run.recipe, out)
+    return run_for(trained_run.recipe, out)
 
 
 def job_for(run: Run, measure: str = "metric", gammas: list[float] | None = None) -> Job:
@@ -135,7 +139,7 @@ def test_a_score_that_is_no_number_is_a_failure(run, monkeypatch):
 
 def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_need(trained_run, tmp_path):
     done = cell.do(Job(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), quiet())
-    run = runs.run_for(tiny_recipe(), tmp_path)
+    run = run_for(tiny_recipe(), tmp_path)
     assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(trained_run.path.parents[1])
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
         assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
@@ -227,7 +231,7 @@ def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk,
     found, _ = conducted(sweep, tmp_path / "out", "cudt.sweep.cell:do")
     assert found.n_finished == 2
     assert asked == {"train", "validation"}
-    best = runs.run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")
+    best = run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")
     assert best.info()["status"] == "finished"
     # And testing would have been noticed.
     with pytest.raises(AssertionError, match="test data"):

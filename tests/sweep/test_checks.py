@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cudt.errors import UserError
 from cudt.sweep import definition
 from cudt.sweep.search import Range
+from cudt.utils.errors import UserError
 from tests.sweep.searches import ALPHA, ALPHAS, drawn, grid, seeds, write_search
 
 RATE = "descent.dual.learning_rate"

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from cudt import strict_yaml
-from cudt.descent import LayerwiseDescent
-from cudt.objectives import Objective
-from cudt.schema import Dual
+from cudt.config import strict_yaml
+from cudt.config.schema import Dual
+from cudt.method.descent import LayerwiseDescent
+from cudt.method.objectives.base import make_objective
 from cudt.sweep import checks, definition
 from tests.sweep.searches import ALPHAS, drawn, grid, search, seeds, write_search
 
@@ -106,7 +106,7 @@ DESCENT: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
 
 def weights(objective: Any, **changes: Any) -> list[list[float]]:
     """What each layer counts in three updates: all that training has of an objective."""
-    of = Objective(objective, LayerwiseDescent(3, **{"alpha": 0.1, "reference": 1.0, **changes}))
+    of = make_objective(objective, LayerwiseDescent(3, **{"alpha": 0.1, "reference": 1.0, **changes}))
     f = torch.tensor([3.0, 2.0, 1.5])
     found = []
     for _ in range(3):

@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
-from cudt import recipe, runs
-from cudt.errors import TrainingInterruptedError, UserError
+from cudt.config import recipe
+from cudt.runs.run import run_for
 from cudt.sweep import conduct
 from cudt.sweep.conduct import Options, environments
 from cudt.sweep.keeper import Keeper
 from cudt.sweep.queue import MOST_DEATHS
 from cudt.sweep.storage import open_storage
+from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.sweep.planted import calls, height
 from tests.sweep.searches import FIXED, conducted, grid, seeds, sweep_of, write_search
 from tests.sweep.test_keeper import keeper_was
@@ -57,11 +58,11 @@ def test_the_best_recipe_is_taken_by_train_and_is_the_best_run(tmp_path, no_proc
     best = sweep.recipe({"noise.gamma_train": 0.0}, "constrained", {"descent.alpha": 0.2})
     assert (loaded.name, loaded.identity()) == ("reviews-ut", best.identity())
     assert loaded.resolved() == best.resolved()
-    assert runs.run_for(loaded, Path()).path.as_posix() == found.best["run"].tolist()[0]
+    assert run_for(loaded, Path()).path.as_posix() == found.best["run"].tolist()[0]
     for row in found.best.to_dict("records"):
         name = f"{row['setting']}-{row['arm']}".replace("=", "_")
         one = recipe.load(str(found.folder / "best" / f"{name}.yaml"))
-        assert runs.run_for(one, Path()).path.as_posix() == row["run"]
+        assert run_for(one, Path()).path.as_posix() == row["run"]
     assert len(list((found.folder / "best").iterdir())) == 4
 
 
@@ -252,7 +253,7 @@ def test_a_score_that_is_turned_upside_down_is_refused(score, better, tmp_path):
 )
 def test_a_score_that_is_right_way_up_is_taken(recipe, fixed, score, tmp_path):
     sweep = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score=score)
-    conduct.check_score(sweep, conduct.build_task(sweep, Options(tmp_path, "cpu")))
+    conduct.check_score(sweep, conduct.first_task(sweep, Options(tmp_path, "cpu")))
 
 
 def test_data_that_are_missing_are_told_before_anything_is_made(tmp_path):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudt.experiment import assemble
+from cudt.models.assemble import assemble
 from cudt.sweep import cost
 from tests.conftest import tiny_recipe
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cudt import recipe, strict_yaml
-from cudt.errors import UserError
+from cudt.config import recipe, strict_yaml
 from cudt.sweep import definition
 from cudt.sweep.definition import Parameters, Sweep, as_word, setting_name
+from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 from tests.sweep.searches import ALPHAS, FIXED, drawn, grid, search, seeds, sweep_of, write_search
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from cudt.errors import UserError
 from cudt.sweep import keeper as keepers
 from cudt.sweep.keeper import Keeper
 from cudt.sweep.study import ArmStudy
+from cudt.utils.errors import UserError
 from tests.sweep.searches import study_of, sweep_of
 
 

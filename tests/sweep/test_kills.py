@@ -20,13 +20,14 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
-from cudt import files, runs
+from cudt.runs.run import open_run
 from cudt.sweep import conduct, definition, queue, results, storage, study
 from cudt.sweep.definition import Sweep
+from cudt.utils import files
+from tests.data.test_frame_cache_kills import ending, in_child
 from tests.sweep import planted
 from tests.sweep.planted import calls
 from tests.sweep.searches import FIXED, conducted, drawn, grid, sweep_of, write_search
-from tests.test_frame_cache_kills import ending, in_child
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="finds workers in /proc")
 
@@ -133,7 +134,7 @@ def check_every_cell_is_there_once(out: Path) -> None:
     assert trials[["descent.alpha", "seed"]].drop_duplicates().shape[0] == CELLS
     assert sorted(trials["run"]) == sorted(path.relative_to(out).as_posix() for path in out.glob("reviews-ut/*"))
     assert trials["run"].nunique() == CELLS
-    assert {runs.open_run(out / run).info()["status"] for run in trials["run"]} == {"finished"}
+    assert {open_run(out / run).info()["status"] for run in trials["run"]} == {"finished"}
 
 
 def deaths(out: Path) -> int:

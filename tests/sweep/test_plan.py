@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cudt import runs
+from cudt.runs.run import run_for
 from cudt.sweep import cost, plan
 from cudt.sweep.conduct import Options, open_studies
 from cudt.sweep.definition import Sweep
@@ -42,7 +42,7 @@ def begin(sweep: Sweep, out: Path, status: str, **parameters) -> None:
     """A run folder as a cell leaves it."""
     arm = next(iter(sweep.search.arms))
     searched = {key.replace("__", "."): value for key, value in parameters.items()}
-    run = runs.run_for(sweep.recipe(sweep.settings[0], arm, searched), out)
+    run = run_for(sweep.recipe(sweep.settings[0], arm, searched), out)
     run.path.mkdir(parents=True)
     run.update_info(status=status)
 

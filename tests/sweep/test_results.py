@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from cudt import recipe
+from cudt.config import recipe
 from cudt.sweep import results
 from cudt.sweep.conduct import open_studies
 from cudt.sweep.definition import Sweep

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from cudt.errors import UserError
 from cudt.sweep.storage import is_there, open_storage, own_storage, told
+from cudt.utils.errors import UserError
 from tests.sweep.searches import study_of, sweep_of
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cudt.errors import UserError
-from cudt.tasks._records import Columns, Records, read_files
+from cudt.data.records import Columns, Records, read_files
+from cudt.utils.errors import UserError
 
 TEXT = Columns(("text",), "label")
 PAIR = Columns(("premise", "hypothesis"), "label")

@@ -8,12 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cudt.errors import DataWarning, UserError
 from cudt.models import causal
-from cudt.tasks import IGNORED
-from cudt.tasks._prompts import prompt_text
+from cudt.noise import discrete
 from cudt.tasks.alpaca import Alpaca, Tokens
-from cudt.token_logits import TokenLogits
+from cudt.tasks.base import IGNORED
+from cudt.tasks.prompts import prompt_text
+from cudt.tasks.token_logits import TokenLogits
+from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 
@@ -174,8 +175,8 @@ def test_discrete_noise_damages_prompts_and_leaves_responses_whole(folder, pretr
         return prompts, {one.id: one.tokens[one.start :].tolist() for one in examples}
 
     clean, responses = parts(task.examples("test"))
-    assert parts(task.corrupted("test", 0.0, 0)) == (clean, responses)
-    noisy, again, other = (parts(task.corrupted("test", 0.3, seed)) for seed in (0, 0, 1))
+    assert parts(task.corrupted("test", discrete.NOISE, 0.0, 0)) == (clean, responses)
+    noisy, again, other = (parts(task.corrupted("test", discrete.NOISE, 0.3, seed)) for seed in (0, 0, 1))
     assert noisy == again
     assert noisy[0] != other[0]
     assert noisy[1] == other[1] == responses

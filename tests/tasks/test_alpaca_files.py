@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from cudt.errors import UserError
-from cudt.schema import Limit
-from cudt.tasks import SPLITS, _records, alpaca
-from cudt.tasks._prompts import prompt_text
+from cudt.config.schema import Limit
+from cudt.data import records as _records
+from cudt.data.splits import SPLITS
+from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
+from cudt.tasks.prompts import prompt_text
+from cudt.utils.errors import UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 from tests.tasks import parquet
@@ -225,7 +227,7 @@ def test_holdings_name_the_file_or_how_to_get_it(tmp_path, rows):
 
 
 @real_data
-@pytest.mark.filterwarnings("ignore::cudt.errors.DataWarning")
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
     limit = Limit(train=100, validation=20, test=20)
     task = build(Path(str(REAL)), pretrained, file=None, limit=limit, max_length=512)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cudt.errors import DataWarning, UserError
 from cudt.tasks import folder
-from cudt.tasks._video import VideoDenoising
+from cudt.tasks.video_denoising import VideoDenoising
+from cudt.utils.errors import DataWarning, UserError
 from tests.videos import drift, noise, write_frames, write_video
 
 

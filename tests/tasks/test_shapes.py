@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt import frame_cache
-from cudt.errors import UserError
-from cudt.tasks import SPLITS, shapes
-from cudt.tasks._video import VideoDenoising
+from cudt.data import frame_cache
+from cudt.data.splits import SPLITS
+from cudt.tasks import shapes
 from cudt.tasks.shapes import Image, make_clip
+from cudt.tasks.video_denoising import VideoDenoising
+from cudt.utils.errors import UserError
 
 
 def build(**changes: Any) -> VideoDenoising:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt import frame_cache
-from cudt.errors import DataWarning, UserError
-from cudt.frame_cache import Footage
-from cudt.tasks import SPLITS, Split, avenue, shanghaitech, ucsd
-from cudt.tasks._video import VideoDenoising
-from cudt.tasks._video_sets import VideoSet
+from cudt.data import frame_cache
+from cudt.data.frame_cache import Footage
+from cudt.data.splits import SPLITS, Split
+from cudt.tasks import avenue, shanghaitech, ucsd
+from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video_sets import VideoSet
+from cudt.utils.errors import DataWarning, UserError
 from tests.videos import drift, noise, write_frames, write_video
 
 REAL = os.environ.get("CUDT_DATA_ROOT")

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from cudt.files import file_name
 from cudt.report.collect import ReadRun
 from cudt.report.figures import ablation, curves, depth, descent, layers
 from cudt.report.figures.choose import main_kind, middle_levels, pair
 from cudt.report.figures.style import STYLES, Figure, save
 from cudt.report.groups import Group, by_recipe, read_groups
+from cudt.utils.files import file_name
 
 __all__ = ["MOST_FIGURES", "STYLES", "Drawn", "Figure", "draw", "save"]
 

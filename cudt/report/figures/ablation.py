@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cudt.levels import scale_of
+from cudt.config.differences import symbol, value_text
+from cudt.noise.base import scale_of
 from cudt.report.figures.choose import middle_levels, series
 from cudt.report.figures.descent import dress_curves
 from cudt.report.figures.style import (
@@ -24,7 +25,7 @@ from cudt.report.figures.style import (
     scale_losses,
     scale_setting,
 )
-from cudt.report.figures.words import counted, symbol, value_text
+from cudt.report.figures.words import counted
 from cudt.report.groups import Group
 
 #: These have figures of their own.

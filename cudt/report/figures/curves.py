@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cudt.config.differences import value_text
 from cudt.report.figures.choose import CHOSEN, few, main_kind, pair, with_curve
 from cudt.report.figures.descent import draw_curves
 from cudt.report.figures.style import MOST_LINES, Figure, legend_below, panels, plain, save, wrapped
-from cudt.report.figures.words import chosen_text, counted, seeds_of_each, value_text
+from cudt.report.figures.words import chosen_text, counted, seeds_of_each
 from cudt.report.groups import Group
 
 #: What fits on a page.

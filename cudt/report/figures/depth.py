@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cudt.evaluation.curves import area_under_curve
 from cudt.report import tables
 from cudt.report.figures.choose import best, series, with_curve
 from cudt.report.figures.descent import dress_curves
@@ -89,10 +90,8 @@ def _mean(group: Group, kind: str) -> tuple[float, float, float]:
 
 def _area(group: Group, kind: str) -> tuple[float, float, float]:
     rows = group.curve(kind)
-    areas = [
-        tables.area_under_curve(values["gamma"].tolist(), values["value"].tolist()) for values in _by_seed(group, kind)
-    ]
-    return _with_spread(tables.area_under_curve(rows["gamma"].tolist(), rows["mean"].tolist()), areas)
+    areas = [area_under_curve(values["gamma"].tolist(), values["value"].tolist()) for values in _by_seed(group, kind)]
+    return _with_spread(area_under_curve(rows["gamma"].tolist(), rows["mean"].tolist()), areas)
 
 
 def _by_seed(group: Group, kind: str) -> list[Any]:

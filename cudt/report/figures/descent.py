@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.levels import PROBABILITY, scale_of
+from cudt.noise.base import scale_of
 from cudt.report.figures.choose import few, with_curve
 from cudt.report.figures.style import (
     MOST_BANDS,
@@ -104,7 +104,7 @@ def dress_curves(axes: Any, groups: Sequence[Group], kind: str) -> None:
 
 
 def level_name(kind: str) -> str:
-    return "probability $p$" if scale_of(kind) is PROBABILITY else r"perturbation level $\gamma$"
+    return scale_of(kind).axis
 
 
 def layer_ratios(groups: Sequence[Group], kind: str, stem: Path) -> Figure:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cudt.levels import scale_of
+from cudt.noise.base import scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.figures.choose import main_kind, pair
 from cudt.report.figures.style import (

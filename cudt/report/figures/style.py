@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import colors, ticker
 
-from cudt.files import write_atomically
+from cudt.utils.files import write_atomically
 
 #: Okabe and Ito's palette.
 STYLES: dict[str, dict[str, Any]] = {

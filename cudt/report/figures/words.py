@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cudt.levels import scale_of
+from cudt.config.differences import names_apart
+from cudt.noise.base import scale_of
 from cudt.report.figures.choose import CHOSEN
 from cudt.report.figures.style import plain, seeds_text, variant_style
-from cudt.report.groups import Group, Key, differing
-
-#: The paper's letters for settings that often differ.
-SYMBOLS = {
-    "descent.alpha": "α",
-    "descent.dual.learning_rate": "η₂",
-    "descent.beta": "β",
-    "descent.reference": "f₀",
-    "noise.gamma_train": "γ_train",
-    "model.layers": "L",
-    "training.learning_rate": "η₁",
-}
-#: Variants that differ in more settings are called by their hash.
-_MOST_NAMED = 2
+from cudt.report.groups import Group, Key
 
 
 def labels(
@@ -31,21 +19,10 @@ def labels(
     named = {}
     for objective in dict.fromkeys(group.objective for group in groups):
         mine = [group for group in groups if group.objective == objective]
-        for group, apart in zip(mine, _apart(mine, written), strict=True):
+        for group, apart in zip(mine, names_apart([one.settings for one in mine]), strict=True):
             seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
-            named[group.key] = objective + (f" {apart}" if apart else "") + seeds
+            named[group.key] = objective + (f" {written(apart)}" if apart else "") + seeds
     return named
-
-
-def _apart(groups: Sequence[Group], written: Callable[[str], str]) -> list[str]:
-    """What sets groups of one objective apart: settings where they are few, else the hash of all."""
-    if len(groups) == 1:
-        return [""]
-    keys = differing(groups)
-    told = [", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys) for group in groups]
-    if keys and len(keys) <= _MOST_NAMED and len(set(told)) == len(groups):
-        return [written(text) for text in told]
-    return [group.variant for group in groups]
 
 
 def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
@@ -55,20 +32,6 @@ def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
         for place, group in enumerate(mine):
             made[group.key] = variant_style(objective, place, len(mine))
     return made
-
-
-def symbol(key: str) -> str:
-    """A setting's letter in the paper, or the last part of its key."""
-    return SYMBOLS.get(key, key.rpartition(".")[2])
-
-
-def value_text(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, int | float):
-        return f"{value:g}"
-    # Of the path of a pretrained model, the last part.
-    return str(value).rpartition("/")[2]
 
 
 def chosen_text(shown: Sequence[Group], of: Sequence[Group]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudt.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import ReadRun, collect
 from cudt.report.groups import Group, by_recipe, read_groups
 

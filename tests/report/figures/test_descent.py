@@ -8,7 +8,7 @@ import pytest
 from cudt.report import figures
 from cudt.report.collect import collect
 from cudt.report.figures import descent
-from cudt.runs import TABLES
+from cudt.runs.run import TABLES
 from tests.report import REACH, make_run, make_video_run
 from tests.report.figures import groups_of, legend_of, named_lines, points_of
 

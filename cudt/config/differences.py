@@ -1,0 +1,83 @@
+"""What sets recipes apart, and how settings are written: variants are named by their settings, never by a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cudt.config.recipe import NOT_IDENTITY, NamedRecipe
+
+#: The paper's letters for settings that often differ.
+SYMBOLS = {
+    "descent.alpha": "α",
+    "descent.dual.learning_rate": "η₂",
+    "descent.beta": "β",
+    "descent.reference": "f₀",
+    "noise.gamma_train": "γ_train",
+    "model.layers": "L",
+    "training.learning_rate": "η₁",
+}
+#: Settings by dotted key.
+Settings = Mapping[str, Any]
+
+
+def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
+    """Every setting that shapes training, by dotted key; without name, seed and objective."""
+    left_out = NOT_IDENTITY | {"name", "seed", "objective"}
+    return dict(_flat({key: value for key, value in recipe.resolved().items() if key not in left_out}, ""))
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flat(part, f"{path}.{key}" if path else key)
+    else:
+        yield path, tuple(value) if isinstance(value, list) else value
+
+
+def differing_keys(variants: Sequence[Settings]) -> list[str]:
+    """The keys in which variants differ, in the order of the recipe."""
+    keys = dict.fromkeys(key for settings in variants for key in settings)
+    return [key for key in keys if len({settings.get(key) for settings in variants}) > 1]
+
+
+def names_apart(variants: Sequence[Settings]) -> list[str]:
+    """A short name for each variant, like `α=0.3, L=5`: the fewest settings that tell all of them apart.
+
+    A single variant needs no name. Variants with the same settings are numbered.
+    """
+    if len(variants) < 2:
+        return [""] * len(variants)
+    keys = _telling_keys(variants)
+    names = [", ".join(f"{symbol(key)}={value_text(settings.get(key))}" for key in keys) for settings in variants]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} #{names[: index + 1].count(name)}".strip() for index, name in enumerate(names)]
+
+
+def _telling_keys(variants: Sequence[Settings]) -> list[str]:
+    """The fewest differing keys, chosen greedily, by whose values all variants differ; in the order of the recipe."""
+    differing = differing_keys(variants)
+    chosen: list[str] = []
+
+    def count(keys: Sequence[str]) -> int:
+        return len({tuple(value_text(settings.get(key)) for key in keys) for settings in variants})
+
+    while count(chosen) < count(differing):
+        chosen.append(max(differing, key=lambda key: count([*chosen, key])))
+    return [key for key in differing if key in chosen]
+
+
+def symbol(key: str) -> str:
+    """A setting's letter in the paper, or the last part of its key."""
+    return SYMBOLS.get(key, key.rpartition(".")[2])
+
+
+def value_text(value: Any) -> str:
+    """A setting's value in a few characters."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    # Of the path of a pretrained model, the last part.
+    return str(value).rpartition("/")[2]

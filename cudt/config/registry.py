@@ -1,0 +1,70 @@
+"""Plug-ins by name: a recipe's name for a model, task, noise or objective is the name of the file that implements it.
+
+A name with a dot is the import path of a module outside cudt: `model: {name: my_package.my_model}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from cudt.utils.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A sort of plug-in: the package that holds its files, and the line by which such a file is recognised."""
+
+    package: str
+    mark: str
+
+
+KINDS = {
+    "model": Kind("cudt.models", "def build("),
+    "task": Kind("cudt.tasks", "def build("),
+    "noise": Kind("cudt.noise", "NOISE = "),
+    "objective": Kind("cudt.method.objectives", "OBJECTIVE = "),
+    "dual optimizer": Kind("cudt.method.dual_optimizers", "def build("),
+    "figure": Kind("cudt.report.figures", "FIGURE = "),
+}
+
+
+@functools.cache
+def names(kind: str) -> list[str]:
+    """The plug-ins of a kind that come with cudt, without importing any of them."""
+    folder = Path(__file__).parents[2].joinpath(*KINDS[kind].package.split("."))
+    marked = re.compile(f"^{re.escape(KINDS[kind].mark)}", re.MULTILINE)
+    return sorted(path.stem for path in folder.glob("*.py") if marked.search(path.read_text(encoding="utf-8")))
+
+
+def problem(kind: str, name: str) -> str:
+    """Why there is no plug-in of that name, and what to write instead; empty where there is one."""
+    if "." in name:
+        return "" if _is_module(name) else f"no Python module '{name}'; install its package or set PYTHONPATH"
+    known = names(kind)
+    if name in known:
+        return ""
+    return f"unknown {kind}{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """Import the file of a plug-in."""
+    if why := problem(kind, name):
+        raise UserError(f"{kind} '{name}': {why}")
+    module = importlib.import_module(name if "." in name else f"{KINDS[kind].package}.{name}")
+    wanted = re.findall(r"\w+", KINDS[kind].mark)[-1]
+    if not hasattr(module, wanted):
+        raise UserError(f"{kind} '{name}': {module.__file__} does not define `{wanted}`")
+    return module
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

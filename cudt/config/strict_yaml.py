@@ -1,0 +1,89 @@
+"""YAML without its surprises: `2e-5` is a number, `no` is a word, a key stands once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from cudt.utils.errors import UserError
+
+_TAG = "tag:yaml.org,2002:"
+
+
+_SCALARS = (
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|false", list("tf")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan",
+        list("-+0123456789."),
+    ),
+)
+
+
+def _strict(loader: Any) -> Any:
+    """A loader with the scalars of YAML 1.2 (no octal, sexagesimal, dates or yes/no) and unique keys."""
+
+    class Strict(loader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key.start_mark)
+                if key.value in seen:
+                    told = f"key '{key.value}' stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    Strict.yaml_implicit_resolvers = {}
+    for name, pattern, first in _SCALARS:
+        Strict.add_implicit_resolver(f"{_TAG}{name}", re.compile(f"^(?:{pattern})$"), first)
+    Strict.add_constructor(f"{_TAG}int", lambda loader, node: int(node.value))
+    return Strict
+
+
+#: libyaml reads many times faster, where PyYAML was built with it; PyYAML's own reader tells mistakes better.
+_FAST, _CLEAR = _strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), _strict(yaml.SafeLoader)
+
+
+def parse(text: str, source: str) -> Any:
+    """The value that `text` stands for; a mistake names `source` and the line."""
+    try:
+        return yaml.load(text, Loader=_FAST)
+    except (yaml.YAMLError, ValueError, KeyError):
+        return _told(text, source)
+
+
+def _told(text: str, source: str) -> Any:
+    """Once more, for the mistake."""
+    try:
+        return yaml.load(text, Loader=_CLEAR)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{source}{line}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, KeyError) as error:
+        raise UserError(f"{source}: {' '.join(str(error).split())}") from None
+
+
+def parse_mapping(text: str, source: str) -> dict[str, Any]:
+    """The same for a document that must be `key: value` lines."""
+    value = parse(text, source)
+    if not isinstance(value, dict):
+        raise UserError(f"{source}: expected `key: value` lines, found {type(value).__name__}")
+    return {str(key): item for key, item in value.items()}
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """Quotes just what the strict loader would not read back as it was."""
+
+
+_StrictDumper.yaml_implicit_resolvers = _CLEAR.yaml_implicit_resolvers
+
+
+def dump(value: Any) -> str:
+    """YAML text in the order of the keys, which `parse` reads back to the same value."""
+    return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)

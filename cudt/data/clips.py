@@ -1,0 +1,158 @@
+"""Clips: a video file, or a folder of frames; how they are found and decoded into 8-bit grey frames of one size.
+
+Whatever is wrong with a clip is told with its file. What can be gone on without is a note, the rest stops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.errors import UserError
+
+VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
+FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
+
+Frame = np.ndarray[Any, np.dtype[np.uint8]]
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video (one file) or frames in order (one file each)."""
+
+    name: str
+    """Its place below the folder it was found in; no other clip there has it."""
+    files: tuple[Path, ...]
+
+    @property
+    def is_video(self) -> bool:
+        return self.files[0].suffix.lower() in VIDEOS
+
+    @property
+    def path(self) -> Path:
+        return self.files[0] if self.is_video else self.files[0].parent
+
+
+def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> list[Clip]:
+    """Every video, and every folder with frames, in a folder or anywhere below it, in natural order.
+
+    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files are passed over.
+    """
+    clips = []
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for place in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
+        # A link that leads nowhere is a file that cannot be read, not one that is not there.
+        files = [path for path in place.iterdir() if not path.is_dir() and not path.name.startswith(".")]
+        files = sorted((path for path in files if path.suffix.lower() in suffixes), key=natural)
+        videos = [path for path in files if path.suffix.lower() in VIDEOS]
+        clips += [Clip(_name(path.relative_to(folder)), (path,)) for path in videos]
+        if frames := tuple(path for path in files if path.suffix.lower() not in VIDEOS):
+            clips.append(Clip(_name(place.relative_to(folder)), frames))
+    return clips
+
+
+def natural(path: Path) -> tuple[list[tuple[int, int | str]], str]:
+    """A key that puts 2.jpg before 10.jpg, and 01.jpg always on the same side of 1.jpg."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part], path.as_posix()
+
+
+def _name(relative: Path) -> str:
+    """A text even where a file's name is none; the folder's own frames are `.`."""
+    return relative.as_posix().encode("utf-8", "backslashreplace").decode()
+
+
+def _is_clutter(relative: Path) -> bool:
+    return any(part.startswith(".") or part.endswith("_gt") for part in relative.parts)
+
+
+def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
+    """The frames of a clip, (size, size) each; `note` is told what is wrong but can be gone on without."""
+    frames = _video_frames(clip.files[0], note) if clip.is_video else _image_frames(clip.files)
+    shrink = _to_grey(size)
+    sizes: dict[str, None] = {}
+    for frame in frames:
+        sizes[f"{frame.shape[1]}×{frame.shape[0]}"] = None
+        yield shrink(frame)
+    if len(sizes) > 1:
+        note(f"{clip.path}: frames of {len(sizes)} sizes ({', '.join(sizes)}); all were resized to {size}×{size}")
+
+
+def _to_grey(size: int) -> Callable[[Frame], Frame]:
+    """(height, width, colours) to (size, size)."""
+    survive_torchvision_mismatch()
+    import torch
+    from torchvision.transforms import v2
+
+    # In floats: on bytes torchvision cuts off what its weights, which add up to 0.9999, leave of a grey.
+    transform = v2.Compose([v2.ToDtype(torch.float32), v2.Grayscale(), v2.Resize((size, size), antialias=True)])
+
+    def shrink(frame: Frame) -> Frame:
+        grey = transform(torch.from_numpy(frame).permute(2, 0, 1))[0]
+        return grey.round().clamp(0, 255).to(torch.uint8).numpy()
+
+    return shrink
+
+
+def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
+    from PIL import Image
+
+    for file in files:
+        try:
+            with Image.open(file) as image:
+                if getattr(image, "n_frames", 1) > 1:
+                    raise UserError(f"{file}: {image.n_frames} pictures in one file; save each to a file of its own")
+                if image.mode.startswith(("I", "F")):
+                    raise UserError(f"{file}: not an 8-bit image (Pillow calls it '{image.mode}'); convert it first")
+                yield np.array(image.convert("RGB"))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(
+                f"{file}: cannot be read ({error}); get it again, or delete it to go on without this frame"
+            ) from None
+
+
+def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
+    """What can be decoded of a video; a copy that breaks off gives the frames before the break."""
+    import av
+
+    # Damage is told in one line of ours; the library's own would come in hundreds.
+    av.logging.set_level(av.logging.PANIC)
+    count, announced, reason = 0, 0, "frames are missing"
+    try:
+        # With its whole path, for what stands before a colon in a relative one is taken for a protocol.
+        with av.open(str(file.absolute())) as container:
+            if not container.streams.video:
+                raise UserError(f"{file}: no video in it; delete it to go on without it")
+            stream = container.streams.video[0]
+            announced = stream.frames
+            for frame in _whole_frames(container.demux(stream)):
+                count += 1
+                yield frame.to_ndarray(format="rgb24")
+    except (av.FFmpegError, _DamageError) as error:
+        announced, reason = max(announced, count + 1), getattr(error, "strerror", None) or str(error)
+    if not count:
+        raise UserError(f"{file}: cannot be decoded ({reason}); get it again, or delete it to go on without this clip")
+    if count < announced:
+        note(f"{file}: damaged ({reason}); {count} frames of {announced} are used")
+
+
+class _DamageError(Exception):
+    pass
+
+
+def _whole_frames(packets: Iterable[Any]) -> Iterator[Any]:
+    """Frames until one is not whole: the library makes up what is missing of it, and those that follow build on it."""
+    for packet in packets:
+        if packet.is_corrupt:
+            raise _DamageError("a frame is not whole")
+        for frame in packet.decode():
+            if frame.is_corrupt:
+                raise _DamageError("a frame is not whole")
+            yield frame

@@ -1,0 +1,94 @@
+"""Texts cut into tokens, kept on disk under a key of the texts, the tokenizer and the length.
+
+The key is a hash of the very texts and of everything the tokenizer would do with them, so that a file can be
+superfluous but never stale. Files lie in `$CUDT_CACHE`, or `~/.cache/cudt`; deleting them costs time alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudt.utils.files import cache_folder, write_atomically
+
+Inputs = dict[str, np.ndarray[Any, Any]]
+_FORMAT = "1"
+#: Below this, cutting is as fast as reading.
+_WORTH_KEEPING = 2000
+
+
+def folder() -> Path:
+    return cache_folder() / "tokens"
+
+
+def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
+    """The tokenizer's inputs for each example, from the cache where they are; keeps them if there are many."""
+    if len(texts) < _WORTH_KEEPING:
+        return cut(tokenizer, texts, max_length)
+    path = folder() / f"{key(tokenizer, texts, max_length)}.npz"
+    # Whatever is wrong with a file, it can be made again; damaged archives raise many kinds of errors.
+    with contextlib.suppress(Exception):
+        return _unpack(path)
+    rows = cut(tokenizer, texts, max_length)
+    # A cache that cannot be written is a pity, not a failure.
+    with contextlib.suppress(OSError):
+        write_atomically(path, partial(_pack, rows))
+    return rows
+
+
+def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
+    """The same without a cache. Pairs are joined with the tokenizer's own separator."""
+    parts = [list(part) for part in zip(*texts, strict=True)]
+    encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
+    names = list(encoded)
+    for name in names:
+        # Where nothing is left of a text and the tokenizer adds nothing, one unknown word stands for it.
+        nothing = [tokenizer.unk_token_id or 0] if name == "input_ids" else [0]
+        encoded[name] = [row or nothing for row in encoded[name]]
+    columns = zip(*(encoded[name] for name in names), strict=True)
+    return [{name: np.asarray(row, np.int32) for name, row in zip(names, rows, strict=True)} for rows in columns]
+
+
+def key(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> str:
+    """A hash of everything that the tokens depend on."""
+    settings = [_FORMAT, _description(tokenizer), tokenizer.truncation_side, *tokenizer.model_input_names]
+    return _digest([*settings, str(max_length), *(part for example in texts for part in (str(len(example)), *example))])
+
+
+def _description(tokenizer: Any) -> str:
+    """All that a tokenizer does."""
+    if not tokenizer.is_fast:
+        return repr((type(tokenizer).__name__, tokenizer.init_kwargs, sorted(tokenizer.get_vocab().items())))
+    backend = tokenizer.backend_tokenizer
+    # Earlier calls leave their truncation in the tokenizer; it is given with every call, and part of the key.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend.to_str()
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        content = part.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _pack(rows: Sequence[Inputs], file: Any) -> None:
+    lengths = np.array([len(row["input_ids"]) for row in rows])
+    tokens = np.stack([np.concatenate([row[name] for row in rows]) for name in rows[0]])
+    np.savez(file, names=np.array(list(rows[0])), lengths=lengths, tokens=tokens)
+
+
+def _unpack(path: Path) -> list[Inputs]:
+    with np.load(path) as stored:
+        names, lengths, tokens = stored["names"].tolist(), stored["lengths"], stored["tokens"]
+    parts = np.split(tokens, np.cumsum(lengths)[:-1], axis=1)
+    return [dict(zip(names, part, strict=True)) for part in parts]

@@ -1,0 +1,216 @@
+"""Completions under noise, as AlpacaEval reads them: `cudt generate`.
+
+Noise is on every token, the model's own generations included: what a model has just written is looked up and perturbed
+like its prompt. An instruction's draw depends on the noise seed and its place in the file alone, and decoding is
+greedy, so that completions do not depend on the batch, nor on where an interrupted command goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cudt.data.records import Columns, read_files
+from cudt.models.causal import Causal
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.noise.base import signal_noise
+from cudt.noise.source import NoiseSource, example_generator
+from cudt.runs import trained
+from cudt.runs.run import Run
+from cudt.tasks.alpaca import Alpaca
+from cudt.tasks.prompts import fitted_prompt
+from cudt.utils import device
+from cudt.utils.device import DeviceName
+from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.files import write_text
+
+Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
+Completion = dict[str, str]
+_COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What is asked for; `id` makes its noise its own."""
+
+    id: str
+    instruction: str
+    input: str
+    dataset: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which instructions are answered, and how."""
+
+    instructions: Path
+    gamma: float = 0.0
+    noise_seed: int = 0
+    max_new_tokens: int = 256
+    batch_size: int = 8
+    limit: int | None = None
+    """The first so many instructions; all by default."""
+
+    @property
+    def name(self) -> str:
+        """All that completions depend on besides the run."""
+        return f"{self.instructions.stem}-gamma{self.gamma:g}-seed{self.noise_seed}-tokens{self.max_new_tokens}"
+
+    def read(self) -> list[Instruction]:
+        """The instructions of the file, in order."""
+        rows = read_files([self.instructions], _COLUMNS).texts
+        stem = self.instructions.stem
+        return [
+            Instruction(str(row), instruction, given, dataset or stem)
+            for row, (instruction, given, dataset) in enumerate(rows[: self.limit])
+        ]
+
+
+def check(run: Run) -> None:
+    """Refuse a run that is not finished, or whose model writes no text."""
+    trained.check_finished(run)
+    if run.recipe.settings.model.name != "causal":
+        raise UserError(
+            f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one"
+        )
+
+
+def generate(run: Run, request: Request, where: DeviceName, data_root: Path | None, track: Track) -> Path:
+    """Write completions into the run's folder, batch by batch; those that are there already are kept."""
+    check(run)
+    asked = request.read()
+    path = path_of(run, request)
+    done = _read_done(path, asked)
+    left = asked[len(done) :]
+    if left:
+        layerwise = trained.load(run, data_root, device.choose(where))
+        noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], request.noise_seed)
+        starts = range(0, len(left), request.batch_size)
+        for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
+            batch = left[start : start + request.batch_size]
+            done += _completed(layerwise, batch, noise, request, f"{run.recipe.name}-{run.path.name}")
+            write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def path_of(run: Run, request: Request) -> Path:
+    """Where the completions of a run are."""
+    return run.path / "completions" / f"{request.name}.json"
+
+
+def is_done(run: Run, request: Request) -> bool:
+    """Whether every instruction is answered."""
+    asked = request.read()
+    return len(_read_done(path_of(run, request), asked)) == len(asked)
+
+
+def compare(first: Path, second: Path, limit: int | None = None) -> Path:
+    """Put the (first so many) completions of two runs side by side, as AlpacaEval's annotators read pairs."""
+    one, two = (json.loads(path.read_text(encoding="utf-8"))[:limit] for path in (first, second))
+    pairs = [
+        {
+            "instruction": a["instruction"],
+            "output_1": a["output"],
+            "output_2": b["output"],
+            "generator_1": a["generator"],
+            "generator_2": b["generator"],
+            "dataset": a["dataset"],
+        }
+        for a, b in zip(one, two, strict=True)
+    ]
+    path = first.with_name(f"{first.stem}-against-{second.parent.parent.name}.json")
+    write_text(path, json.dumps(pairs, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
+    """The completions that an earlier command wrote: of the first instructions, in order."""
+    if not path.is_file():
+        return []
+    try:
+        done = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(done, list):
+            raise TypeError("not a list")
+        written = [completion["instruction"] for completion in done]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: damaged ({type(error).__name__}); delete it to begin again") from None
+    wanted = [_shown(one) for one in asked[: len(written)]]
+    if written[: len(wanted)] != wanted:
+        raise UserError(f"{path}: holds completions of other instructions; delete it, or rename your file")
+    return done[: len(asked)]
+
+
+def _completed(
+    layerwise: LayerwiseLosses, asked: Sequence[Instruction], noise: NoiseSource, request: Request, generator: str
+) -> list[Completion]:
+    model, task = layerwise.model, layerwise.task
+    assert isinstance(model, Causal)
+    assert isinstance(task, Alpaca)
+    prompts = [_prompt(model, task, one, request.max_new_tokens) for one in asked]
+    stream = NoiseStream(noise, request.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
+    with model.replacing(stream) if request.gamma else contextlib.nullcontext():
+        outputs = complete(model, task.tokenizer, prompts, request.max_new_tokens)
+    return [
+        {"instruction": _shown(one), "output": output, "generator": generator, "dataset": one.dataset}
+        for one, output in zip(asked, outputs, strict=True)
+    ]
+
+
+def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
+    """The tokens of one prompt, cut where it and its completion do not fit into the model's context."""
+    most = (model.context_length or sys.maxsize) - max_new_tokens
+    prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
+    if prompt is None:
+        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens of the context, no room for a prompt")
+    if prompt.is_cut:
+        warnings.warn(f"instruction {int(one.id) + 1}: cut to {most} tokens", DataWarning, stacklevel=2)
+    return prompt.tokens
+
+
+def _shown(one: Instruction) -> str:
+    """What a judge is shown: AlpacaEval has no column for the input."""
+    return f"{one.instruction}\n\n{one.input}" if one.input.strip() else one.instruction
+
+
+class NoiseStream:
+    """γ·σ_x·ε for each token as it is looked up: first those of the prompts, padded on the left, then one at a time."""
+
+    def __init__(self, noise: NoiseSource, gamma: float, ids: Sequence[str], lengths: Sequence[int]) -> None:
+        self._noise = noise
+        self._gamma = gamma
+        self._generators = [example_generator(noise.seed, name) for name in ids]
+        self._lengths: Sequence[int] | None = lengths
+
+    def __call__(self, embeddings: Tensor) -> Tensor:
+        new = self._lengths or [embeddings.shape[1]] * len(embeddings)
+        self._lengths = None
+        drawn = torch.zeros(embeddings.shape)
+        for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
+            drawn[row, -length:] = signal_noise(self._noise.kind).standard((length, embeddings.shape[2]), generator)
+        return embeddings + self._gamma * self._noise.sigma_x * drawn.to(embeddings)
+
+
+@torch.no_grad()
+def complete(model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[str]:
+    """What the model writes after each prompt, always taking the likeliest token."""
+    from transformers import GenerationConfig
+
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
+    width = max(map(len, prompts))
+    place = next(model.parameters()).device
+    tokens = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=place)
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=place)
+    config = GenerationConfig(
+        do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=tokenizer.eos_token_id, pad_token_id=pad
+    )
+    written = model.lm.generate(input_ids=tokens, attention_mask=mask, generation_config=config)
+    return [text.strip() for text in tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)]

@@ -1,0 +1,83 @@
+"""The verdict at the end of a run: which layers descend as asked, on data that was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cudt.method.measurement import Measurement
+
+#: Standard errors of sampling that a violation may have by chance; the theory grants such a term, ζ(M, δ).
+TOLERANCE = 2.0
+
+Verdict = Literal["met", "borderline", "relaxed", "violated"]
+
+
+@dataclass(frozen=True)
+class LayerVerdict:
+    """g_l = f_l − (1−α_l)·f_{l−1} on validation data, its standard error, and what follows.
+
+    met          g_l ≤ 0
+    borderline   0 < g_l ≤ 2 standard errors: not told apart from 0 by this much data
+    relaxed      neither, but g_l ≤ u_l + 2 standard errors: kept as resilience relaxed it
+    violated     none of these
+    """
+
+    layer: int
+    loss: float
+    allowed: float
+    violation: float
+    standard_error: float
+    slack: float
+
+    @property
+    def verdict(self) -> Verdict:
+        margin = TOLERANCE * self.standard_error
+        if self.violation <= 0:
+            return "met"
+        if self.violation <= margin:
+            return "borderline"
+        return "relaxed" if self.violation <= self.slack + margin else "violated"
+
+
+def judge(measured: Measurement, reference: float, rates: Sequence[float], slack: Tensor) -> list[LayerVerdict]:
+    """A verdict for each layer; `slack` is u_l in units of the loss.
+
+    The standard error is that of the per-example differences f_l − (1−α_l)·f_{l−1}, which are paired.
+    """
+    previous = torch.cat([torch.full_like(measured.losses[:1], reference), measured.losses[:-1]])
+    retained = 1 - torch.tensor(list(rates), dtype=torch.double)
+    differences = measured.losses - retained.unsqueeze(1) * previous
+    share = measured.weights / measured.weights.sum()
+    violation = differences @ share
+    count = differences.shape[1]
+    correction = count / (count - 1) if count > 1 else 1.0
+    error = (correction * (differences - violation.unsqueeze(1)).square() @ share.square()).sqrt()
+    losses = measured.layer_losses
+    columns = (losses, losses - violation, violation, error, slack)
+    return [LayerVerdict(layer, *row) for layer, row in enumerate(zip(*(c.tolist() for c in columns), strict=True), 1)]
+
+
+def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:
+    """No violation that the validation data can tell from 0."""
+    return all(verdict.verdict in ("met", "borderline") for verdict in verdicts)
+
+
+_ORDER: tuple[Verdict, ...] = ("met", "borderline", "relaxed", "violated")
+
+
+def badness(verdicts: Sequence[LayerVerdict]) -> list[float]:
+    """The worst verdict, met to violated, and how much is violated in all where one is: lower is better, in order."""
+    worst = max(_ORDER.index(verdict.verdict) for verdict in verdicts)
+    excess = sum(max(verdict.violation - verdict.slack, 0.0) for verdict in verdicts)
+    return [float(worst), excess if _ORDER[worst] == "violated" else 0.0]
+
+
+def is_monotone(reference: float, layer_losses: Sequence[float]) -> bool:
+    """f_0 > f_1 > … > f_L: every layer lowers the loss, the first one below the reference."""
+    return all(later < earlier for earlier, later in pairwise([reference, *layer_losses]))

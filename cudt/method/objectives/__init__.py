@@ -1,0 +1,1 @@
+"""What the primal side minimises, one file an objective."""

@@ -1,0 +1,49 @@
+"""Layerwise descent: J = the Lagrangian f_L + Σ λ_l·g_l; f_L during warm-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudt.method.objectives.base import Objective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Constrained(Objective):
+    """J = f_L + Σ λ_l·(f_l − (1−α_l)·f_{l−1}), and λ ascends on the same f (see method/descent.py)."""
+
+    label = "constrained"
+    style = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
+    card = (
+        "Every layer was asked to lower the loss, f_l ≤ (1 − α_l)·f_{l−1}, from f_0 = "
+        '{{ "%.4g" | format(info.reference) }}. On validation data the constraints are\n'
+        '{{ "kept" if info.feasible else "not all kept" }}, and '
+        '{{ "every layer lowers the loss" if info.monotone else "not every layer lowers the loss" }}.'
+    )
+    is_constrained = True
+
+    @property
+    def layers(self) -> list[int]:
+        """Those of the constraints, the ones before them, and the last."""
+        before = {layer - 1 for layer in self.constraints if layer > 1}
+        return sorted({*self.constraints, *before, self.descent.n_layers})
+
+    def value(self, f: Tensor) -> Tensor:
+        """The Lagrangian; f_L during warm-up."""
+        if self.constrains:
+            return self.descent.lagrangian(self.spread(f), self._sampled)
+        return self.descent.in_form(f[-1])
+
+    def dual_step(self, f: Tensor) -> None:
+        """λ ascends on the violations."""
+        if self.constrains:
+            self.descent.dual_step(self.spread(f), self._sampled)
+
+    def accumulate_slack_gradient(self, f: Tensor) -> None:
+        """∂J/∂u into the slack's `.grad`."""
+        if self.constrains and any(True for _ in self.descent.slack_parameters()):
+            self.descent.lagrangian(self.spread(f.detach()), self._sampled).backward()
+
+
+OBJECTIVE = Constrained

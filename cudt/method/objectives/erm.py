@@ -1,0 +1,31 @@
+"""Empirical risk minimisation: J = f_L, the loss of the last layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudt.method.objectives.base import Objective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Erm(Objective):
+    """J = f_L."""
+
+    label = "erm"
+    style = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
+    card = "Trained on the loss of its last layer alone, for comparison."
+    reads_all_layers = False
+
+    @property
+    def layers(self) -> list[int]:
+        """The last one."""
+        return [self.descent.n_layers]
+
+    def value(self, f: Tensor) -> Tensor:
+        """f_L, or log f_L in the log form."""
+        return self.descent.in_form(f[-1])
+
+
+OBJECTIVE = Erm

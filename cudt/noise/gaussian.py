@@ -1,0 +1,24 @@
+"""Gaussian noise: ε ~ N(0, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cudt.noise.base import SignalNoise
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Gaussian(SignalNoise):
+    """ε ~ N(0, 1) for each number of the signal."""
+
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+        """Independent normal numbers."""
+        import torch
+
+        return torch.randn(tuple(shape), generator=generator)
+
+
+NOISE = Gaussian()

@@ -1,0 +1,25 @@
+"""Uniform noise: ε ~ U(−√3, √3), which has the Gaussian's variance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cudt.noise.base import SignalNoise
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Uniform(SignalNoise):
+    """ε ~ U(−√3, √3) for each number of the signal."""
+
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+        """Independent uniform numbers."""
+        import torch
+
+        return (2 * torch.rand(tuple(shape), generator=generator) - 1) * math.sqrt(3)
+
+
+NOISE = Uniform()

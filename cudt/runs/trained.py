@@ -1,0 +1,29 @@
+"""The model of a finished run, on the data and the pretrained weights that it was trained with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from cudt.models.assemble import assemble_model
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.runs.run import Run, check_same_base
+from cudt.utils.errors import UserError
+
+
+def check_finished(run: Run) -> None:
+    """Refuse a run that has no best weights yet."""
+    status = run.info().get("status")
+    if status != "finished":
+        raise UserError(
+            f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
+        )
+
+
+def load(run: Run, data_root: Path | None, place: torch.device) -> LayerwiseLosses:
+    """The run's best model and its task."""
+    layerwise = assemble_model(run.recipe, data_root, place)
+    check_same_base(run, layerwise.frozen_digest())
+    layerwise.load_learned_weights(run.load_best_weights())
+    return layerwise.eval()

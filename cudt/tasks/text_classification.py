@@ -1,0 +1,194 @@
+"""Text classification: records are split, cut into tokens and batched. The text tasks differ in their source alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from cudt.config.schema import Limit, NamedSection
+from cudt.data import token_cache
+from cudt.data.batching import Batch
+from cudt.data.hub import load_tokenizer
+from cudt.data.records import Label, Records
+from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
+from cudt.noise.base import TextNoise
+from cudt.tasks.classification import Classification
+from cudt.utils.errors import UserError
+
+Length = Annotated[int, Field(ge=4)]
+#: Attention costs the square of the length, so some models would read more than anyone wants to wait for.
+_LONG = 512
+
+
+class TextConfig(NamedSection):
+    """What all text tasks let a recipe choose."""
+
+    max_length: Length | None = None
+    """Tokens that are read of an example, what stands behind them is cut off; else what the model reads, up to 512."""
+    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The part of the training records that is held out for validation, drawn by `data_seed`."""
+    limit: Limit = Limit()
+    data_seed: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True)
+class Text:
+    """One example before it is cut into tokens."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One example as the model reads it: `input_ids`, and whatever else its tokenizer gives for each position."""
+
+    id: str
+    inputs: dict[str, np.ndarray[Any, Any]]
+    label: int
+
+    @property
+    def length(self) -> int:
+        return len(self.inputs["input_ids"])
+
+
+class TextClassification(Classification):
+    """One or two texts and a class."""
+
+    version = 1
+    has_texts = True
+
+    def __init__(self, splits: Mapping[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
+        self._texts = splits
+        self._tokens: dict[Split, list[Tokens]] = {}
+        self.tokenizer = tokenizer
+        self.classes = list(classes)
+        self.n_classes = len(self.classes)
+        self.max_length = max_length
+        self.vocabulary_size = len(tokenizer)
+
+    def examples(self, split: Split) -> Sequence[Tokens]:
+        if split not in self._tokens:
+            self._tokens[split] = self._tokenised(self._texts[split], token_cache.tokenise)
+        return self._tokens[split]
+
+    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
+        """The examples of a split with noise in their texts."""
+        damaged = [
+            Text(text.id, noise.corrupt(text.texts, level, seed, text.id), text.label) for text in self._texts[split]
+        ]
+        # One of many versions of a split, used once: not kept.
+        return self._tokenised(damaged, token_cache.cut)
+
+    def fingerprint(self, splits: Sequence[Split]) -> str:
+        parts = []
+        for texts in (self._texts[split] for split in splits):
+            parts.append(token_cache.key(self.tokenizer, [text.texts for text in texts], self.max_length))
+            parts += [f"{text.id} {text.label}" for text in texts]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+    def length(self, example: Tokens) -> int:
+        return example.length
+
+    def train_labels(self) -> Sequence[int]:
+        return [text.label for text in self._texts["train"]]
+
+    def collate(self, examples: Sequence[Tokens]) -> Batch:
+        length = max(example.length for example in examples)
+        batch: Batch = {}
+        for name in examples[0].inputs:
+            fill = (self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0
+            rows = [_padded(example.inputs[name], length, fill) for example in examples]
+            batch[name] = torch.from_numpy(np.stack(rows))
+        lengths = torch.tensor([example.length for example in examples])
+        batch["attention_mask"] = (torch.arange(length) < lengths.unsqueeze(1)).long()
+        batch["labels"] = torch.tensor([example.label for example in examples])
+        batch["ids"] = [example.id for example in examples]
+        return batch
+
+    def _tokenised(self, texts: Sequence[Text], tokenise: Callable[..., list[token_cache.Inputs]]) -> list[Tokens]:
+        rows = tokenise(self.tokenizer, [text.texts for text in texts], self.max_length)
+        return [Tokens(text.id, inputs, text.label) for text, inputs in zip(texts, rows, strict=True)]
+
+
+def _padded(values: np.ndarray[Any, Any], length: int, fill: int) -> np.ndarray[Any, Any]:
+    return np.pad(values.astype(np.int64), (0, length - len(values)), constant_values=fill)
+
+
+def build_text_task(
+    config: TextConfig,
+    read: Callable[[str], Records],
+    names: dict[Split, str],
+    data_root: Path | None,
+    pretrained: str | None,
+) -> TextClassification:
+    """The task of some records; `names` are what the source calls train, test and, where it has one, validation."""
+    records = OnDemand(names, lambda split: _not_empty(read(names[split]), names[split]))
+    classes = _classes(records["train"])
+
+    def texts(split: Split) -> list[Text]:
+        source: Split = split if split in names else "train"
+        rows = _rows(config, split, len(records[source]), carved="validation" not in names)
+        return _texts(records[source], rows, classes, names[source])
+
+    splits = OnDemand(SPLITS, texts)
+    # What is wrong with these shows now.
+    for split in SEEN:
+        splits[split]
+    if pretrained is None:
+        raise UserError(
+            f"task {config.name} reads text, and its model has no tokenizer: "
+            "give model.pretrained (encoder) or model.embeddings_from (unrolled)"
+        )
+    tokenizer = load_tokenizer(pretrained, data_root)
+    most = tokenizer.model_max_length
+    if config.max_length is not None and config.max_length > most:
+        raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens")
+    return TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG))
+
+
+def _not_empty(records: Records, name: str) -> Records:
+    if not len(records):
+        raise UserError(f"split '{name}' is empty: {', '.join(source for source, _ in records.sources)}")
+    return records
+
+
+def _classes(train: Records) -> list[Label]:
+    classes = sorted(set(train.labels), key=lambda label: (isinstance(label, str), label))
+    if len(classes) < 2:
+        raise UserError(f"{train.sources[0][0]}: every example has the label {classes[0]!r}; nothing to tell apart")
+    return classes
+
+
+def _rows(config: TextConfig, split: Split, size: int, *, carved: bool) -> np.ndarray[Any, Any]:
+    """The rows of a split in random order, limited; validation is carved from train unless it has its own."""
+    rows = np.random.default_rng(config.data_seed).permutation(size)
+    if carved and split != "test":
+        held_out = round(config.validation_share * size)
+        if not 0 < held_out < size:
+            raise UserError(
+                f"task.validation_share = {config.validation_share:g}: of {size} training examples it leaves "
+                "none for validation or none for training"
+            )
+        rows = rows[:held_out] if split == "validation" else rows[held_out:]
+    return rows[: getattr(config.limit, split)]
+
+
+def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label], name: str) -> list[Text]:
+    index = {label: number for number, label in enumerate(classes)}
+    texts = []
+    for row in rows:
+        label = records.labels[row]
+        if label not in index:
+            known = ", ".join(repr(one) for one in classes[:20])
+            raise UserError(f"{records.place(row)}: label {label!r} does not occur in the training data ({known})")
+        texts.append(Text(f"{name}-{row}", records.texts[row], index[label]))
+    return texts

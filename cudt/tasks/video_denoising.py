@@ -1,0 +1,172 @@
+"""Video denoising: clips are cut into windows of T frames, and from a noisy one a model should make the clean one.
+
+The video tasks differ in where their clips come from alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cudt.config.schema import Count, Limit, NamedSection
+from cudt.data import frame_cache
+from cudt.data.batching import Batch
+from cudt.data.clips import Clip
+from cudt.data.frame_cache import Footage
+from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
+from cudt.tasks.base import Task
+from cudt.utils.errors import DataWarning, UserError
+
+#: The largest value of a pixel.
+PEAK = 255.0
+
+
+class VideoConfig(NamedSection):
+    """What all video tasks let a recipe choose."""
+
+    frames: Count = 8
+    """T, the frames of a window."""
+    stride: Count = 4
+    """Frames from one training window to the next; windows for validation and test do not overlap."""
+    size: Count = 160
+    """Height and width that frames are resized to."""
+    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The last part of each training clip, held out for validation unless the data have a part for it."""
+    limit: Limit = Limit()
+    data_seed: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True)
+class Window:
+    """T successive frames of a clip; they are read when it is put into a batch."""
+
+    id: str
+    footage: Footage
+    start: int
+    length: int
+
+    @property
+    def frames(self) -> np.ndarray[Any, Any]:
+        return self.footage.frames[self.start : self.start + self.length]
+
+
+class VideoDenoising(Task):
+    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metric is the RMSE of a pixel, and PSNR beside it."""
+
+    version = 1
+    metric_name = "RMSE"
+    metric_of_mean = "root"
+    higher_is_better = False
+    has_pictures = True
+
+    def __init__(self, splits: Mapping[Split, list[Window]]) -> None:
+        self._splits = splits
+        self.n_frames, self.height, self.width = splits["train"][0].frames.shape
+
+    def examples(self, split: Split) -> Sequence[Window]:
+        return self._splits[split]
+
+    def collate(self, examples: Sequence[Window]) -> Batch:
+        frames = np.stack([window.frames for window in examples])
+        return {"ids": [window.id for window in examples], "frames": torch.from_numpy(frames)}
+
+    def losses(self, answer: Tensor, batch: Batch) -> Tensor:
+        return (answer - batch["frames"]).square().sum((1, 2, 3)) / self.n_frames
+
+    def scores(self, answer: Tensor, batch: Batch) -> Tensor:
+        """The mean squared error of a pixel."""
+        return (answer - batch["frames"]).square().mean((1, 2, 3))
+
+    def further_metrics(self, mean_score: float) -> dict[str, float]:
+        """PSNR = 20·log₁₀(255 / RMSE), in dB."""
+        return {"PSNR": 10 * math.log10(PEAK**2 / mean_score) if mean_score else math.inf}
+
+    def reference_loss(self) -> float:
+        """H·W times the variance of the training pixels: the loss of the best answer that is one shade of grey."""
+        count, total, squares = 0, 0, 0
+        for window in self._splits["train"]:
+            pixels: np.ndarray[Any, Any] = window.frames.astype(np.int64)
+            count, total, squares = count + pixels.size, total + pixels.sum(), squares + np.square(pixels).sum()
+        return float(self.height * self.width * (squares / count - (total / count) ** 2))
+
+    def fingerprint(self, splits: Sequence[Split]) -> str:
+        digest = hashlib.blake2b(digest_size=8)
+        for split in splits:
+            for window in self._splits[split]:
+                digest.update(f"{split} {window.id} {window.footage.digest} {window.start} {window.length}\n".encode())
+        return digest.hexdigest()
+
+    def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
+        return values.detach().round().clamp(0, PEAK).to(torch.uint8).cpu().numpy()
+
+
+def build_video_task(config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]) -> VideoDenoising:
+    """The task of some clips; validation is the end of each training clip where it has none of its own."""
+    whole = OnDemand(footage, lambda split: [_Part(clip, 0, len(clip)) for clip in footage[split]])
+    carved = {} if "validation" in footage else _carve(config, whole["train"])
+    splits = OnDemand(SPLITS, lambda split: _windows(config, split, carved[split] if split in carved else whole[split]))
+    # What is wrong with these shows now.
+    for split in SEEN:
+        splits[split]
+    return VideoDenoising(splits)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A stretch of a clip that belongs to one split."""
+
+    footage: Footage
+    start: int
+    stop: int
+
+
+def _carve(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_Part]]:
+    """Training and validation parts; a clip that is too short to give both gives training windows."""
+    ends = [round((1 - config.validation_share) * len(part.footage)) for part in clips]
+    pairs = [
+        (part, end if min(end, part.stop - end) >= config.frames else part.stop)
+        for part, end in zip(clips, ends, strict=True)
+    ]
+    return {
+        "train": [_Part(part.footage, 0, end) for part, end in pairs],
+        "validation": [_Part(part.footage, end, part.stop) for part, end in pairs if end < part.stop],
+    }
+
+
+def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[Window]:
+    stride = config.stride if split == "train" else config.frames
+    windows = [window for part in parts for window in _cut(config.frames, stride, split, part)]
+    if not windows:
+        advice = " or raise task.validation_share" if split == "validation" else ""
+        raise UserError(f"no {split} clip has {config.frames} frames; lower task.frames{advice}")
+    most = getattr(config.limit, split)
+    if most is None or most >= len(windows):
+        return windows
+    chosen = np.random.default_rng(config.data_seed).permutation(len(windows))[:most]
+    return [windows[index] for index in sorted(chosen)]
+
+
+def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window]:
+    if part.stop - part.start < length:
+        frames = part.stop - part.start
+        warnings.warn(
+            f"{split} clip '{part.footage.name}' is left out: {frames} frames, and a window has {length} (task.frames)",
+            DataWarning,
+            stacklevel=2,
+        )
+    for start in range(part.start, part.stop - length + 1, stride):
+        yield Window(f"{split}/{part.footage.name}/{start}", part.footage, start, length)
+
+
+def decoded(config: VideoConfig, clips: Mapping[Split, Sequence[Clip]]) -> OnDemand[list[Footage]]:
+    """The clips of each split, from the cache of frames."""
+    return OnDemand(clips, lambda split: frame_cache.prepare(clips[split], config.size, f"{config.name} {split}"))

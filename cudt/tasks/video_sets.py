@@ -1,0 +1,79 @@
+"""Sets of clips as they are downloaded: which folders they have, where they come from, what is there of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cudt.data import frame_cache
+from cudt.data.clips import FRAMES, VIDEOS, Clip, find_clips
+from cudt.data.datasets import Holding
+from cudt.data.hub import DEFAULT_ROOT
+from cudt.data.splits import Split
+from cudt.tasks.video_denoising import VideoConfig
+from cudt.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class VideoSet:
+    """A data set of clips; it lies in `<data root>/<place>`, in whatever folder its archive unpacks into."""
+
+    name: str
+    place: str
+    homepage: str
+    folders: dict[Split, str]
+    """Where the clips of each split are, from the folder that the archive unpacks into."""
+    suffixes: Sequence[str] = (*VIDEOS, *FRAMES)
+
+    def find(self, data_root: Path | None) -> dict[Split, list[Clip]]:
+        """The clips of each split; stops where a split has none."""
+        base = self._base(data_root)
+        if base is None:
+            raise UserError(f"data set {self.name}: {self._missing(data_root)}")
+        clips = {split: self._clips(base, split) for split in self.folders}
+        for split, found in clips.items():
+            if not found:
+                kinds = ", ".join(f"*{suffix}" for suffix in self.suffixes)
+                raise UserError(
+                    f"{base / self.folders[split]}: no clips in it ({kinds}); get them from {self.homepage}"
+                )
+        return clips
+
+    def holding(self, data_root: Path | None) -> Holding:
+        """What is there of the set, and how much of that was decoded to frames of the usual size."""
+        size: int = VideoConfig.model_fields["size"].default
+        base = self._base(data_root)
+        if base is None:
+            return Holding(self.name, self._place(data_root), {}, self._missing(data_root))
+        found = {split: self._clips(base, split) for split in self.folders}
+        parts: dict[str, str] = {}
+        for split, clips in found.items():
+            ready = sum(frame_cache.is_prepared(clip, size) for clip in clips)
+            parts[split] = f"{len(clips)} clip{'' if len(clips) == 1 else 's'}, {ready} decoded to {size}×{size}"
+        empty = [self.folders[split] for split, clips in found.items() if not clips]
+        problem = f"no clips in {', '.join(empty)}" if empty else ""
+        return Holding(self.name, base, parts, problem)
+
+    def _clips(self, base: Path, split: Split) -> list[Clip]:
+        place = self.folders[split]
+        folder = base / place
+        found = find_clips(folder, self.suffixes) if folder.is_dir() else []
+        return [replace(clip, name=f"{place}/{clip.name}") for clip in found]
+
+    def _base(self, data_root: Path | None) -> Path | None:
+        place, marker = self._place(data_root), self.folders["train"]
+        if not place.is_dir():
+            return None
+        inside = sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+        # Archives unpack into a folder of their own, which some keep and some do not.
+        return next((folder for folder in (place, *inside) if (folder / marker).is_dir()), None)
+
+    def _place(self, data_root: Path | None) -> Path:
+        return (data_root or DEFAULT_ROOT) / self.place
+
+    def _missing(self, data_root: Path | None) -> str:
+        return (
+            f"no folder {self.folders['train']} in {self._place(data_root)}; get the archive from {self.homepage} "
+            "and unpack it there"
+        )

@@ -1,0 +1,198 @@
+"""`cudt generate`: one run, two runs side by side, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cudt.cli import main as cli
+from cudt.evaluation import generate
+from cudt.evaluation.generate import Request
+from cudt.runs.run import Run, open_run
+from cudt.utils.errors import DataWarning, UserError
+from tests.instructions import train, write_instructions, write_recipe
+from tests.pretrained import tiny_llama
+
+ASKED = [{"instruction": f"Say {word}."} for word in ("red", "blue", "green")]
+CommandLine = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("instructions")
+    write_instructions(folder)
+    write_recipe(folder, tiny_llama(folder / "llama", tie_word_embeddings=False, initializer_range=0.5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(folder, tmp_path_factory) -> tuple[Run, Run]:
+    """Two runs that say different things."""
+    out = tmp_path_factory.mktemp("outputs")
+    settings = ("training.epochs=1", "training.learning_rate=3e-2"), ("training.epochs=1", "training.learning_rate=0.3")
+    return train(folder, out, *settings[0]), train(folder, out, *settings[1], objective="erm")
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
+    """`cudt generate` on the CPU in a folder with copies of two runs, `one` and `two`, and `ask.json`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CUDT_DATA_ROOT", "COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, trained in zip(("one", "two"), pair, strict=True):
+        shutil.copytree(trained.path, tmp_path / name)
+    Path("ask.json").write_text(json.dumps(ASKED))
+
+    def run(*arguments: str, asked: str = "ask.json") -> tuple[int, str, str]:
+        short = ["--max-new-tokens", "6", "--device", "cpu", "--instructions", asked]
+        monkeypatch.setattr(sys, "argv", ["cudt", "generate", *short, *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def written(run: str, name: str = "ask-gamma0-seed0-tokens6") -> list[dict[str, str]]:
+    return json.loads((Path(run) / "completions" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def refused(call: CommandLine, *arguments: str, asked: str = "ask.json") -> str:
+    code, _, error = call(*arguments, asked=asked)
+    assert code == 2
+    assert len(error.splitlines()) == 1
+    return error.removeprefix("error: ")
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_one_run_writes_its_completions_and_says_where(call):
+    code, output, _ = call("one", "--gamma", "0.5", "--noise-seed", "3", "--batch-size", "2")
+    assert code == 0
+    name = "ask-gamma0.5-seed3-tokens6"
+    assert f"completions in one/completions/{name}.json" in output
+    assert [one["instruction"] for one in written("one", name)] == [row["instruction"] for row in ASKED]
+    assert "side by side" not in output
+
+
+def test_two_runs_are_also_put_side_by_side(call):
+    code, output, _ = call("one", "two")
+    assert code == 0
+    pairs = written("one", "ask-gamma0-seed0-tokens6-against-two")
+    assert "side by side in one/completions/ask-gamma0-seed0-tokens6-against-two.json" in output
+    for pair, first, second in zip(pairs, written("one"), written("two"), strict=True):
+        assert pair == {
+            "instruction": first["instruction"],
+            "output_1": first["output"],
+            "output_2": second["output"],
+            "generator_1": "tiny-alpaca-one",
+            "generator_2": "tiny-alpaca-two",
+            "dataset": "ask",
+        }
+    assert [first["output"] for first in written("one")] != [second["output"] for second in written("two")]
+
+
+def test_two_runs_are_compared_on_the_limit_though_one_has_answered_more(call):
+    assert call("one")[0] == 0
+    code, _, error = call("one", "two", "--limit", "2")
+    assert (code, error) == (0, "")
+    pairs = written("one", "ask-gamma0-seed0-tokens6-against-two")
+    assert [pair["instruction"] for pair in pairs] == ["Say red.", "Say blue."]
+    assert len(written("one")) == 3
+
+
+def test_instructions_may_be_a_table(call):
+    Path("own.csv").write_text("instruction,input\nRepeat.,red\nSay blue.,\n")
+    assert call("one", asked="own.csv")[0] == 0
+    found = written("one", "own-gamma0-seed0-tokens6")
+    assert [one["instruction"] for one in found] == ["Repeat.\n\nred", "Say blue."]
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def test_three_runs_are_too_many(call):
+    assert refused(call, "one", "two", "one") == "3 run folders: give one, or two to compare\n"
+
+
+def test_a_run_is_not_compared_with_itself(call):
+    assert refused(call, "one", "../" + Path.cwd().name + "/one") == "'one' is given twice: give two runs to compare\n"
+
+
+def test_a_missing_file_and_a_missing_run_are_told(call):
+    assert refused(call, "one", asked="gone.json") == "instructions file 'gone.json' does not exist\n"
+    assert refused(call, "gone") == "run folder 'gone' does not exist\n"
+
+
+def test_a_file_without_instructions_is_told_with_its_columns(call):
+    Path("bad.json").write_text('[{"prompt": "Say red."}]')
+    assert refused(call, "one", asked="bad.json").startswith("bad.json: no column 'instruction'")
+    Path("bad.json").write_text('[{"instruction": "Say red."}, {"instruction": 4}]')
+    assert refused(call, "one", asked="bad.json").startswith("bad.json, row 2: column 'instruction' holds 4")
+
+
+def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_is_lost(call):
+    assert call("one", "--limit", "2")[0] == 0
+    before = written("one")
+    Path("ask.json").write_text(json.dumps([ASKED[0], {"instruction": "Say black."}]))
+    assert "holds completions of other instructions" in refused(call, "one")
+    Path("ask.json").write_text(json.dumps([{**ASKED[0], "input": "loudly"}, ASKED[1]]))
+    assert "holds completions of other instructions" in refused(call, "one")
+    assert written("one") == before
+
+
+@pytest.mark.parametrize("content", ["[{", "{}", "[1]", '[{"output": "red"}]', "3", '{"a": 1}', '"text"'])
+def test_damaged_completions_are_told(call, content):
+    path = Path("one/completions/ask-gamma0-seed0-tokens6.json")
+    path.parent.mkdir()
+    path.write_text(content)
+    assert "damaged" in refused(call, "one")
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_an_unfinished_run_writes_nothing_nor_does_one_beside_it(call, status):
+    open_run(Path("two")).update_info(status=status)
+    assert refused(call, "one", "two").startswith(f"'two' is {status}, not finished")
+    assert not Path("one/completions").exists()
+
+
+def test_a_model_that_writes_no_text_is_refused(call, trained_run):
+    shutil.copytree(trained_run.path, "encoder")
+    assert refused(call, "encoder").startswith("'encoder' has model unrolled, which writes no text; take a causal one")
+
+
+def test_a_run_at_work_is_left_alone(call):
+    with open_run(Path("one")).locked():
+        assert "another process is at work on this run" in refused(call, "one")
+
+
+def test_more_new_tokens_than_the_model_reads_are_refused(call):
+    told = refused(call, "one", "--max-new-tokens", "500")
+    assert told == "--max-new-tokens 500: leaves 12 tokens of the context, no room for a prompt\n"
+
+
+def test_a_prompt_that_is_too_long_is_cut_to_what_the_model_reads_and_that_is_told(pair, tmp_path):
+    shutil.copytree(pair[0].path, tmp_path / "run")
+    words = "Sort these: " + "red, blue, " * 100
+    (tmp_path / "long.json").write_text(json.dumps([{"instruction": words}]))
+    request = Request(tmp_path / "long.json", max_new_tokens=6)
+    run = open_run(tmp_path / "run")
+    with pytest.warns(DataWarning, match="instruction 1: cut to 506 tokens"):
+        (one,) = json.loads(generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text())
+    assert one["instruction"] == words
+
+
+def test_generating_with_an_unfinished_run_is_refused_in_python_too(pair, tmp_path):
+    shutil.copytree(pair[0].path, tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    run.update_info(status="running")
+    with pytest.raises(UserError, match="is running, not finished"):
+        generate.generate(run, Request(tmp_path / "gone.json"), "cpu", None, lambda rows, *_: rows)

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudt.config import recipe, strict_yaml
+from cudt.config.schema import TargetLoss
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+
+
+def mistakes(*overrides: str) -> str:
+    with pytest.raises(UserError) as error:
+        recipe.load("reviews-ut", overrides)
+    return str(error.value)
+
+
+def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
+    values = {**recipe.read(recipe.locate("reviews-ut")), **changes}
+    path = folder / "mine.yaml"
+    path.write_text(strict_yaml.dump({key: value for key, value in values.items() if key not in without}))
+    return path
+
+
+# ---------------------------------------------------------------- the recipes that come with cudt
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_recipe_that_comes_with_cudt_is_valid_and_explains_itself(name):
+    settings = recipe.load(name).settings
+    assert recipe.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt train --recipe {name}"
+    assert settings.reproduces.strip()
+    assert settings.needs.strip()
+    assert settings.expect.strip()
+
+
+def test_recipes_are_found_by_name_and_by_file(tmp_path):
+    assert "reviews-ut" in recipe.names()
+    named = recipe.load("reviews-ut")
+    from_file = recipe.load(str(recipe_file(tmp_path)))
+    assert from_file.name == "mine"
+    assert from_file.settings.model_dump() == named.settings.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("review-ut", "no recipe is called 'review-ut'; did you mean 'reviews-ut'?"),
+        ("zzz", "no recipe is called 'zzz'; `cudt recipes` lists what there is"),
+        ("reviews-ut.yaml", "recipe file 'reviews-ut.yaml' does not exist"),
+        ("no/such", "recipe file 'no/such' does not exist"),
+    ],
+)
+def test_an_unknown_recipe_is_told(name, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        recipe.load(name)
+    assert str(error.value) == message
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"\xff\xfe\x80")
+    with pytest.raises(UserError, match=r"x\.yaml' cannot be read"):
+        recipe.load(str(path))
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainin.epochs=1", "trainin = {'epochs': 1}: unknown key; did you mean 'training'?"),
+        ("training.learning_rat=0.1", "training.learning_rat = 0.1: unknown key; did you mean 'learning_rate'?"),
+        ("descent.dual.optimiser=sgd", "descent.dual.optimiser = 'sgd': unknown key; did you mean 'optimizer'?"),
+        ("model.attention_widht=8", "model.attention_widht = 8: unknown key; did you mean 'attention_width'?"),
+        ("task.validaton=8", "task.validaton = 8: unknown key; did you mean 'validation'?"),
+        ("training.zzz=1", "training.zzz = 1: unknown key"),
+        # Words that the schema uses for itself are no better known.
+        ("word=3", "word = 3: unknown key"),
+        ("descent.number=3", "descent.number = 3: unknown key"),
+        ("training.list=[1]", "training.list = [1]: unknown key"),
+    ],
+)
+def test_an_unknown_key_is_told_with_path_value_and_the_nearest(override, message):
+    assert mistakes(override) == f"recipe reviews-ut: {message}"
+
+
+def test_a_mistyped_key_inside_alpha_is_told_with_the_nearest():
+    message = mistakes("descent.alpha={target_los: 0.1}")
+    assert "descent.alpha.target_los = 0.1: unknown key; did you mean 'target_loss'?" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value", "allowed"),
+    [
+        ("training.epochs=0", "training.epochs", "0", "≥ 1"),
+        ("training.learning_rate=-1e-3", "training.learning_rate", "-0.001", "> 0"),
+        ("training.learning_rate=.inf", "training.learning_rate", "inf", "> 0"),
+        ("training.clip_norm=0", "training.clip_norm", "0", "> 0"),
+        ("noise.gamma_train=-0.1", "noise.gamma_train", "-0.1", "≥ 0"),
+        ("model.step_size=1.5", "model.step_size", "1.5", "> 0, ≤ 1"),
+        ("descent.dual.smoothing=1", "descent.dual.smoothing", "1", "≥ 0, < 1"),
+        ("descent.alpha=1.5", "descent.alpha", "1.5", "≥ 0, < 1"),
+        ("descent.alpha=-0.1", "descent.alpha", "-0.1", "≥ 0, < 1"),
+        ("descent.alpha=[0.1, 2]", "descent.alpha.1", "2", "≥ 0, < 1"),
+        ("descent.alpha={target_loss: -1}", "descent.alpha.target_loss", "-1", "> 0"),
+        ("descent.reference=0", "descent.reference", "0", "> 0"),
+        ("seed=-1", "seed", "-1", "≥ 0, < 4294967296"),
+    ],
+)
+def test_a_number_out_of_range_is_told_with_path_value_and_range(override, path, value, allowed):
+    message = mistakes(override)
+    assert message.startswith(f"recipe reviews-ut: {path} = {value}: ")
+    assert message.endswith(f"(allowed: {allowed})")
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value", "wanted"),
+    [
+        ("training.learning_rate=fast", "training.learning_rate", "'fast'", "number"),
+        ("training.epochs='3'", "training.epochs", "'3'", "integer"),
+        ("training.epochs=3.0", "training.epochs", "3.0", "integer"),
+        ("training.epochs=", "training.epochs", "None", "integer"),
+        ("training.batch_size=true", "training.batch_size", "True", "integer"),
+        ("descent.slack_restart=yes", "descent.slack_restart", "'yes'", "boolean"),
+        ("descent.slack_restart=1", "descent.slack_restart", "1", "boolean"),
+        ("descent.alpha=steep", "descent.alpha", "'steep'", "number"),
+        ("descent.alpha=[0.1, steep]", "descent.alpha.1", "'steep'", "number"),
+        ("descent.alpha={target_loss: low}", "descent.alpha.target_loss", "'low'", "number"),
+        ("descent.reference=true", "descent.reference", "True", "number"),
+        ("expect=3", "expect", "3", "string"),
+        ("training=3", "training", "3", "dictionary"),
+        ("model=3", "model", "3", "dictionary"),
+        ("task=", "task", "None", "dictionary"),
+        ("model.name=3", "model.name", "3", "string"),
+        ("evaluation.noise_seeds=[a]", "evaluation.noise_seeds.0", "'a'", "integer"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_path_and_value(override, path, value, wanted):
+    message = mistakes(override)
+    assert message.startswith(f"recipe reviews-ut: {path} = {value}: ")
+    assert wanted in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("descent.dual.optimizer=adm", "descent.dual.optimizer = 'adm': must be 'adam', 'sgd' or 'nupi'; did you mean"),
+        ("descent.reference=aut", "descent.reference = 'aut': must be 'auto'; did you mean 'auto'?"),
+        ("noise.kind=gausian", "noise.kind = 'gausian': must be 'gaussian' or 'uniform'; did you mean 'gaussian'?"),
+        ("evaluation.perturbations=[unifrom]", "'unifrom': must be 'gaussian', 'uniform' or 'discrete'; did you mean"),
+        ("model.name=unroled", "model.name = 'unroled': unknown model; did you mean 'unrolled'?"),
+        ("task.name=review", "task.name = 'review': unknown task; did you mean 'reviews'?"),
+    ],
+)
+def test_an_unknown_word_is_told_with_the_known_ones(override, message):
+    assert message in mistakes(override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["descent.resilience=slack"], "descent: beta is the price of resilience"),
+        (["descent.beta=1"], "descent: beta is the price of resilience"),
+        (["descent.dual.smoothing=0.5"], "descent.dual: proportional_gain and smoothing belong to optimizer: nupi"),
+        (["evaluation.gammas=0:1:0"], "evaluation.gammas: γ grid '0:1:0': the step must be above 0"),
+        (["evaluation.gammas=[0, -1]"], "evaluation.gammas: γ grid '[0.0, -1.0]': levels must be numbers"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_told(overrides, message):
+    assert mistakes(*overrides).startswith(f"recipe reviews-ut: {message}")
+
+
+@pytest.mark.parametrize("grid", ["3", "[0, a]", "[.nan]"])
+def test_a_grid_that_is_no_grid_is_one_mistake_in_the_recipes_words(grid):
+    message = mistakes(f"evaluation.gammas={grid}")
+    assert message.startswith("recipe reviews-ut: evaluation.gammas")
+    assert "gammas.str" not in message
+    assert "list[float]" not in message
+
+
+def test_all_mistakes_are_told_at_once():
+    message = mistakes("training.epoch=1", "model.layers=0", "seed=one", "descent.alpha=2", "noise.kind=pink")
+    first, *lines = message.splitlines()
+    assert first == "recipe reviews-ut: 5 mistakes"
+    told = {line.split(" = ")[0].strip() for line in lines}
+    assert told == {"training.epoch", "model.layers", "seed", "descent.alpha", "noise.kind"}
+
+
+def test_an_unknown_model_does_not_hide_other_mistakes():
+    message = mistakes("model.name=unroled", "task.name=review", "training.epochs=0")
+    for path in ("model.name", "task.name", "training.epochs"):
+        assert path in message
+
+
+def test_missing_sections_are_told(tmp_path):
+    with pytest.raises(UserError) as error:
+        recipe.load(str(recipe_file(tmp_path, "task", "expect")))
+    assert str(error.value) == "recipe mine: 2 mistakes\n  expect: missing\n  task: missing"
+
+
+def test_a_section_without_a_name_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"model\.name: missing"):
+        recipe.load(str(recipe_file(tmp_path, model={})))
+
+
+@pytest.mark.parametrize("override", ["epochs", "=3", "training..epochs=3", ".=1", ""])
+def test_a_change_is_written_key_value(override):
+    assert mistakes(override).startswith(f"--set '{override}': write key=value")
+
+
+@pytest.mark.parametrize("override", ["seed.x=3", "training.epochs.x=3"])
+def test_a_value_has_no_keys_inside(override):
+    assert mistakes(override).startswith(f"--set '{override}': ")
+
+
+def test_a_change_must_be_yaml():
+    assert mistakes("descent.alpha=[0.1, 0.2").startswith("--set descent.alpha:1: ")
+
+
+# ---------------------------------------------------------------- values and identity
+
+
+@pytest.mark.parametrize(
+    ("text", "alpha"),
+    [("0", 0.0), ("1e-2", 0.01), ("[0.1, 0.2]", [0.1, 0.2]), ("{target_loss: 0.2}", TargetLoss(target_loss=0.2))],
+)
+def test_alpha_can_be_given_as_number_list_or_target(text, alpha):
+    assert recipe.load("reviews-ut", [f"descent.alpha={text}"]).settings.descent.alpha == alpha
+
+
+@pytest.mark.parametrize(("text", "reference"), [("auto", "auto"), ("0.7", 0.7), ("2", 2.0)])
+def test_reference_can_be_given_as_word_or_number(text, reference):
+    assert recipe.load("reviews-ut", [f"descent.reference={text}"]).settings.descent.reference == reference
+
+
+def test_later_changes_win_and_options_win_over_changes():
+    loaded = recipe.load("reviews-ut", ["seed=1", "training.epochs=2", "training.epochs=3"], seed=5, objective=None)
+    assert loaded.settings.seed == 5
+    assert loaded.settings.training.epochs == 3
+    assert loaded.settings.objective == "constrained"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "task.train=95",
+        "task.data_seed=1",
+        "model.layers=4",
+        "model.tie_layers=true",
+        "descent.alpha=0.2",
+        "descent.reference=1",
+        "descent.form=log",
+        "descent.dual.learning_rate=1",
+        "training.epochs=3",
+        "training.batch_size=16",
+        "training.accumulation=2",
+        "training.optimizer=adamw",
+        "training.learning_rate=1",
+        "training.weight_decay=0.1",
+        "training.clip_norm=null",
+        "training.precision=bf16",
+        "training.log_every=3",
+        "training.checkpoint_every=2",
+        "noise.kind=uniform",
+        "noise.gamma_train=0.3",
+    ],
+)
+def test_what_shapes_training_shapes_the_identity(override):
+    assert tiny_recipe(override).identity() != tiny_recipe().identity()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["evaluation.gammas=0,9", "evaluation.noise_seeds=[1, 2]", "reproduces=other", "needs=other", "expect=other"],
+)
+def test_what_does_not_shape_training_leaves_the_identity(override):
+    assert tiny_recipe(override).identity() == tiny_recipe().identity()
+
+
+def test_seed_objective_and_name_shape_the_identity(tmp_path):
+    loaded = recipe.load("reviews-ut")
+    others = [
+        recipe.load("reviews-ut", seed=1),
+        recipe.load("reviews-ut", objective="erm"),
+        recipe.load("reviews-ut", objective="supervised"),
+        recipe.load(str(recipe_file(tmp_path))),
+    ]
+    assert len({other.identity() for other in [loaded, *others]}) == 5
+
+
+def test_a_default_that_is_spelled_out_is_the_same_run():
+    assert tiny_recipe("model.tie_layers=false", "descent.alpha=1e-1").identity() == tiny_recipe().identity()
+
+
+def test_seeds_of_one_recipe_share_an_identity_without_seed():
+    variants = {tiny_recipe(seed=seed).identity(without_seed=True) for seed in range(3)}
+    assert len(variants) == 1
+    assert variants != {tiny_recipe(objective="erm").identity(without_seed=True)}
+    assert variants != {tiny_recipe().identity()}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["descent.alpha=[0.1, 0.2, 0]"],
+        ["descent.alpha={target_loss: 1e-7}"],
+        ["descent.reference=0.7", "descent.resilience=slack", "descent.beta=1e5"],
+        ["training.clip_norm=null", "expect='no: 1e5 # true'", "evaluation.gammas=[0, 0.1]"],
+    ],
+)
+def test_a_run_reads_its_recipe_back_as_it_was(overrides, tmp_path):
+    before = tiny_recipe(*overrides)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(before.text(), encoding="utf-8")
+    after = recipe.load_resolved(path)
+    assert after.resolved() == before.resolved()
+    assert after.identity() == before.identity()
+
+
+def test_a_run_recipe_has_a_name(tmp_path):
+    with pytest.raises(UserError, match="it has no name"):
+        recipe.load_resolved(recipe_file(tmp_path))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cudt.config import registry
+from cudt.utils.errors import UserError
+
+
+@pytest.mark.parametrize(("kind", "name"), [("model", "unrolled"), ("task", "reviews")])
+def test_a_name_stands_for_the_file_that_implements_it(kind, name):
+    assert name in registry.names(kind)
+    module = registry.load(kind, name)
+    assert module.__name__ == f"cudt.{kind}s.{name}"
+    assert callable(module.build)
+
+
+#: What nobody but the user can know.
+REQUIRED = {
+    "causal": {"pretrained"},
+    "encoder": {"pretrained"},
+    "vit": {"pretrained"},
+    "folder": {"train", "test"},
+    "text": {"train", "test", "text", "label"},
+}
+
+
+@pytest.mark.parametrize("kind", ["model", "task"])
+def test_every_file_has_a_config_with_defaults_for_all_that_can_have_one(kind):
+    for name in registry.names(kind):
+        module = registry.load(kind, name)
+        assert callable(module.build)
+        required = {key for key, field in module.Config.model_fields.items() if field.is_required()}
+        assert required == {"name", *REQUIRED.get(name, ())}, name
+
+
+def test_shared_helpers_are_not_listed():
+    assert "base" not in registry.names("model") + registry.names("task") + registry.names("noise")
+    assert registry.names("noise") == ["discrete", "gaussian", "uniform"]
+
+
+def test_listing_imports_none_of_the_files():
+    code = "import sys; from cudt.config import registry; registry.names('model'); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_dotted_name_is_a_module_outside_of_cudt(tmp_path, monkeypatch):
+    (tmp_path / "their_model.py").write_text("def build(): ...\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "model.py").write_text("def build(): ...\n")
+    (tmp_path / "package" / "empty.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert registry.load("model", "package.model").__file__ == str(tmp_path / "package" / "model.py")
+    with pytest.raises(UserError, match="model 'package.empty': .*empty.py does not define `build`"):
+        registry.load("model", "package.empty")
+    with pytest.raises(UserError, match="no Python module 'package.models'; install its package or set PYTHONPATH"):
+        registry.load("model", "package.models")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("model", "unroled", r"^model 'unroled': unknown model; did you mean 'unrolled'\? .*\bunrolled\b"),
+        ("task", "review", r"^task 'review': unknown task; did you mean 'reviews'\? .*\breviews\b"),
+        ("task", "zzz", r"^task 'zzz': unknown task[.;:] .*\breviews\b"),
+        ("model", "__init__", r"^model '__init__': unknown model[.;:] .*\bunrolled\b"),
+        ("model", "../cli", r"^model '../cli': no Python module '../cli'"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest_and_all_known(kind, name, message):
+    with pytest.raises(UserError, match=message):
+        registry.load(kind, name)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Training
+
+
+@pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
+def test_a_section_works_without_a_word_in_it(section):
+    assert section.model_validate({}) == section()
+
+
+@pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
+def test_a_section_refuses_what_it_does_not_know(section):
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        section.model_validate({"no_such_key": 1})
+
+
+def test_a_section_does_not_change_after_reading():
+    with pytest.raises(ValidationError, match="frozen"):
+        Training().epochs = 3
+
+
+@pytest.mark.parametrize(
+    ("alpha", "read"),
+    [
+        (0, 0.0),
+        (0.25, 0.25),
+        ([0.1, 0.2, 0], [0.1, 0.2, 0.0]),
+        ({"target_loss": 0.05}, TargetLoss(target_loss=0.05)),
+    ],
+)
+def test_alpha_is_a_number_a_list_or_a_target(alpha, read):
+    assert Descent.model_validate({"alpha": alpha}).alpha == read
+
+
+@pytest.mark.parametrize("reference", ["auto", 2.3, 1])
+def test_the_reference_is_measured_or_given(reference):
+    assert Descent.model_validate({"reference": reference}).reference == reference
+
+
+@pytest.mark.parametrize("resilience", ["slack", "decay"])
+def test_resilience_has_a_price(resilience):
+    assert Descent.model_validate({"resilience": resilience, "beta": 2}).beta == 2.0
+
+
+@pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
+def test_resilience_and_its_price_come_together(values):
+    with pytest.raises(ValidationError, match="beta is the price of resilience"):
+        Descent.model_validate(values)
+
+
+def test_nupi_has_gains():
+    dual = Dual.model_validate({"optimizer": "nupi", "proportional_gain": 0, "smoothing": 0.9})
+    assert (dual.proportional_gain, dual.smoothing) == (0.0, 0.9)
+
+
+@pytest.mark.parametrize("gain", [{"proportional_gain": 1.0}, {"smoothing": 0.5}])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_only_nupi_has_gains(optimizer, gain):
+    with pytest.raises(ValidationError, match="belong to optimizer: nupi"):
+        Dual.model_validate({"optimizer": optimizer, **gain})
+
+
+@pytest.mark.parametrize("gammas", ["0:1:0.5", "1,0.5,0,0.5", [1, 0.5, 0, 0.5]])
+def test_a_grid_is_a_text_or_a_list(gammas):
+    assert Evaluation.model_validate({"gammas": gammas}).grid == [0, 0.5, 1]
+
+
+def test_gradients_may_go_unclipped():
+    assert Training.model_validate({"clip_norm": None}).clip_norm is None

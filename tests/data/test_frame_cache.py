@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudt.data import clips, frame_cache
+from cudt.data.clips import Clip, find_clips
+from cudt.data.frame_cache import prepare
+from cudt.utils.errors import DataWarning, UserError
+from tests.frame_caches import DECODE, SIZE, count_decoding, kept, right, three_clips
+from tests.videos import drift, noise, write_frames, write_video
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """A cache of its own for each test."""
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "frames"
+
+
+@pytest.fixture
+def decoded(monkeypatch) -> list[str]:
+    return count_decoding(monkeypatch)
+
+
+@pytest.fixture
+def sources(tmp_path) -> list[Clip]:
+    return three_clips(tmp_path / "set")
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_what_comes_from_the_cache_is_what_is_decoded(sources, decoded):
+    assert right(prepare(sources, SIZE, "set"), sources)
+    decoded.clear()
+    again = prepare(sources, SIZE, "set")
+    assert decoded == []
+    assert right(again, sources)
+    assert [len(one) for one in again] == [1, 2, 3]
+
+
+def test_frames_are_mapped_and_no_file_stays_open(sources, tmp_path):
+    for number in range(3, 40):
+        write_frames(tmp_path / "set" / f"clip{number}", noise(number, 2, 8, 8))
+    many = find_clips(tmp_path / "set")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 20, before[1]))
+    try:
+        made = prepare(many, SIZE, "set")
+        windows = [one.frames[0:1] for one in made[:5]]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(made) == 40
+    for window in windows:
+        assert isinstance(window, np.memmap)
+        assert not window.flags.writeable
+
+
+def test_the_digest_is_that_of_the_frames_from_whatever_copy(sources, tmp_path):
+    shutil.copytree(tmp_path / "set", tmp_path / "copy")
+    first = prepare(sources, SIZE, "set")
+    copy = prepare(find_clips(tmp_path / "copy"), SIZE, "copy")
+    assert [one.digest for one in copy] == [one.digest for one in first]
+    assert len({one.digest for one in first}) == 3
+
+
+def test_warnings_are_repeated_when_frames_come_from_the_cache(tmp_path):
+    write_frames(tmp_path / "set" / "mixed", noise(0, 2, 8, 8))
+    write_frames(tmp_path / "set" / "mixed", noise(0, 1, 9, 9), first=3)
+    video = write_video(tmp_path / "set" / "b [/b] é.avi", drift(0, 20))
+    video.write_bytes(video.read_bytes()[:-800])
+    for _ in range(2):
+        with pytest.warns(DataWarning) as told:
+            prepare(find_clips(tmp_path / "set"), SIZE, "set")
+        messages = [str(one.message) for one in told]
+        assert len(messages) == 2
+        assert messages[0].startswith(f"{video}: damaged (")
+        assert messages[1].startswith(f"{tmp_path / 'set' / 'mixed'}: frames of 2 sizes (8×8, 9×9)")
+
+
+def test_a_file_whose_name_is_no_text_is_kept_as_any_other(tmp_path, decoded):
+    write_video(tmp_path / "set" / "a.avi", drift(0, 3)).rename(tmp_path / "set" / os.fsdecode(b"\xff.avi"))
+    odd = find_clips(tmp_path / "set")
+    for _ in range(2):
+        assert len(prepare(odd, SIZE, "set")[0]) == 3
+    assert len(decoded) == 1
+
+
+# ---------------------------------------------------------------- when the source changes
+
+
+def rewrite(path: Path) -> None:
+    """Other frames in as many bytes."""
+    size = path.stat().st_size
+    write_frames(path.parent, noise(9, 1, 10, 12))
+    assert path.stat().st_size == size
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "other frames of the same size": rewrite,
+    "other frames of another size": lambda path: write_frames(path.parent, noise(9, 1, 20, 20)),
+    "another frame": lambda path: write_frames(path.parent, noise(9, 1, 10, 12), first=9),
+    "a frame less": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_clip_that_changed_is_decoded_again_and_no_other(change, sources, tmp_path, decoded):
+    before = prepare(sources, SIZE, "set")
+    decoded.clear()
+    change(tmp_path / "set" / "clip1" / "001.tif")
+    changed = find_clips(tmp_path / "set")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        after = prepare(changed, SIZE, "set")
+    assert decoded == ["clip1"]
+    assert right(after, changed)
+    assert [one.digest == old.digest for one, old in zip(after, before, strict=True)] == [True, False, True]
+
+
+def test_another_size_has_frames_of_its_own(sources):
+    prepare(sources, SIZE, "set")
+    assert [one.frames[:].shape for one in prepare(sources, 5, "set")] == [(1, 5, 5), (2, 5, 5), (3, 5, 5)]
+    assert frame_cache.key(sources[0], 5) != frame_cache.key(sources[0], SIZE) != frame_cache.key(sources[1], SIZE)
+
+
+def test_a_source_that_is_gone_is_told(sources):
+    sources[1].files[1].unlink()
+    with pytest.raises(UserError, match=r"clip1/002\.tif: cannot be read \(No such file or directory\)"):
+        prepare(sources, SIZE, "set")
+    assert not frame_cache.is_prepared(sources[1], SIZE)
+
+
+def test_a_source_that_changes_while_it_is_read_is_told(sources, monkeypatch):
+    def change(clip: Clip, *more: Any) -> Any:
+        yield from DECODE(clip, *more)
+        os.utime(clip.files[0], ns=(0, 0))
+
+    monkeypatch.setattr(clips, "decode", change)
+    with pytest.raises(UserError, match=r"clip0: it, or its frames in .*, changed while they were read; try again"):
+        prepare(sources, SIZE, "set")
+
+
+# ---------------------------------------------------------------- a cache in a bad way
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def without(name: str) -> Callable[[Path, Path], object]:
+    def drop(_: Path, line: Path) -> None:
+        facts = json.loads(line.read_text())
+        del facts[name]
+        line.write_text(json.dumps(facts))
+
+    return drop
+
+
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "a byte less": lambda frames, line: shorten(frames),
+    "a byte more": lambda frames, line: frames.write_bytes(frames.read_bytes() + b"x"),
+    "no frames": lambda frames, line: frames.unlink(),
+    "no line": lambda frames, line: line.unlink(),
+    "an empty line": lambda frames, line: line.write_text(""),
+    "half a line": lambda frames, line: line.write_text(line.read_text()[:30]),
+    "junk": lambda frames, line: line.write_bytes(b"\xff\x00"),
+    "a list": lambda frames, line: line.write_text("[]"),
+    "no shape": without("shape"),
+    "no notes": without("notes"),
+    "no digest": without("digest"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_is_not_whole_is_made_again(damage, sources, cache, decoded):
+    prepare(sources, SIZE, "set")
+    whole = kept(cache)
+    decoded.clear()
+    name = frame_cache.key(sources[1], SIZE)
+    damage(cache / f"{name}.frames", cache / f"{name}.json")
+    assert not frame_cache.is_prepared(sources[1], SIZE)
+    assert right(prepare(sources, SIZE, "set"), sources)
+    assert decoded == ["clip1"]
+    assert kept(cache) == whole
+
+
+def test_frames_that_go_while_they_are_in_use_are_told(sources, cache):
+    one = prepare(sources, SIZE, "set")[0]
+    shutil.rmtree(cache)
+    with pytest.raises(UserError, match=r"\.frames: gone while it was in use; start again"):
+        one.frames[:1]
+
+
+def test_a_folder_that_cannot_be_written_is_told(sources, cache):
+    cache.parent.touch()
+    with pytest.raises(UserError, match=rf"^{cache}: .*; decoded frames need 64 bytes each, and CUDT_CACHE names"):
+        prepare(sources, SIZE, "set")
+
+
+@pytest.mark.parametrize("size", [SIZE, 200])
+def test_a_full_disk_is_told_and_leaves_nothing(size, sources, cache):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size * size * 3 - 1, before[1]))
+    try:
+        with pytest.raises(UserError, match=rf"^{cache}: File too large; decoded frames need {size * size} bytes"):
+            prepare(sources[2:], size, "set")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert kept(cache) == {}
+    assert len(prepare(sources, size, "set")) == 3

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cudt.data import hub
+from cudt.utils.errors import UserError
+from tests.pretrained import tiny_pretrained
+
+
+@pytest.fixture
+def cut_off(monkeypatch):
+    """The hub does not answer, and it is not asked."""
+    monkeypatch.setattr(hub, "is_reachable", lambda: False)
+
+
+def test_a_folder_is_a_model_in_single_precision(tmp_path):
+    name = tiny_pretrained(tmp_path / "model")
+    model = hub.load_encoder(name, None)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert hub.load_tokenizer(name, None)("good film")["input_ids"][0] == 2
+
+
+def test_a_hub_name_is_looked_for_below_the_data_root_first(tmp_path, cut_off):
+    tiny_pretrained(tmp_path / "models" / "owner" / "tiny")
+    assert type(hub.load_encoder("owner/tiny", tmp_path)).__name__ == "BertModel"
+
+
+def test_a_folder_inside_an_installed_package_is_found(tmp_path, monkeypatch):
+    package = tmp_path / "some_weights"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    tiny_pretrained(package / "model")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert type(hub.load_encoder("package:some_weights/model", None)).__name__ == "BertModel"
+
+
+@pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model", "/model", ""])
+def test_a_package_that_is_not_installed_is_told(name):
+    with pytest.raises(UserError, match=r"no Python package called '.*' is installed; `cudt recipes` says how"):
+        hub.load_tokenizer(f"package:{name}", None)
+
+
+def test_a_folder_that_a_package_does_not_have_is_told():
+    with pytest.raises(UserError, match=r"json/gone' has no config\.json"):
+        hub.load_tokenizer("package:json/gone", None)
+
+
+def test_an_unreachable_hub_is_one_line_that_says_where_to_put_the_files(tmp_path, cut_off):
+    with pytest.raises(UserError) as told:
+        hub.load_encoder("owner/name", tmp_path)
+    place = tmp_path / "models" / "owner" / "name"
+    assert f"hf download owner/name --local-dir {place}" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["no such folder", "a/b/c", "../gone"])
+def test_what_can_be_neither_a_folder_nor_a_hub_name_is_told(name):
+    with pytest.raises(UserError, match="no such folder, and not a name of the hub"):
+        hub.load_encoder(name, None)
+
+
+def test_a_folder_that_is_no_model_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"no config\.json"):
+        hub.load_encoder(str(tmp_path), None)
+
+
+@pytest.mark.parametrize("damage", ["config", "weights"])
+def test_a_damaged_folder_is_one_line(tmp_path, damage):
+    name = tiny_pretrained(tmp_path / "model")
+    (tmp_path / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_bytes(b"junk")
+    with pytest.raises(UserError, match="cannot be loaded from") as told:
+        hub.load_encoder(name, None)
+    assert "\n" not in str(told.value)
+
+
+def test_weights_that_do_not_fill_the_model_are_refused(tmp_path):
+    """The library would draw the missing ones at random, and the run would be called pretrained."""
+    name = tiny_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    weights = load_file(path)
+    lost = next(key for key in weights if "layer.1" in key)
+    del weights[lost]
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="lack 1 weights of BertModel"):
+        hub.load_encoder(name, None)
+
+
+def test_offline_mode_is_believed_without_asking(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.is_reachable.cache_clear()
+    assert hub.is_reachable() is False
+    hub.is_reachable.cache_clear()
+
+
+def test_a_hub_that_takes_the_call_but_never_answers_is_given_up_soon(monkeypatch):
+    from huggingface_hub import constants
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        hub.is_reachable.cache_clear()
+        begun = time.monotonic()
+        assert hub.is_reachable() is False
+        assert time.monotonic() - begun < 4
+    hub.is_reachable.cache_clear()
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub as it takes to fetch the model `owner/tiny` from a folder."""
+
+    folder: Path
+    fails = False
+    commit = "a" * 40
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, with_body: bool) -> None:
+        path = self.path.split("?")[0]
+        names = sorted(file.name for file in self.folder.iterdir())
+        status, headers, body = 200, {}, b""
+        if self.fails:
+            status = 503
+        elif "/tree/" in path:
+            body = json.dumps([{"type": "file", "path": name, "size": 1, "oid": "x"} for name in names]).encode()
+        elif path.startswith("/api/models/"):
+            siblings = [{"rfilename": name} for name in names]
+            body = json.dumps({"id": "owner/tiny", "sha": self.commit, "siblings": siblings, "tags": []}).encode()
+        elif "/resolve/" in path:
+            headers["X-Repo-Commit"] = self.commit
+            if (name := path.rsplit("/", 1)[1]) in names:
+                body = (self.folder / name).read_bytes()
+                headers["ETag"] = f'"{hashlib.sha1(body).hexdigest()}"'
+            else:
+                status, headers["X-Error-Code"] = 404, "EntryNotFound"
+        self.send_response(status)
+        for header, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(header, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
+    """A hub of our own and its address."""
+    tiny_pretrained(tmp_path / "served")
+    handler = type("Served", (Hub,), {"folder": tmp_path / "served"})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield handler, f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def load_in_new_process(folder: Path, address: str) -> str:
+    """Tokenizer, then encoder, as a training does it; what came of it in a line."""
+    code = (
+        "from cudt import hub\n"
+        "try:\n"
+        "    hub.load_tokenizer('owner/tiny', None)\n"
+        "    print(type(hub.load_encoder('owner/tiny', None)).__name__)\n"
+        "except Exception as error:\n"
+        "    print(f'{type(error).__name__}: {error}')"
+    )
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    settings = {"HF_HOME": str(folder / "home"), "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=kept | settings, cwd=folder)
+    return done.stdout.strip()
+
+
+def test_a_model_of_the_hub_is_fetched_once_and_kept(served, tmp_path):
+    handler, address = served
+    assert load_in_new_process(tmp_path, address) == "BertModel"
+    handler.fails = True
+    assert load_in_new_process(tmp_path, address) == "BertModel"
+    assert load_in_new_process(tmp_path, "http://127.0.0.1:9") == "BertModel"
+
+
+def test_a_hub_that_answers_with_errors_is_not_reached(served, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    handler, address = served
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    hub.is_reachable.cache_clear()
+    assert hub.is_reachable() is True
+    handler.fails = True
+    hub.is_reachable.cache_clear()
+    assert hub.is_reachable() is False
+    hub.is_reachable.cache_clear()
+
+
+def test_a_name_can_be_resolved_without_importing_transformers(tmp_path):
+    """What cannot be had is told before seconds are spent on imports."""
+    code = (
+        "import sys; from cudt import hub\n"
+        "try: hub.load_encoder('owner/name', None)\n"
+        "except Exception as error: print(type(error).__name__, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"HF_HUB_OFFLINE": "1"}
+    )
+    assert done.stdout.split() == ["UserError", "False"]

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from cudt.evaluation.evaluate import Grid, evaluate_ood, left
+from cudt.runs.run import Run, open_run
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe, train_quietly
+
+
+def untracked(batches, total, what):
+    return batches
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    shutil.copytree(trained_run.path, tmp_path / "run")
+    return open_run(tmp_path / "run")
+
+
+def evaluate(run: Run, grid: Grid | None = None) -> None:
+    evaluate_ood(run, grid or Grid(), "cpu", None, untracked)
+
+
+def test_every_level_of_the_recipes_grid_is_there_with_metric_and_loss(run):
+    evaluate(run)
+    ood = run.read_table("ood")
+    assert list(ood.columns) == ["perturbation", "gamma", "seed", "metric", "value", "n"]
+    assert sorted(ood["gamma"].unique()) == [0, 0.5, 1]
+    assert set(ood["metric"]) == {f"{name}{end}" for name in ("accuracy", "loss") for end in ("", "_low", "_high")}
+    assert set(ood["n"]) == {40}
+
+
+def test_layers_are_there_at_every_level_and_at_gamma_train(run):
+    evaluate(run)
+    layers = run.read_table("layers")
+    test = layers[layers["split"] == "test"]
+    assert sorted(test["gamma"].unique()) == [0, 0.4, 0.5, 1]
+    assert sorted(test["layer"].unique()) == [1, 2, 3]
+    ood = run.read_table("ood").set_index(["metric", "gamma"])["value"]
+    last = test[test["layer"] == 3].set_index("gamma")
+    for gamma in (0, 0.5, 1):
+        assert ood["loss", gamma] == pytest.approx(last["loss"][gamma])
+        assert ood["accuracy", gamma] == pytest.approx(last["metric"][gamma])
+
+
+def test_another_grid_is_added_and_the_same_level_replaced(run):
+    evaluate(run)
+    before = run.read_table("ood")
+    evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian", "uniform"]))
+    after = run.read_table("ood")
+    assert sorted(after[after["perturbation"] == "gaussian"]["gamma"].unique()) == [0, 0.5, 1, 2]
+    assert sorted(after[after["perturbation"] == "uniform"]["gamma"].unique()) == [0.5, 2]
+    assert not after.duplicated(["perturbation", "gamma", "seed", "metric"]).any()
+    merged = before.merge(after, on=["perturbation", "gamma", "seed", "metric"])
+    assert merged["value_x"].tolist() == pytest.approx(merged["value_y"].tolist(), abs=1e-12)
+
+
+def test_scores_do_not_depend_on_the_batch_size(tmp_path):
+    values = []
+    for size in (1, 7, 256):
+        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
+        evaluate(run)
+        values.append(run.read_table("ood")["value"].tolist())
+        shutil.rmtree(run.path)
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert values[0] == pytest.approx(values[2], abs=1e-5)
+
+
+def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):
+    run = train_quietly(tiny_recipe("evaluation.noise_seeds=[0, 1]"), tmp_path)
+    evaluate(run)
+    ood = run.read_table("ood")
+    losses = ood[ood["metric"] == "loss"].pivot_table(index="gamma", columns="seed", values="value")
+    assert losses[0][0.0] == losses[1][0.0]
+    assert losses[0][1.0] != losses[1][1.0]
+    layers = run.read_table("layers")
+    last = layers[(layers["split"] == "test") & (layers["layer"] == 3)].set_index("gamma")["loss"]
+    assert last[1.0] == pytest.approx(losses.loc[1.0].mean())
+
+
+def test_noise_has_gamma_times_the_stored_sigma(run):
+    evaluate(run, Grid([1.0]))
+    once = run.read_table("ood")["value"].tolist()
+    sigma_x = run.info()["sigma_x"]
+    run.update_info(sigma_x={**sigma_x, "evaluation": sigma_x["evaluation"] / 2})
+    evaluate(run, Grid([2.0]))
+    ood = run.read_table("ood")
+    assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
+
+
+def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
+    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
+    for name in ("ood", "layers", "ratios", "ratio_bins"):
+        table = run.read_table(name)
+        gaussian = table[table["perturbation"] == "gaussian"]
+        if name == "layers":
+            assert set(gaussian[gaussian["split"] == "validation"]["gamma"]) == {0.4}
+            gaussian = gaussian[gaussian["split"] == "test"]
+        own = set() if name == "ood" else {0.4}
+        assert set(gaussian["gamma"]) == {0.0, 1.0} | own
+        assert set(table[table["perturbation"] == "uniform"]["gamma"]) == {0.0, 0.5, 1.0} | own
+    ood = run.read_table("ood")
+    assert set(ood[ood["perturbation"] == "gaussian"]["seed"]) == {1, 2}
+    assert set(ood[ood["perturbation"] == "uniform"]["seed"]) == {0}
+
+
+@pytest.mark.parametrize("damage", ["junk", None])
+def test_missing_or_damaged_weights_are_told(run, damage):
+    run.best_weights.unlink()
+    if damage:
+        run.best_weights.write_text(damage)
+    with pytest.raises(UserError, match="missing or damaged"):
+        evaluate(run)
+
+
+def test_an_unfinished_run_is_refused(run):
+    run.update_info(status="interrupted")
+    with pytest.raises(UserError, match="is interrupted, not finished"):
+        evaluate(run)
+
+
+def test_what_is_left_goes_by_kind_levels_draws_and_pictures(run):
+    both = Grid(perturbations=["gaussian", "uniform"])
+    assert left(run, both) == ["gaussian", "uniform"]
+    evaluate(run)
+    assert left(run, both) == ["uniform"]
+    assert left(run, Grid([0.5])) == []
+    assert left(run, Grid([0.5, 2.0])) == ["gaussian"]
+    assert left(run, Grid(noise_seeds=[0, 1])) == ["gaussian"]
+    assert left(run, Grid(), n_samples=1) == ["gaussian"]
+    # Levels of the same draws add up; those of others do not.
+    evaluate(run, Grid([2.0]))
+    assert left(run, Grid([0.5, 2.0])) == []
+    evaluate(run, Grid([2.0], noise_seeds=[1]))
+    assert left(run, Grid([2.0], noise_seeds=[1])) == []
+    assert left(run, Grid([0.5, 2.0], noise_seeds=[1])) == ["gaussian"]
+    assert left(run, Grid([2.0])) == ["gaussian"]
+
+
+# ---------------------------------------------------------------- scores of single examples
+
+
+def metrics_from_examples(run: Run) -> pd.Series[float]:
+    """Σ w·score / Σ w by noise, level and noise seed."""
+    rows = run.read_examples()
+    rows["product"] = rows["score"] * rows["weight"].astype(float)
+    sums = rows.groupby(["perturbation", "gamma", "seed"])[["product", "weight"]].sum()
+    return sums["product"] / sums["weight"]
+
+
+def metrics(run: Run, name: str = "accuracy") -> pd.Series[float]:
+    ood = run.read_table("ood")
+    return ood[ood["metric"] == name].set_index(["perturbation", "gamma", "seed"])["value"]
+
+
+def test_the_mean_of_the_kept_scores_is_the_metric(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"], noise_seeds=[0, 3]))
+    evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian"], noise_seeds=[0, 3]))
+    wanted = metrics(run)
+    # Three levels of each kind, one more of one of them, two draws each; γ_train = 0.4 was not asked for.
+    assert len(wanted) == 2 * (3 + 3 + 1)
+    pd.testing.assert_series_equal(metrics_from_examples(run), wanted, check_names=False, rtol=1e-14)
+    table = run.read_examples()
+    assert not table.duplicated(["perturbation", "gamma", "seed", "id"]).any()
+    assert table.groupby(["perturbation", "gamma", "seed"])["id"].nunique().eq(40).all()
+
+
+def test_other_noise_seeds_replace_the_kept_scores_of_their_kind_too(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
+    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
+    pd.testing.assert_series_equal(metrics_from_examples(run), metrics(run), check_names=False, rtol=1e-14)
+
+
+def test_kept_scores_are_the_same_file_whatever_was_batched_together(tmp_path):
+    kept = []
+    for size in (7, 256):
+        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
+        evaluate(run)
+        kept.append(run.read_examples())
+        shutil.rmtree(run.path)
+    pd.testing.assert_frame_equal(kept[0], kept[1])

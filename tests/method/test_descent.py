@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from cudt.config.schema import Dual
+from cudt.method.descent import LayerwiseDescent, descent_violations, rate_for_target, rates_per_layer
+
+# ---------------------------------------------------------------- violations
+
+
+def literal_violations(f: list[float], f_0: float, rates: list[float], form: str) -> list[float]:
+    g = []
+    for layer, (loss, rate) in enumerate(zip(f, rates, strict=True)):
+        before = f_0 if layer == 0 else f[layer - 1]
+        if form == "linear":
+            g.append(loss - (1 - rate) * before)
+        else:
+            g.append(math.log(loss) - math.log(before) - math.log(1 - rate))
+    return g
+
+
+@pytest.mark.parametrize("form", ["linear", "log"])
+def test_violations_equal_a_literal_loop(form):
+    rng = np.random.default_rng(0)
+    f, rates = rng.uniform(0.1, 3, 7).tolist(), rng.uniform(0, 0.9, 7).tolist()
+    ours = descent_violations(torch.tensor(f, dtype=torch.double), 1.3, rates, form)
+    assert ours.tolist() == pytest.approx(literal_violations(f, 1.3, rates, form), abs=1e-12)
+
+
+def test_both_forms_have_the_same_feasible_set():
+    f = torch.rand(500, 5, dtype=torch.double, generator=torch.Generator().manual_seed(0)) + 0.01
+    for row in f:
+        linear, log = (descent_violations(row, 0.7, [0.2] * 5, form) <= 0 for form in ("linear", "log"))
+        assert torch.equal(linear, log)
+
+
+def test_log_form_does_not_depend_on_the_scale_of_the_loss():
+    f = torch.tensor([0.6, 0.5, 0.45])
+    small = descent_violations(f, 0.7, [0.1] * 3, "log")
+    assert torch.allclose(small, descent_violations(f * 1e6, 0.7e6, [0.1] * 3, "log"), atol=1e-6)
+
+
+def test_a_loss_that_underflows_to_zero_keeps_the_log_form_finite():
+    assert torch.isfinite(descent_violations(torch.tensor([0.5, 0.0, 0.0]), 0.7, [0.1] * 3, "log")).all()
+
+
+def test_target_rate_ends_at_the_target():
+    rate = rate_for_target(0.05, 0.69, 6)
+    assert 0.69 * (1 - rate) ** 6 == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("target", [0.69, 1.0, 0.0, -1.0])
+def test_a_target_outside_zero_and_reference_is_refused(target):
+    with pytest.raises(ValueError, match="between 0 and the reference"):
+        rate_for_target(target, 0.69, 6)
+
+
+def test_rates_must_fit_the_model():
+    assert rates_per_layer(0.1, 3) == [0.1, 0.1, 0.1]
+    with pytest.raises(ValueError, match="2 descent rates for a model of 3 layers"):
+        rates_per_layer([0.1, 0.2], 3)
+    with pytest.raises(ValueError, match="lie in"):
+        rates_per_layer([0.1, 1.0, 0.2], 3)
+
+
+# ---------------------------------------------------------------- an exact constrained optimum
+
+
+def solve(descent: LayerwiseDescent, losses: Callable[[torch.Tensor], torch.Tensor], start: float) -> float:
+    p = torch.tensor(start, dtype=torch.double, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    for _ in range(2000):
+        f = losses(p)
+        optimizer.zero_grad()
+        descent.lagrangian(f).backward()
+        descent.dual_step(f)
+        optimizer.step()
+    return p.item()
+
+
+def first_active(p: torch.Tensor) -> torch.Tensor:
+    """min ½(p−1)² + 0.1 with f_1 = p ≤ 0.5·f_0, f_0 = 1: p = 0.5, λ_1 = 0.5."""
+    return torch.stack([p, 0.5 * (p - 1) ** 2 + 0.1])
+
+
+def first_active_in_logs(p: torch.Tensor) -> torch.Tensor:
+    """min ½(p−1)² − 4 = log f_2 with log f_1 = p ≤ log 0.5: λ_1 = 1 − log 0.5 (`first_active` is not convex there)."""
+    return torch.stack([p.exp(), (0.5 * (p - 1) ** 2 - 4).exp()])
+
+
+def second_active(p: torch.Tensor) -> torch.Tensor:
+    """min ½(p−0.2)² + 0.1 ≤ 0.4·p: p = 0.6 − √0.12, λ_2 = (p−0.2)/(0.6−p)."""
+    return torch.stack([p, 0.5 * (p - 0.2) ** 2 + 0.1])
+
+
+P_SECOND = 0.6 - math.sqrt(0.12)
+LAMBDA_SECOND = (P_SECOND - 0.2) / (0.6 - P_SECOND)
+
+
+@pytest.mark.parametrize(
+    ("losses", "rates", "form", "p", "multipliers"),
+    [
+        (first_active, [0.5, 0.4], "linear", 0.5, [0.5, 0.0]),
+        (first_active_in_logs, [0.5, 0.4], "log", math.log(0.5), [1 - math.log(0.5), 0.0]),
+        (second_active, [0.5, 0.6], "linear", P_SECOND, [0.0, LAMBDA_SECOND]),
+        (second_active, [0.5, 0.6], "log", P_SECOND, [0.0, LAMBDA_SECOND]),
+    ],
+)
+def test_finds_the_exact_optimum_and_multipliers_of_a_convex_problem(losses, rates, form, p, multipliers):
+    descent = LayerwiseDescent(2, rates, 1.0, form=form, dual=Dual(optimizer="sgd", learning_rate=0.1))
+    assert solve(descent, losses, start=0.4) == pytest.approx(p, abs=1e-4)
+    assert descent.multiplier_values.tolist() == pytest.approx(multipliers, abs=1e-3)
+
+
+def test_resilience_relaxes_the_optimum_as_its_price_says():
+    # min ½(p−1)² + 0.1 + (β/2)u², p ≤ 0.5 + u: u = λ/β and 1 − p = λ, so λ = 0.5·β/(1+β).
+    beta = 3.0
+    descent = LayerwiseDescent(
+        2, [0.5, 0.1], 1.0, resilience="decay", beta=beta, dual=Dual(optimizer="sgd", learning_rate=0.05)
+    )
+    p = solve(descent, first_active, start=0.4)
+    multiplier = 0.5 * beta / (1 + beta)
+    assert descent.multiplier_values[0].item() == pytest.approx(multiplier, abs=1e-3)
+    assert p == pytest.approx(0.5 + multiplier / beta, abs=1e-3)
+
+
+# ---------------------------------------------------------------- two steps by hand
+
+
+class HandAdam:
+    """Adam as published, on one number; `sign` +1 descends, −1 ascends."""
+
+    def __init__(self, rate: float, sign: int) -> None:
+        self.rate, self.sign, self.m, self.v, self.t = rate, sign, 0.0, 0.0, 0
+
+    def step(self, value: float, gradient: float) -> float:
+        gradient *= self.sign
+        self.t += 1
+        self.m = 0.9 * self.m + 0.1 * gradient
+        self.v = 0.999 * self.v + 0.001 * gradient**2
+        return value - self.rate * (self.m / (1 - 0.9**self.t)) / (math.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
+
+
+@pytest.mark.parametrize(("resilience", "beta"), [("none", None), ("slack", 1.5), ("decay", 1.5)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_two_primal_dual_steps_equal_those_by_hand(resilience, beta, optimizer):
+    alpha, f_0, primal_rate, dual_rate = 0.2, 1.0, 0.1, 0.3
+    descent = LayerwiseDescent(
+        2, alpha, f_0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer, learning_rate=dual_rate)
+    )
+    w = torch.tensor([0.9, 1.1], requires_grad=True)
+    kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam
+    primal = kind([w, *descent.slack_parameters()], lr=primal_rate)
+
+    # By hand: f_1 = w_1², f_2 = w_2², L = f_2 + Σ λ_l(g_l − u_l) + β/2 Σ u_l².
+    a, b = 0.9, 1.1
+    lam, u = [0.0, 0.0], [0.0, 0.0]
+    hand = [HandAdam(primal_rate, 1) for _ in range(4)] + [HandAdam(dual_rate, -1) for _ in range(2)]
+
+    def advance(index: int, value: float, gradient: float) -> float:
+        if optimizer == "adam":
+            return hand[index].step(value, gradient)
+        return value - primal_rate * gradient if index < 4 else value + dual_rate * gradient
+
+    for _ in range(2):
+        f = w.square()
+        primal.zero_grad()
+        descent.lagrangian(f).backward()
+        descent.dual_step(f)
+        primal.step()
+        descent.project_slack()
+
+        g = [a * a - 0.8 * f_0, b * b - 0.8 * a * a]
+        grad_a = 2 * a * (lam[0] - 0.8 * lam[1])
+        grad_b = 2 * b * (1 + lam[1])
+        grad_u = [(beta * u[i] - lam[i]) if resilience == "slack" else 0.0 for i in range(2)]
+        relax = {"none": [0.0, 0.0], "slack": u, "decay": [lam[i] / (beta or 1) for i in range(2)]}[resilience]
+        lam = [max(0.0, advance(4 + i, lam[i], g[i] - relax[i])) for i in range(2)]
+        a, b = advance(0, a, grad_a), advance(1, b, grad_b)
+        if resilience == "slack":
+            u = [max(0.0, advance(2 + i, u[i], grad_u[i])) for i in range(2)]
+
+    assert w.tolist() == pytest.approx([a, b], abs=1e-6)
+    assert descent.multiplier_values.tolist() == pytest.approx(lam, abs=1e-6)
+    expected_slack = u if resilience == "slack" else [value / beta for value in lam] if beta else [0.0, 0.0]
+    assert descent.slack.tolist() == pytest.approx(expected_slack, abs=1e-6)
+    assert max(lam) > 0
+
+
+def test_nupi_steps_equal_its_published_recursion():
+    rate, gain, smoothing = 0.1, 2.0, 0.5
+    dual = Dual(optimizer="nupi", learning_rate=rate, proportional_gain=gain, smoothing=smoothing)
+    descent = LayerwiseDescent(1, 0.0, 1.0, dual=dual)
+    lam, xi = 0.0, 0.0
+    for loss in (1.5, 1.3, 1.8, 1.1):
+        descent.dual_step(torch.tensor([loss]))
+        error = loss - 1.0
+        new_xi = smoothing * xi + (1 - smoothing) * error
+        lam = max(0.0, lam + rate * (error + gain * (new_xi - xi)))
+        xi = new_xi
+        assert descent.multiplier_values.item() == pytest.approx(lam, abs=1e-6)
+
+
+# ---------------------------------------------------------------- resilience settles at λ = βv
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
+@pytest.mark.parametrize("resilience", ["slack", "decay"])
+def test_slack_and_decay_settle_at_beta_times_a_constant_violation(resilience, optimizer):
+    beta, f_0 = 2.0, 1.0
+    f = torch.tensor([1.3, 1.0, 1.9])
+    violations = torch.tensor([0.3, -0.3, 0.9])
+    descent = LayerwiseDescent(
+        3, 0.0, f_0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer, learning_rate=0.01)
+    )
+    assert torch.allclose(descent.violations(f), violations)
+    primal = torch.optim.SGD([*descent.slack_parameters(), torch.zeros(1, requires_grad=True)], lr=0.05)
+    for _ in range(2000):
+        primal.zero_grad()
+        lagrangian = descent.lagrangian(f)
+        if lagrangian.requires_grad:
+            lagrangian.backward()
+        descent.dual_step(f)
+        primal.step()
+        descent.project_slack()
+    expected = (beta * violations).clamp_min(0)
+    assert torch.allclose(descent.multiplier_values, expected, atol=0.02)
+    assert torch.allclose(descent.slack, expected / beta, atol=0.02)
+
+
+def test_slack_restarts_at_zero():
+    descent = LayerwiseDescent(2, 0.1, 1.0, resilience="slack", beta=1.0)
+    next(descent.slack_parameters()).data.fill_(0.4)
+    assert descent.slack.tolist() == pytest.approx([0.4, 0.4])
+    descent.restart_slack()
+    assert descent.slack.tolist() == [0.0, 0.0]
+
+
+def test_log_slack_in_units_of_the_loss_is_what_the_relaxed_constraint_allows_more():
+    descent = LayerwiseDescent(2, 0.2, 1.0, form="log", resilience="slack", beta=1.0)
+    next(descent.slack_parameters()).data.copy_(torch.tensor([0.1, 0.3]))
+    f = torch.tensor([0.9, 0.7])
+    more = descent.slack_in_loss_units(f)
+    assert more.tolist() == pytest.approx([0.8 * math.exp(0.1) - 0.8, 0.72 * math.exp(0.3) - 0.72], rel=1e-5)
+
+
+def test_beta_goes_with_resilience_only():
+    for resilience, beta in (("none", 1.0), ("slack", None), ("decay", None)):
+        with pytest.raises(ValueError, match="price of resilience"):
+            LayerwiseDescent(2, 0.1, 1.0, resilience=resilience, beta=beta)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- going on
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
+@pytest.mark.parametrize(("resilience", "beta"), [("none", None), ("slack", 2.0), ("decay", 2.0)])
+def test_200_steps_equal_100_and_reload_and_100(resilience, beta, optimizer):
+    losses = torch.rand(200, 4, generator=torch.Generator().manual_seed(1)) + 0.5
+
+    def fresh() -> LayerwiseDescent:
+        return LayerwiseDescent(4, 0.1, 1.0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer))
+
+    whole, first, second = fresh(), fresh(), fresh()
+    for f in losses:
+        whole.dual_step(f)
+    for f in losses[:100]:
+        first.dual_step(f)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    for f in losses[100:]:
+        second.dual_step(f)
+    assert torch.equal(whole.multiplier_values, second.multiplier_values)
+    assert whole.multiplier_values.max() > 0
+
+
+# ---------------------------------------------------------------- some constraints at a time
+
+
+@pytest.mark.parametrize(("resilience", "beta"), [("none", None), ("slack", 2.0), ("decay", 2.0)])
+@pytest.mark.parametrize("form", ["linear", "log"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_lagrangian_of_sampled_constraints_is_right_on_average(form, resilience, beta, size):
+    descent = LayerwiseDescent(4, [0.1, 0.2, 0.0, 0.3], 1.0, form=form, resilience=resilience, beta=beta)
+    descent._multiplier.weight.data.copy_(torch.tensor([0.5, 1.0, 0.0, 2.0]))
+    for slack in descent.slack_parameters():
+        slack.data.copy_(torch.tensor([0.1, 0.0, 0.2, 0.3]))
+    f = torch.tensor([0.9, 0.7, 0.8, 0.5])
+    drawn = [descent.lagrangian(f, sampled).item() for sampled in itertools.combinations(range(1, 5), size)]
+    assert sum(drawn) / len(drawn) == pytest.approx(descent.lagrangian(f).item(), abs=1e-6)
+    assert max(drawn) - min(drawn) > 0.1
+
+
+def test_all_constraints_sampled_are_all_constraints():
+    one, other = (LayerwiseDescent(3, 0.1, 1.0) for _ in range(2))
+    f = torch.tensor([0.95, 0.9, 0.85])
+    for _ in range(3):
+        one.dual_step(f, [1, 2, 3])
+        other.dual_step(f)
+    assert torch.equal(one.multiplier_values, other.multiplier_values)
+    assert one.lagrangian(f, [1, 2, 3]).item() == pytest.approx(other.lagrangian(f).item(), abs=1e-6)
+
+
+def test_a_sampled_constraint_stands_for_all_and_the_others_for_nothing():
+    descent = LayerwiseDescent(3, 0.1, 1.0, dual=Dual(optimizer="sgd", learning_rate=1.0))
+    descent.dual_step(torch.tensor([0.95, 0.9, 0.85]), [2])
+    # Three times g_2 = 0.9 − 0.9·0.95.
+    assert descent.multiplier_values.tolist() == pytest.approx([0, 3 * 0.045, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["linear", "log"])
+def test_losses_of_no_sampled_constraint_are_not_looked_at(form):
+    f = torch.tensor([math.nan, 0.9, 0.8, math.nan, 0.7], requires_grad=True)
+    descent = LayerwiseDescent(5, 0.1, 1.0, form=form, resilience="slack", beta=1.0)
+    descent._multiplier.weight.data.fill_(0.5)
+    value = descent.lagrangian(f, [3])
+    assert torch.isfinite(value)
+    slack = next(descent.slack_parameters())
+    gradient, of_slack = torch.autograd.grad(value, [f, slack])
+    assert torch.isfinite(gradient[[1, 2, 4]]).all()
+    assert of_slack.tolist() == pytest.approx([0, 0, -2.5, 0, 0])
+    descent.dual_step(f, [3])
+    assert torch.isfinite(descent.multiplier_values).all()

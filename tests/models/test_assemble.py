@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from cudt.config import recipe as recipes
+from cudt.models.assemble import assemble
+from cudt.tasks import base as tasks
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+
+CPU = torch.device("cpu")
+
+
+def rates(*overrides: str) -> list[float]:
+    return assemble(tiny_recipe(*overrides), None, CPU).descent.rates
+
+
+def test_alpha_is_a_number_a_list_or_a_target():
+    assert rates("descent.alpha=0.2") == [0.2] * 3
+    assert rates("descent.alpha=[0.1, 0.2, 0.3]") == [0.1, 0.2, 0.3]
+    (rate, *_) = rates("descent.alpha={target_loss: 0.5}", "descent.reference=4.0")
+    assert 4 * (1 - rate) ** 3 == pytest.approx(0.5)
+
+
+def test_reference_is_a_number_or_the_entropy_of_the_labels():
+    auto = assemble(tiny_recipe(), None, CPU)
+    assert auto.descent.reference == auto.task.reference_loss()
+    assert assemble(tiny_recipe("descent.reference=1.5"), None, CPU).descent.reference == 1.5
+
+
+@pytest.mark.parametrize(
+    ("alpha", "complaint"),
+    [("[0.1, 0.2]", "2 descent rates for a model of 3 layers"), ("{target_loss: 9.0}", "between 0 and the reference")],
+)
+def test_alpha_that_does_not_fit_the_model_is_told(alpha, complaint):
+    with pytest.raises(UserError, match=complaint):
+        rates(f"descent.alpha={alpha}")
+
+
+def test_training_data_of_one_class_give_no_reference():
+    with pytest.raises(UserError, match="best constant answer already has a loss of"):
+        assemble(tiny_recipe("task.train=1"), None, CPU)
+
+
+def test_the_seed_draws_the_weights():
+    def weights(seed: int) -> torch.Tensor:
+        return next(assemble(tiny_recipe(seed=seed), None, CPU).layerwise.parameters())
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("ucsd-dust", "task.size=100", "model.patch = 16: frames of 100×100 cannot be cut into such patches"),
+        ("ucsd-ut", "task={name: reviews}", "model unrolled_video reads video: its task must be one of video"),
+        ("ucsd-vit", "model.pretrained=nobody/nothing", "model 'nobody/nothing' is neither in "),
+        ("ucsd-vit", "task={name: reviews}", "model vit reads video: its task must be one of video"),
+    ],
+)
+def test_what_needs_no_data_is_told_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):
+    def read(*arguments):
+        raise AssertionError("data were read")
+
+    monkeypatch.setattr(tasks, "build", read)
+    with pytest.raises(UserError, match=re.escape(message)):
+        assemble(recipes.load(recipe, [override]), tmp_path, CPU)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import itertools
+import string
+
+import pytest
+
+from cudt.noise.discrete import ALPHABET, NOISE
+
+NASTY = [
+    "",
+    " ",
+    "\n\t ",
+    "word",
+    "  two words, and  gaps\n\n\tof all kinds ",
+    "naïve café — 30 €",
+    "👩‍👩‍👧 🏳️‍🌈 e\u0301",
+    "no\u00a0break\u2003wide\u200bnone",
+    "a\x00b\x00",
+    "half \ud83d",
+]
+
+#: Every character once, none of them one that noise puts in: words of nine letters and a wide space each.
+WORD = 10
+LONG = "".join(chr(0x10000 + i) if i % WORD < WORD - 1 else "\u2003" for i in range(30_000))
+
+
+def damage(text: str, probability: float, seed: int = 0, example: str = "x") -> str:
+    return NOISE.corrupt((text,), probability, seed, example)[0]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_level_zero_leaves_a_text_as_it_is(text):
+    assert NOISE.corrupt((text, text), 0.0, 0, "x") == (text, text)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_at_level_one_no_word_is_left(text):
+    assert NOISE.corrupt((text,), 1.0, 0, "x") == ("",)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_no_text_grows(text):
+    for probability in (0.1, 0.5, 0.9):
+        assert len(damage(text, probability)) <= len(text)
+
+
+def test_what_comes_in_is_any_printable_character_of_ascii():
+    assert sorted(ALPHABET.tolist()) == sorted(chr(code) for code in range(32, 127))
+    assert set(damage(LONG, 0.3)) & set(string.printable) == set(ALPHABET.tolist())
+
+
+@pytest.mark.parametrize("probability", [0.03, 0.1, 0.3, 0.6])
+def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replaced(probability):
+    damaged = damage(LONG, probability)
+    # Whole words go, with the space behind them. Four standard deviations of 3,000 words, and of their characters.
+    assert len(damaged) % WORD == 0
+    assert 1 - len(damaged) / len(LONG) == pytest.approx(probability, abs=4 * (probability / 3000) ** 0.5)
+    replaced = sum(character.isascii() for character in damaged) / len(damaged)
+    assert replaced == pytest.approx(probability, abs=4 * (probability / len(damaged)) ** 0.5)
+
+
+def words_by_place(damaged: str) -> dict[int, str]:
+    """What became of each word that is left, by its place in the text; a character that is intact tells it."""
+    words = {}
+    for start in range(0, len(damaged), WORD):
+        word = damaged[start : start + WORD]
+        intact = [ord(character) - 0x10000 for character in word if ord(character) >= 0x10000]
+        if intact:
+            words[intact[0] // WORD] = word
+    return words
+
+
+def test_what_is_damaged_at_one_level_is_damaged_the_same_way_at_every_higher_one():
+    levels = [words_by_place(damage(LONG, probability)) for probability in (0.05, 0.1, 0.2, 0.3)]
+    for lower, higher in itertools.pairwise(levels):
+        assert set(higher) < set(lower)
+        for place, word in higher.items():
+            for before, after in zip(lower[place], word, strict=True):
+                assert after == before or not before.isascii()
+
+
+def test_words_keep_their_order():
+    places = list(words_by_place(damage(LONG, 0.2)))
+    assert places == sorted(places)
+    assert len(places) > 2000
+
+
+def test_the_same_seed_and_example_have_the_same_damage_whatever_came_before():
+    text = "the plot was not dull but the ending was really awful"
+    first = damage(text, 0.3)
+    damage("something else", 0.3, seed=4, example="y")
+    assert damage(text, 0.3) == first != text
+
+
+def test_another_seed_or_example_has_other_damage():
+    text = "the plot was not dull but the ending was really awful"
+    made = {damage(text, 0.3, seed, example) for seed in (0, 1) for example in ("x", "y")}
+    assert len(made) == 4
+
+
+def test_the_texts_of_a_pair_are_damaged_each_by_itself():
+    text = "the plot was not dull but the ending was really awful"
+    premise, hypothesis = NOISE.corrupt((text, text), 0.3, 0, "x")
+    assert premise == damage(text, 0.3)
+    assert hypothesis != premise
+    assert NOISE.corrupt((text, ""), 0.3, 0, "x") == (premise, "")
+
+
+def test_white_space_goes_with_the_word_before_it():
+    # At a level of one half, with forty seeds, either of the two is met alone often enough.
+    left = {"".join("." if one.isascii() else one for one in damage("α β ", 0.5, seed)) for seed in range(40)}
+    assert {len(text) for text in left} == {0, 2, 4}
+
+
+def test_white_space_before_the_first_word_is_a_word_of_its_own():
+    lengths = {len(damage("\n\n\nα", 0.5, seed)) for seed in range(40)}
+    assert lengths == {0, 1, 3, 4}

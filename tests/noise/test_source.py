@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cudt.models.assemble import assemble
+from cudt.models.layer_losses import measure_sigma
+from cudt.noise.base import signal_noise
+from cudt.noise.source import example_generator, standard_noise
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return assemble(tiny_recipe(), None, torch.device("cpu"))
+
+
+def drawn(experiment, examples, seed=0, kind="gaussian", pad_to=0):
+    batch = experiment.task.collate(examples)
+    if pad_to:
+        grow = pad_to - batch["input_ids"].shape[1]
+        for name in ("input_ids", "attention_mask"):
+            batch[name] = torch.nn.functional.pad(batch[name], [0, grow])
+    signal, mask = experiment.layerwise.model.signal(batch)
+    return standard_noise(kind, seed, batch["ids"], signal, mask), mask
+
+
+def test_an_examples_noise_does_not_depend_on_batch_order_or_padding(experiment):
+    examples = experiment.task.examples("test")[:6]
+    together, mask = drawn(experiment, examples)
+    backwards, _ = drawn(experiment, examples[::-1])
+    wide, _ = drawn(experiment, examples, pad_to=mask.shape[1] + 3)
+    for row, example in enumerate(examples):
+        length = len(example.words)
+        alone, _ = drawn(experiment, [example])
+        assert torch.equal(together[row, :length], alone[0])
+        assert torch.equal(together[row, :length], backwards[len(examples) - 1 - row, :length])
+        assert torch.equal(together[row, :length], wide[row, :length])
+        assert not together[row, length:].any()
+
+
+def test_another_seed_or_example_is_another_draw(experiment):
+    one, two = experiment.task.examples("test")[:2]
+    first, _ = drawn(experiment, [one])
+    assert torch.equal(first, drawn(experiment, [one])[0])
+    assert not torch.allclose(first, drawn(experiment, [one], seed=1)[0])
+    shorter = min(len(one.words), len(two.words))
+    assert not torch.allclose(first[:, :shorter], drawn(experiment, [two])[0][:, :shorter])
+
+
+def test_seed_and_id_cannot_be_confused():
+    pairs: list[tuple[int | str, str]] = [(1, "1 2"), ("1 1", "2"), (11, "2"), (1, "12")]
+    states = {bytes(example_generator(*pair).get_state().numpy().tobytes()) for pair in pairs}
+    assert len(states) == len(pairs)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
+    noise = signal_noise(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
+    assert abs(noise.mean().item()) < 0.005
+    assert noise.var().item() == pytest.approx(1, rel=0.01)
+    if kind == "uniform":
+        assert noise.abs().max().item() <= math.sqrt(3)
+
+
+def test_unknown_noise_is_refused():
+    with pytest.raises(UserError, match="noise 'pink': unknown noise"):
+        signal_noise("pink")
+    with pytest.raises(ValueError, match="'discrete' is applied to texts"):
+        signal_noise("discrete")
+
+
+def test_sigma_is_the_standard_deviation_over_real_positions(experiment):
+    model, task = experiment.layerwise.model, experiment.task
+    examples = task.examples("train")
+    batches = [task.collate(examples[start : start + 7]) for start in range(0, len(examples), 7)]
+    everything = torch.cat([model.signal(batch)[0][batch["attention_mask"].bool()] for batch in batches])
+    expected = everything.double().std(correction=0).item()
+    assert measure_sigma(model, batches) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from cudt.config import recipe
+from cudt.models.assemble import assemble
+from cudt.models.causal import Causal
+from cudt.models.encoder import Encoder
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.runs.run import Run
+from cudt.tasks.text_classification import TextClassification
+from cudt.training import launch
+from cudt.utils.errors import DataWarning
+from tests import instructions, texts
+from tests.conftest import quiet
+from tests.pretrained import tiny_llama, tiny_pretrained
+
+NAMES = ("lora", "full", "first", "mean")
+TEXTS = ("a text", "the film was good and the plot was dull.", "awful")
+TOKENS = [0, 35, 60, 70, 75, 80]
+
+#: Runs the card of each run as its reader would: from the folder that holds `model`, without cudt.
+DRIVER = """
+import contextlib, json, os, re, sys
+import torch
+
+# A torchvision that does not fit torch is the reader's own trouble; where it does, this does nothing.
+try:
+    import torchvision
+except RuntimeError:
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):
+            library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]
+
+folders, texts, tokens = json.load(sys.stdin)
+found = {}
+for name, folder in folders.items():
+    os.chdir(folder)
+    (lines,) = re.findall("```python\\n(.*?)```", open("model/README.md", encoding="utf-8").read(), re.S)
+    if name in ("first", "mean"):
+        found[name] = []
+        for text in texts:
+            read = {}
+            exec(lines.replace('"a text"', json.dumps(text)), read)
+            found[name].append(read["logits"][0].tolist())
+        found[name + " labels"] = read["encoder"].config.id2label
+    else:
+        read = {}
+        exec(lines, read)
+        with torch.no_grad():
+            found[name] = read["model"](input_ids=torch.tensor([tokens])).logits[0].tolist()
+        found[name + " text"] = read["text"]
+assert "cudt" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("export")
+
+
+@pytest.fixture(scope="module")
+def trained(folder) -> dict[str, Run]:
+    """A run with adapters, one of a whole causal model, and two encoders."""
+    instructions.write_instructions(folder)
+    instructions.write_recipe(folder, tiny_llama(folder / "llama", tie_word_embeddings=True))
+    texts.write_reviews(folder)
+    short, out = ("training.epochs=1",), folder / "outputs"
+    found = {
+        # So fast that the last epoch is not the best.
+        "lora": instructions.train(folder, out, "training.epochs=2", "training.learning_rate=1.0"),
+        "full": instructions.train(folder, out, *short, "model.lora=null", objective="erm"),
+    }
+    for readout in ("first", "mean"):
+        path = texts.write_recipe(folder, tiny_pretrained(folder / "bert"), readout=readout)
+        found[readout] = launch.train(recipe.load(str(path), short), out, "cpu", folder, quiet())
+    return found
+
+
+@pytest.fixture(scope="module")
+def read(trained) -> dict[str, Any]:
+    """What the cards' lines compute in a Python that never heard of cudt."""
+    given = json.dumps([{name: str(run.path) for name, run in trained.items()}, TEXTS, TOKENS])
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], input=given, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def logits(model: Causal) -> torch.Tensor:
+    batch = {"input_ids": torch.tensor([TOKENS]), "attention_mask": torch.ones(1, len(TOKENS), dtype=torch.long)}
+    batch["labels"] = batch["input_ids"]
+    answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
+    return answer.head(answer.states)
+
+
+def best(run: Run, folder: Path) -> LayerwiseLosses:
+    layerwise = assemble(run.recipe, folder, torch.device("cpu")).layerwise.eval()
+    layerwise.load_learned_weights(run.load_best_weights())
+    return layerwise
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def card(run: Run) -> str:
+    return (run.path / "model" / "README.md").read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- the same numbers without cudt
+
+
+@pytest.mark.parametrize("name", ["lora", "full"])
+@torch.no_grad()
+def test_the_lines_of_the_card_load_a_causal_model_with_the_same_logits(name, trained, read, folder):
+    model = best(trained[name], folder).model
+    assert isinstance(model, Causal)
+    assert torch.allclose(torch.tensor(read[name]), logits(model), atol=1e-4)
+
+
+@torch.no_grad()
+def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(trained, read, folder):
+    layerwise = assemble(trained["lora"].recipe, folder, torch.device("cpu")).layerwise.eval()
+    assert isinstance(layerwise.model, Causal)
+    first = logits(layerwise.model)
+    layerwise.load_learned_weights(trained["lora"].load_last_checkpoint()["weights"])
+    assert trained["lora"].info()["best"]["epoch"] == 1
+    for other in (first, logits(layerwise.model)):
+        assert not torch.allclose(torch.tensor(read["lora"]), other, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["lora", "full"])
+def test_the_lines_of_the_card_answer_an_instruction(name, read):
+    assert isinstance(read[f"{name} text"], str)
+    assert read[f"{name} text"]
+
+
+@pytest.mark.parametrize("name", ["first", "mean"])
+@torch.no_grad()
+def test_the_lines_of_the_card_load_an_encoder_with_the_same_answers(name, trained, read, folder):
+    layerwise = best(trained[name], folder)
+    model, task = layerwise.model, layerwise.task
+    assert isinstance(model, Encoder)
+    assert isinstance(task, TextClassification)
+    for text, logits in zip(TEXTS, read[name], strict=True):
+        batch = dict(task.tokenizer(text, return_tensors="pt"))
+        answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
+        assert logits == pytest.approx(answer[0].tolist(), abs=1e-5)
+    assert read["first"] != read["mean"]
+
+
+@torch.no_grad()
+def test_an_encoders_answers_are_those_of_its_own_batches(trained, read, folder):
+    """Texts that are padded together inside cudt, and read one at a time outside."""
+    layerwise = best(trained["mean"], folder)
+    task = layerwise.task
+    assert isinstance(task, TextClassification)
+    batch = dict(task.tokenizer(list(TEXTS), return_tensors="pt", padding=True))
+    model = layerwise.model
+    answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
+    assert torch.allclose(torch.tensor(read["mean"]), answer, atol=1e-5)
+
+
+def test_labels_are_in_the_encoders_own_configuration(trained, read):
+    for name in ("first", "mean"):
+        assert read[f"{name} labels"] == {"0": "bad", "1": "good"}
+        config = json.loads((trained[name].path / "model" / "config.json").read_text())
+        assert config["id2label"] == {"0": "bad", "1": "good"}
+        assert config["label2id"] == {"bad": 0, "good": 1}
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_an_adapter_is_saved_without_the_model_it_adapts(trained, folder):
+    files = {path.name for path in (trained["lora"].path / "model").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "README.md"} <= files
+    assert "model.safetensors" not in files
+    adapter = json.loads((trained["lora"].path / "model" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"], adapter["base_model_name_or_path"]) == (2, 4, str(folder / "llama"))
+
+
+def test_a_whole_model_is_saved_as_transformers_saves_it(trained):
+    for name in ("full", "first"):
+        files = {path.name for path in (trained[name].path / "model").iterdir()}
+        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= files
+        assert ("readout.safetensors" in files) == (name == "first")
+
+
+def test_a_model_that_only_cudt_knows_is_not_exported(trained_run):
+    assert not (trained_run.path / "model").exists()
+
+
+def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, tmp_path, monkeypatch):
+    run = Run(tmp_path / "tiny-alpaca" / trained["lora"].path.name, trained["lora"].recipe)
+    shutil.copytree(trained["lora"].path, run.path)
+    before = contents(run.path / "model")
+    shutil.rmtree(run.path / "model")
+    info = {key: value for key, value in run.info().items() if key != "saved_model"}
+    (run.path / "run.json").write_text(json.dumps(info))
+
+    def again() -> None:
+        instructions.train(folder, tmp_path, "training.epochs=2", "training.learning_rate=1.0")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Causal, "save_pretrained", lambda self, folder: 1 / 0)
+        with pytest.warns(DataWarning, match="finished, but model/ could not be saved: division by zero"):
+            again()
+    assert not (run.path / "model").exists()
+    again()
+    assert contents(run.path / "model") == before
+    assert not list(run.path.glob(".saving.*"))
+
+
+# ---------------------------------------------------------------- the card
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_begins_with_what_the_hub_reads(name, trained):
+    front = yaml.safe_load(card(trained[name]).split("---")[1])
+    assert front["library_name"] == ("peft" if name == "lora" else "transformers")
+    assert front["base_model"] == trained[name].recipe.settings.model.pretrained
+    assert "cudt" in front["tags"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_says_how_the_model_was_trained_and_what_each_layer_does(name, trained):
+    run, text = trained[name], card(trained[name])
+    objective = "erm" if name == "full" else "constrained"
+    assert f"objective `{objective}`, seed 0" in text
+    assert ("Trained on the loss of its last layer alone" in text) == (objective == "erm")
+    rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \|$", text, re.M)
+    table = run.read_table("layers")
+    validation = table[table["split"] == "validation"]
+    assert [int(layer) for layer, _, _ in rows] == validation["layer"].tolist() == [1, 2, 3]
+    assert [float(loss) for _, loss, _ in rows] == pytest.approx(validation["loss"].tolist(), rel=1e-3)
+    assert [float(metric) for _, _, metric in rows] == pytest.approx(validation["metric"].tolist(), rel=1e-3)
+    assert f"| {run.info()['metric']['name']} |" in text
+    kept = "are\nkept" if run.info()["feasible"] else "are\nnot all kept"
+    assert (kept in text) == (objective == "constrained")
+    assert "FOLDER" not in text

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cudt.runs.run import EXAMPLES, FORMAT, TABLES, Run, find_runs, open_run, run_for, write_recipe
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run folder that was begun."""
+    made = run_for(tiny_recipe(), tmp_path / "outputs")
+    write_recipe(made)
+    made.update_info(status="running")
+    return made
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# ---------------------------------------------------------------- info and tables
+
+
+def test_info_is_updated_key_by_key(run):
+    run.update_info(best={"epoch": 1})
+    run.update_info(status="finished", note="γ")
+    assert run.info() == {"format": FORMAT, "status": "finished", "best": {"epoch": 1}, "note": "γ"}
+
+
+def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
+    run = run_for(tiny_recipe(), tmp_path)
+    assert run.info() == {}
+    assert list(run.read_table("ood").columns) == TABLES["ood"]
+    assert run.read_table("ood").empty
+    assert files(tmp_path) == []
+
+
+def test_the_folder_of_a_run_names_recipe_objective_and_identity(tmp_path):
+    recipe = tiny_recipe(objective="erm")
+    assert run_for(recipe, tmp_path).path == tmp_path / "reviews-ut" / f"erm-{recipe.identity()}"
+
+
+def test_floats_in_tables_come_back_to_the_last_bit(run):
+    rng = random.Random(0)
+    values = [rng.uniform(-1, 1) * 10 ** rng.randint(-300, 300) for _ in range(300)]
+    values += [0.1 + 0.2, 1 / 3, 5e-324, 1e22, math.nextafter(1, 2), -0.0]
+    table = pd.DataFrame(
+        [(step, 1, "train", 1, "loss", value) for step, value in enumerate(values)], columns=TABLES["history"]
+    )
+    run.write_table("history", table)
+    assert [value.hex() for value in run.read_table("history")["value"]] == [value.hex() for value in values]
+
+
+def test_numbers_that_are_none_come_back_too(run):
+    values = [math.inf, -math.inf, math.nan]
+    table = pd.DataFrame([(1, 1, "train", 1, "loss", value) for value in values], columns=TABLES["history"])
+    run.write_table("history", table)
+    assert [str(value) for value in run.read_table("history")["value"]] == ["inf", "-inf", "nan"]
+
+
+def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
+    full = [(kind, gamma, 0, "accuracy", value, 40) for kind, gamma, value in rows]
+    return pd.DataFrame(full, columns=TABLES["ood"])
+
+
+def test_merging_replaces_rows_with_equal_keys_and_keeps_the_rest(run):
+    keys = ["perturbation", "gamma", "seed", "metric"]
+    run.merge_table("ood", ood(("gaussian", 0, 0.9), ("gaussian", 0.15, 0.8)), keys)
+    run.merge_table("ood", ood(("gaussian", 1.65, 0.5), ("gaussian", 0.15, 0.7), ("uniform", 0.0, 0.6)), keys)
+    merged = run.read_table("ood")
+    assert list(merged.columns) == TABLES["ood"]
+    assert list(merged[["perturbation", "gamma", "value"]].itertuples(index=False, name=None)) == [
+        ("gaussian", 0.0, 0.9),
+        ("gaussian", 0.15, 0.7),
+        ("gaussian", 1.65, 0.5),
+        ("uniform", 0.0, 0.6),
+    ]
+
+
+def test_merging_the_same_rows_twice_changes_nothing(run):
+    rows = ood(("gaussian", 0.1 + 0.2, 0.9), ("gaussian", 1.0, 1 / 3))
+    run.merge_table("ood", rows, ["perturbation", "gamma"])
+    before = (run.path / "ood.csv").read_bytes()
+    run.merge_table("ood", rows, ["perturbation", "gamma"])
+    assert (run.path / "ood.csv").read_bytes() == before
+
+
+def examples(*rows: tuple[float, int, str, float]) -> pd.DataFrame:
+    full = [("gaussian", gamma, seed, name, 1.0, score) for gamma, seed, name, score in rows]
+    return pd.DataFrame(full, columns=list(EXAMPLES))
+
+
+def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
+    run.merge_examples(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5)), ["gamma"])
+    run.merge_examples(examples((1.0, 0, "b", 0.25), (1.0, 0, "a", 0.75)), ["gamma"])
+    table = run.read_examples()
+    assert table.dtypes.astype(str).to_dict() == {
+        **EXAMPLES,
+        "perturbation": table["id"].dtype,
+        "id": table["id"].dtype,
+    }
+    assert list(table[["gamma", "id", "score"]].itertuples(index=False, name=None)) == [
+        (0.0, "a", 0.1 + 0.2),
+        (0.0, "b", 1 / 3),
+        (1.0, "a", 0.75),
+        (1.0, "b", 0.25),
+    ]
+    before = (run.path / "examples.parquet").read_bytes()
+    run.merge_examples(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25)), ["gamma"])
+    assert (run.path / "examples.parquet").read_bytes() == before
+    assert files(run.path) == ["examples.parquet", "recipe.yaml", "run.json"]
+
+
+def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
+    both = [
+        examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
+    ]
+    run.merge_examples(pd.concat(both), ["perturbation", "gamma"])
+    assert run.read_examples("uniform")["score"].tolist() == [1]
+    assert run.read_examples("discrete").empty
+    assert len(run.read_examples()) == 2
+
+
+def test_scores_that_were_not_kept_are_an_empty_table(run):
+    assert list(run.read_examples("gaussian").columns) == list(EXAMPLES)
+    assert run.read_examples().empty
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", "columns", "half"])
+@pytest.mark.parametrize("kind", [None, "gaussian"])
+def test_damaged_scores_of_examples_are_told(run, content, kind):
+    path = run.path / "examples.parquet"
+    run.merge_examples(examples((0.0, 0, "a", 0.5)), ["gamma"])
+    whole = path.read_bytes()
+    other = pd.DataFrame({"perturbation": ["gaussian"], "x": [1]}).to_parquet()
+    path.write_bytes({"columns": other, "half": whole[: len(whole) // 2]}.get(content, content))
+    with pytest.raises(UserError, match=r"examples\.parquet: damaged .*`cudt eval-ood") as error:
+        run.read_examples(kind)
+    assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- opening
+
+
+def test_a_run_is_opened_as_it_was_begun(run):
+    opened = open_run(run.path)
+    assert opened.path == run.path
+    assert opened.recipe.resolved() == run.recipe.resolved()
+
+
+def test_a_missing_folder_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"^run folder '.*gone' does not exist$"):
+        open_run(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("missing", ["recipe.yaml", "run.json"])
+def test_a_folder_without_its_files_is_no_run_folder(run, missing):
+    (run.path / missing).unlink()
+    with pytest.raises(UserError, match="is not a run folder"):
+        open_run(run.path)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
+    with pytest.raises(UserError, match="is not a run folder") as error:
+        open_run(run.path.parents[levels - 1])
+    assert str(run.path) in str(error.value)
+
+
+@pytest.mark.parametrize("other", [0, 2, None])
+def test_a_run_of_another_format_is_refused(run, other):
+    run.update_info(format=other)
+    (run.path / "recipe.yaml").write_text("in_another_format: true\n")
+    told = "without a run format" if other is None else f"in run format {other}"
+    with pytest.raises(UserError, match=f"{told}; this version reads format {FORMAT}"):
+        open_run(run.path)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"\xff\xfe", b"[]", b"null"])
+def test_a_damaged_run_json_is_told(run, content):
+    (run.path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"run\.json: damaged") as error:
+        open_run(run.path)
+    assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- locking and finding
+
+
+def test_a_run_has_one_writer_at_a_time(run):
+    with run.locked(), pytest.raises(UserError, match="another process is at work on this run"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_the_lock_is_free_again_after_a_failure(run):
+    with pytest.raises(RuntimeError), run.locked():
+        raise RuntimeError
+    with run.locked():
+        pass
+
+
+def test_runs_are_found_at_any_depth_each_once(run, tmp_path):
+    other = tmp_path / "outputs" / "a" / "b"
+    shutil.copytree(run.path, other)
+    found = find_runs([tmp_path / "outputs", run.path, tmp_path])
+    assert found == [other, run.path]
+
+
+def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "outputs")
+    folders = [Path("outputs"), tmp_path / "outputs", Path("outputs/../outputs"), Path("link")]
+    assert len(find_runs(folders)) == 1
+
+
+def test_a_folder_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"folder '.*gone' does not exist"):
+        find_runs([tmp_path / "gone"])
+
+
+def test_begin_writes_the_whole_recipe(run):
+    assert (run.path / "recipe.yaml").read_text(encoding="utf-8") == run.recipe.text()
+    assert json.loads((run.path / "run.json").read_text(encoding="utf-8"))["format"] == FORMAT
+    assert files(run.path) == ["recipe.yaml", "run.json"]

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cudt.cli import main as cli
+from cudt.config import registry
+from cudt.data import frame_cache
+from cudt.data.datasets import Holding
+from cudt.data.records import HubSet
+from cudt.tasks import holdings
+from cudt.utils.errors import UserError
+from tests.pretrained import tiny_pretrained
+from tests.tasks import parquet
+from tests.texts import write_recipe, write_reviews
+from tests.videos import noise, write_frames
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+NAMES = [
+    *("tatsu-lab/alpaca", "Avenue", "stanfordnlp/imdb plain_text", "nyu-mll/glue mnli"),
+    *("ShanghaiTech", "UCSDped1", "UCSDped2"),
+]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch) -> Path:
+    """An empty data root in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUDT_DATA_ROOT", raising=False)
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def data(*arguments: str | Path) -> str:
+    """What `cudt data` prints, on a narrow terminal."""
+    done = CliRunner().invoke(cli.app, ["data", *map(str, arguments)], env={"COLUMNS": "40"}, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def block(lines: list[str], name: str) -> list[str]:
+    """The lines about one data set."""
+    first = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))
+    last = next((n for n in range(first + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
+    return lines[first:last]
+
+
+def write_walkway(root: Path) -> None:
+    base = root / "ucsd" / "UCSD_Anomaly_Dataset.v1p2" / "UCSDped2"
+    for clip in ("Train/Train001", "Train/Train002", "Test/Test001"):
+        write_frames(base / clip, noise(0, 20, 8, 8))
+
+
+# ---------------------------------------------------------------- what is there
+
+
+def test_every_data_set_is_named_whether_it_is_there_or_not(root):
+    assert [holding.name for holding in holdings.find(root)] == NAMES
+    with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
+    assert all(hasattr(registry.load("task", name), "holdings") for name in with_data)
+
+
+def test_a_set_that_is_missing_is_told_with_where_it_belongs_and_comes_from(root):
+    lines = holdings.lines(root)
+    for name in NAMES:
+        heading, *problem = block(lines, name)
+        assert heading.removeprefix(name).split()[0] == "missing"
+        assert heading.split()[-1].startswith(str(root))
+        assert len(problem) == 1
+        assert "http" in problem[0] or "hf download" in problem[0]
+
+
+def test_what_is_there_of_a_set_is_told_by_split(root):
+    write_walkway(root)
+    assert block(holdings.lines(root), "UCSDped2") == [
+        f"{'UCSDped2':28} there    {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
+        "    train: 2 clips, 0 decoded to 160×160",
+        "    test: 1 clip, 0 decoded to 160×160",
+    ]
+    assert "missing" in block(holdings.lines(root), "UCSDped1")[0]
+
+
+def test_a_set_that_lacks_a_split_is_there_in_part(root):
+    write_frames(root / "ucsd" / "UCSDped1" / "Train" / "Train001", noise(0, 2, 8, 8))
+    heading, *_, problem = block(holdings.lines(root), "UCSDped1")
+    assert "in part" in heading
+    assert problem == "    no clips in UCSDped1/Test"
+
+
+def test_a_clip_that_cannot_be_read_does_not_hide_the_others(root):
+    write_walkway(root)
+    (root / "ucsd/UCSD_Anomaly_Dataset.v1p2/UCSDped2/Train/Train001/999.tif").symlink_to("gone")
+    assert "    train: 2 clips, 0 decoded to 160×160" in holdings.lines(root)
+
+
+@pytest.mark.parametrize(("arguments", "place"), [((), "data"), (("--data-root", "root"), "root")])
+def test_the_command_prints_a_line_for_each_thing_however_narrow_the_terminal(arguments, place):
+    expected = holdings.lines(Path(place))
+    assert data(*arguments).splitlines() == expected
+    assert max(map(len, expected)) > 80
+
+
+def test_brackets_in_a_name_are_printed_as_they_are(tmp_path):
+    (tmp_path / "a [bold] [/b]").mkdir(parents=True)
+    assert "a [bold] [/b]/ucsd" in data("--data-root", "a [bold] [/b]")
+
+
+def test_a_data_root_that_is_not_there_is_told():
+    with pytest.raises(UserError, match="data root 'gone' does not exist"):
+        data("--data-root", "gone")
+
+
+@real_data
+def test_the_real_sets_are_found():
+    found = {holding.name: holding for holding in holdings.find(Path(str(REAL)))}
+    for name in ("UCSDped2", "Avenue", "ShanghaiTech"):
+        assert found[name].problem == ""
+        assert list(found[name].parts) == ["train", "test"]
+
+
+# ---------------------------------------------------------------- sets of the hub
+
+
+def hub_files(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / f"{name}.parquet").write_bytes(parquet(text=["one"], label=[0]))
+
+
+def films(root: Path) -> Holding:
+    return HubSet("owner/films", "plain").holding(("train", "test"), root)
+
+
+def test_a_set_of_the_hub_tells_its_files_by_split(root):
+    hub_files(root / "films" / "plain", "train-00000-of-00002", "train-00001-of-00002", "test")
+    assert films(root) == Holding(
+        "owner/films plain", root / "films" / "plain", {"train": "2 files", "test": "1 file"}, ""
+    )
+
+
+@pytest.mark.parametrize("there", [[], ["train"]])
+def test_a_set_of_the_hub_that_is_not_all_there_tells_how_to_get_it(there, root):
+    hub_files(root / "films" / "plain", *there)
+    holding = films(root)
+    assert list(holding.parts) == there
+    command = f"`hf download owner/films --repo-type dataset --include 'plain/*' --local-dir {root}/films`"
+    assert holding.problem.startswith(command)
+    assert holding.problem.endswith("the hub, is asked when it is needed")
+
+
+def test_a_set_of_the_hub_that_lacks_a_file_tells_which(root):
+    hub_files(root / "films" / "plain", "train-00000-of-00002", "test")
+    holding = films(root)
+    assert holding.parts == {"test": "1 file"}
+    assert "1 of 2 files like train-00000-of-00002" in holding.problem
+
+
+def test_what_is_there_of_a_set_of_the_hub_is_what_is_read(root):
+    hub_files(root / "imdb" / "plain_text", "train", "test")
+    heading, *parts = block(holdings.lines(root), "stanfordnlp/imdb plain_text")
+    assert heading.split() == ["stanfordnlp/imdb", "plain_text", "there", f"{root}/imdb/plain_text"]
+    assert parts == ["    train: 1 file", "    test: 1 file"]
+
+
+# ---------------------------------------------------------------- making ready
+
+
+def video_recipe(folder: Path) -> Path:
+    path = folder / "walk.yaml"
+    path.write_text(
+        "reproduces: nothing\nneeds: nothing\nexpect: nothing\n"
+        "task: {name: ucsd, frames: 2, stride: 1}\nmodel: {name: dust, layers: 2}\n"
+    )
+    return path
+
+
+def test_what_a_recipe_reads_is_decoded_and_counted(root, tmp_path):
+    write_walkway(root)
+    printed = data("--prepare", video_recipe(tmp_path), "--data-root", "root")
+    assert printed.splitlines() == [f"{tmp_path}/walk.yaml: 34 train, 2 validation, 10 test examples are ready"]
+    assert block(holdings.lines(root), "UCSDped2")[1:] == [
+        "    train: 2 clips, 2 decoded to 160×160",
+        "    test: 1 clip, 1 decoded to 160×160",
+    ]
+    assert len(list(frame_cache.folder().glob("*.json"))) == 3
+
+
+def test_several_recipes_are_made_ready_in_turn(root, tmp_path):
+    write_walkway(root)
+    video_recipe(tmp_path)
+    write_reviews(root)
+    text = write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    printed = data("--prepare", "walk.yaml", "--prepare", text, "--data-root", "root").splitlines()
+    assert [line.split(": ")[0] for line in printed] == ["walk.yaml", str(text)]
+    assert printed[1].endswith(": 54 train, 6 validation, 30 test examples are ready")
+
+
+def test_a_recipe_whose_data_are_missing_is_told(tmp_path):
+    with pytest.raises(UserError, match="data set UCSDped2: no folder UCSDped2/Train in root/ucsd; get the archive"):
+        data("--prepare", video_recipe(tmp_path), "--data-root", "root")

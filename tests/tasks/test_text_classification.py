@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cudt.config import recipe
+from cudt.config.schema import Limit
+from cudt.data.splits import SEEN
+from cudt.noise import discrete
+from cudt.tasks import imdb, mnli, text
+from cudt.tasks.text_classification import TextClassification
+from cudt.utils.errors import UserError
+from tests.pretrained import tiny_pretrained, tiny_tokenizer
+from tests.texts import write_reviews
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> str:
+    return tiny_pretrained(tmp_path_factory.mktemp("pretrained") / "bert")
+
+
+def build(folder: Path, pretrained: str | None, **changes: Any) -> TextClassification:
+    write_reviews(folder)
+    settings = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion", "max_length": 16}
+    return text.build(text.Config(name="text", **{**settings, **changes}), folder, pretrained)
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_validation_is_carved_from_train_by_seed(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, validation_share=0.25)
+    ids = {split: [example.id for example in task.examples(split)] for split in ("train", "validation", "test")}
+    assert len(ids["train"]) == 45
+    assert len(ids["validation"]) == 15
+    assert len(ids["test"]) == 30
+    assert not set(ids["train"]) & set(ids["validation"])
+    assert all(example.startswith("train.csv-") for example in ids["validation"])
+    again = build(tmp_path, pretrained, validation_share=0.25)
+    assert [example.id for example in again.examples("validation")] == ids["validation"]
+    other = build(tmp_path, pretrained, validation_share=0.25, data_seed=1)
+    assert {example.id for example in other.examples("validation")} != set(ids["validation"])
+
+
+def test_a_validation_file_of_ones_own_is_taken_as_it_is(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, validation="test.csv")
+    assert len(task.examples("train")) == 60
+    assert {example.id for example in task.examples("validation")} == {example.id for example in task.examples("test")}
+
+
+def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
+    whole = build(tmp_path, pretrained)
+    few = build(tmp_path, pretrained, limit={"train": 10, "test": 7})
+    assert len(few.examples("train")) == 10
+    assert len(few.examples("test")) == 7
+    assert len(few.examples("validation")) == len(whole.examples("validation")) == 6
+    tokens = {example.id: example.inputs["input_ids"].tolist() for example in whole.examples("train")}
+    assert all(tokens[example.id] == example.inputs["input_ids"].tolist() for example in few.examples("train"))
+    # The file is sorted by label; a limit that took its head would see one class.
+    assert len({example.label for example in few.examples("train")}) == 2
+
+
+def test_the_reference_loss_is_the_entropy_of_the_training_labels(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    shares = [count / 54 for count in Counter(task.train_labels()).values()]
+    assert task.reference_loss() == pytest.approx(-sum(share * log(share) for share in shares))
+
+
+# ---------------------------------------------------------------- tokens and batches
+
+
+def test_a_batch_is_padded_to_its_longest_example_with_the_tokenizers_padding(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    examples = sorted(task.examples("train"), key=task.length)
+    batch = task.collate([examples[0], examples[-1]])
+    lengths = [task.length(examples[0]), task.length(examples[-1])]
+    assert lengths[0] < lengths[1] <= 16
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, lengths[1])
+    assert batch["attention_mask"].sum(1).tolist() == lengths
+    assert batch["input_ids"][0, lengths[0] :].eq(0).all()
+    assert batch["input_ids"][0, : lengths[0]].tolist() == examples[0].inputs["input_ids"].tolist()
+    assert batch["ids"] == [examples[0].id, examples[-1].id]
+
+
+def test_pairs_are_joined_with_the_tokenizers_own_separator(tmp_path, pretrained):
+    rows = [{"one": "a good film", "two": "not bad", "label": number % 3} for number in range(12)]
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    task = text.build(
+        text.Config(name="text", train="train.jsonl", test="test.jsonl", text=["one", "two"], label="label"),
+        tmp_path,
+        pretrained,
+    )
+    expected = tiny_tokenizer()("a good film", "not bad")
+    example = task.examples("test")[0]
+    assert example.inputs["input_ids"].tolist() == expected["input_ids"]
+    assert task.collate([example])["token_type_ids"][0].tolist() == expected["token_type_ids"]
+    assert task.n_classes == 3
+
+
+def test_texts_are_cut_off_at_the_length_with_the_last_separator_kept(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, max_length=5)
+    for example in task.examples("train"):
+        assert example.length <= 5
+        assert example.inputs["input_ids"][-1] == 3
+
+
+def test_discrete_noise_damages_the_source_texts(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+
+    def tokens(probability: float, seed: int) -> dict[str, list[int]]:
+        return {
+            one.id: one.inputs["input_ids"].tolist()
+            for one in task.corrupted("test", discrete.NOISE, probability, seed)
+        }
+
+    clean = {one.id: one.inputs["input_ids"].tolist() for one in task.examples("test")}
+    assert tokens(0.0, 0) == clean
+    assert tokens(0.3, 0) == tokens(0.3, 0) != clean
+    assert tokens(0.3, 0) != tokens(0.3, 1)
+    assert [one.label for one in task.corrupted("test", discrete.NOISE, 0.3, 0)] == [
+        one.label for one in task.examples("test")
+    ]
+
+
+def test_losses_are_cross_entropies_of_the_true_class(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    answer, batch = torch.tensor([[2.0, 0.5], [0.1, 0.4]]), {"labels": torch.tensor([0, 0])}
+    expected = [-log(torch.softmax(row, 0)[0].item()) for row in answer]
+    assert task.losses(answer, batch).tolist() == pytest.approx(expected)
+    assert task.scores(answer, batch).tolist() == [1.0, 0.0]
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def test_a_label_that_training_does_not_have_names_file_and_row(tmp_path, pretrained):
+    write_reviews(tmp_path)
+    with (tmp_path / "test.csv").open("a") as file:
+        file.write("a film,mixed\n")
+    settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+    with pytest.raises(UserError, match=r"test\.csv, row 31: label 'mixed' does not occur .*'bad', 'good'"):
+        text.build(text.Config(name="text", **settings), tmp_path, pretrained).examples("test")
+
+
+def test_an_empty_split_names_its_file(tmp_path, pretrained):
+    write_reviews(tmp_path)
+    (tmp_path / "empty.csv").write_text("review,opinion\n")
+    with pytest.raises(UserError, match=r"split 'empty\.csv' is empty: .*empty\.csv"):
+        build(tmp_path, pretrained, test="empty.csv").examples("test")
+
+
+def test_the_test_file_is_not_read_before_it_is_needed_but_missed_at_once(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    (tmp_path / "test.csv").write_bytes(b"\xff\xff nothing that anyone could read")
+    settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+    unread = text.build(text.Config(name="text", max_length=16, **settings), tmp_path, pretrained)
+    assert unread.fingerprint(SEEN) == task.fingerprint(SEEN)
+    with pytest.raises(UserError, match=r"test\.csv"):
+        unread.examples("test")
+    with pytest.raises(UserError, match=r"data file 'gone\.csv' does not exist"):
+        build(tmp_path, pretrained, test="gone.csv")
+
+
+def test_one_class_is_refused(tmp_path, pretrained):
+    (tmp_path / "one.csv").write_text("review,opinion\n" + "fine,good\n" * 20)
+    with pytest.raises(UserError, match="every example has the label 'good'"):
+        build(tmp_path, pretrained, train="one.csv")
+
+
+def test_too_few_records_to_hold_any_out_are_refused(tmp_path, pretrained):
+    (tmp_path / "two.csv").write_text("review,opinion\nfine,good\nweak,bad\n")
+    with pytest.raises(UserError, match="leaves none for validation"):
+        build(tmp_path, pretrained, train="two.csv")
+
+
+def test_more_tokens_than_the_model_reads_are_refused(tmp_path, pretrained):
+    with pytest.raises(UserError, match=r"max_length = 65: .* reads at most 64 tokens"):
+        build(tmp_path, pretrained, max_length=65)
+
+
+def test_a_model_without_tokenizer_is_told_what_to_give(tmp_path):
+    with pytest.raises(UserError, match=r"model\.pretrained \(encoder\) or model\.embeddings_from \(unrolled\)"):
+        build(tmp_path, None)
+
+
+def test_a_subset_without_a_hub_set_is_refused():
+    values = recipe.read(recipe.locate("imdb-minilm"))
+    values["task"] = {"name": "text", "train": "a", "test": "b", "text": "t", "label": "l", "subset": "s"}
+    with pytest.raises(UserError, match="task: subset names a part"):
+        recipe.validate(values, "recipe")
+
+
+@pytest.mark.parametrize("also", ["test", "validation"])
+def test_data_that_are_trained_on_cannot_be_judged_on(also):
+    values = recipe.read(recipe.locate("imdb-minilm"))
+    values["task"] = {"name": "text", "train": "a.csv", "test": "b.csv", "text": "t", "label": "l", also: "a.csv"}
+    with pytest.raises(UserError, match="task: train is also named as test or validation"):
+        recipe.validate(values, "recipe")
+
+
+@pytest.mark.parametrize(("columns", "told"), [([], "at least 1 item"), (["a", "b", "c"], "at most 2 items")])
+def test_one_or_two_text_columns(columns, told):
+    values = recipe.read(recipe.locate("imdb-minilm"))
+    values["task"] = {"name": "text", "train": "a", "test": "b", "text": columns, "label": "l"}
+    with pytest.raises(UserError, match=rf"task\.text = .*{told}"):
+        recipe.validate(values, "recipe")
+
+
+# ---------------------------------------------------------------- the real sets
+
+
+@real_data
+def test_imdb_is_complete_and_balanced(pretrained):
+    task = imdb.build(imdb.Config(name="imdb", limit=Limit(test=50)), Path(str(REAL)), pretrained)
+    assert len(task.train_labels()) == 22500
+    assert task.reference_loss() == pytest.approx(log(2), abs=1e-4)
+    assert {example.label for example in task.examples("test")} == {0, 1}
+    assert task.max_length == max(example.length for example in task.examples("test")) == 64
+
+
+@real_data
+def test_mnli_has_pairs_and_three_classes(pretrained):
+    task = mnli.build(mnli.Config(name="mnli", max_length=64), Path(str(REAL)), pretrained)
+    assert task.n_classes == 3
+    example = task.examples("test")[0]
+    assert example.id.startswith("validation_matched-")
+    assert example.inputs["input_ids"].tolist().count(3) == 2
+    assert set(example.inputs["token_type_ids"].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("task", [imdb, mnli])
+def test_a_set_that_cannot_be_had_is_told_with_folder_and_command(tmp_path, pretrained, task, monkeypatch):
+    monkeypatch.setattr("cudt.data.records.is_reachable", lambda: False)
+    with pytest.raises(UserError, match=r"hf download .* --repo-type dataset") as told:
+        task.build(task.Config(name="any"), tmp_path, pretrained)
+    assert str(tmp_path) in str(told.value)
+    assert "\n" not in str(told.value)

@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from cudt.models.assemble import assemble
+from cudt.models.unrolled import UnrolledTransformer
+from cudt.runs.run import Run, find_runs, open_run, run_for
+from cudt.training import launch
+from cudt.training.display import PlainDisplay
+from cudt.training.trainer import Trainer
+from cudt.utils.device import accelerator_for
+from cudt.utils.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+from tests.conftest import TINY, tiny_recipe, train_quietly
+
+CPU = torch.device("cpu")
+
+
+def trainer_for(out: Path, *overrides: str, objective: str = "constrained") -> Trainer:
+    recipe = tiny_recipe(*overrides, objective=objective)
+    display = PlainDisplay(Console(quiet=True))
+    trainer = Trainer(run_for(recipe, out), assemble(recipe, None, CPU), accelerator_for("cpu", "fp32"), display)
+    trainer.progress.sigma_x = 1.0
+    return trainer
+
+
+def head_of(trainer: Trainer) -> torch.nn.Linear:
+    assert isinstance(trainer.model, UnrolledTransformer)
+    return trainer.model.head
+
+
+def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
+    """Weights, multipliers and slacks after a few updates with multipliers that are not zero."""
+    trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
+    for indices, _ in zip(trainer._remaining_updates(), range(count), strict=False):
+        f, _ = trainer._update(indices)
+    state = {name: value.detach().clone() for name, value in trainer.layerwise.state_dict().items()}
+    return {**state, "multipliers": trainer.descent.multiplier_values.clone(), "slack": trainer.descent.slack, "f": f}
+
+
+# ---------------------------------------------------------------- one update
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("descent.form=log",),
+        ("descent.resilience=slack", "descent.beta=1.0"),
+        ("descent.resilience=decay", "descent.beta=1.0", "descent.form=log"),
+    ],
+)
+@pytest.mark.parametrize("objective", ["constrained", "erm", "supervised"])
+def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective):
+    # Plain gradients: Adam would blow rounding up where a gradient is nearly zero.
+    def updates(accumulation: int) -> dict[str, torch.Tensor]:
+        trainer = trainer_for(
+            tmp_path,
+            f"training.accumulation={accumulation}",
+            "training.clip_norm=null",
+            *overrides,
+            objective=objective,
+        )
+        trainer.optimizer = torch.optim.SGD([*trainer.model.parameters(), *trainer.descent.slack_parameters()], lr=0.1)
+        return some_updates(trainer)
+
+    whole, split = updates(1), updates(5)
+    for name, value in whole.items():
+        assert torch.allclose(value, split[name], atol=1e-5), name
+
+
+def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
+    trainer = trainer_for(tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log")
+    trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    indices = next(trainer._remaining_updates())
+    losses = trainer.layerwise(trainer.task.collate([trainer.train_examples[i] for i in indices]))
+    trainer.descent.lagrangian(losses.mean(1)).backward()
+    expected = {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
+    trainer.model.zero_grad()
+    trainer._update(indices)
+    for name, value in trainer.model.named_parameters():
+        assert torch.allclose(before[name] - value.detach(), expected[name], atol=1e-6), name
+
+
+def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_same(tmp_path):
+    def step(reads: list[set[int]]) -> dict[str, torch.Tensor]:
+        trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=linear")
+        trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
+        forward = trainer.wrapped.forward
+
+        def watched(batch, noise, layers, thinned, constant):
+            reads.append(constant)
+            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else ())
+
+        trainer.wrapped.forward = watched
+        trainer._update(next(trainer._remaining_updates()))
+        return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+    reads: list[set[int]] = []
+    with_gradients = step(reads)
+    without = step(reads)
+    assert reads == [{1}, {1}]
+    for name, value in with_gradients.items():
+        assert torch.allclose(value, without[name], atol=1e-7), name
+
+
+def test_an_update_that_leaves_the_last_layer_out_gives_every_weight_a_gradient_all_the_same(tmp_path):
+    trainer = trainer_for(tmp_path, "descent.form=linear", "readout.layers=1", objective="supervised")
+    trainer.objective._sampled = [1]
+    gradient = trainer._gradient_before_losses([], torch.ones(()))
+    assert gradient is not None
+    batch = trainer.task.collate([trainer.train_examples[index] for index in range(4)])
+    (gradient @ trainer._loss_sums(batch, gradient)).backward()
+    assert gradient.tolist() == [1, 0]
+    assert [name for name, weight in trainer.model.named_parameters() if weight.grad is None] == []
+
+
+def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
+    run = train_quietly(tiny_recipe("descent.warmup_epochs=1", "descent.alpha=0.5"), tmp_path)
+    history = run.read_table("history")
+    multipliers = history[history["name"] == "multiplier"]
+    assert set(multipliers["epoch"]) == {2}
+    assert multipliers["value"].max() > 0
+
+
+@pytest.mark.parametrize(("restart", "expected"), [("true", 0.0), ("false", 0.3)])
+def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
+    trainer = trainer_for(tmp_path, "descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
+    next(trainer.descent.slack_parameters()).data.fill_(0.3)
+    trainer._end_epoch()
+    assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_non_finite_number_stops_before_anything_is_updated(tmp_path, where):
+    trainer = trainer_for(tmp_path)
+    some_updates(trainer, 1)
+    if where == "loss":
+        head_of(trainer).bias.data[0] = math.nan
+    else:
+        head_of(trainer).weight.register_hook(lambda gradient: gradient * math.inf)
+    before = {**trainer.layerwise.state_dict(), "λ": trainer.descent.multiplier_values}
+    before = {name: value.clone() for name, value in before.items()}
+    complaint = "loss of layer 1 is not finite" if where == "loss" else "gradient is not finite"
+    with pytest.raises(TrainingStoppedError, match=complaint):
+        trainer._update(next(trainer._remaining_updates()))
+    after = {**trainer.layerwise.state_dict(), "λ": trainer.descent.multiplier_values}
+    assert all(torch.equal(before[name].nan_to_num(), after[name].nan_to_num()) for name in before)
+
+
+def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
+    recipe = tiny_recipe("training.learning_rate=1e30", "training.clip_norm=null")
+    with pytest.raises(TrainingStoppedError, match=r"learning_rate"):
+        train_quietly(recipe, tmp_path)
+    info = run_for(recipe, tmp_path).info()
+    assert info["status"] == "failed"
+    assert "not finite" in info["reason"]
+
+
+def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
+    with pytest.raises(UserError, match="cannot be split into 40 micro-batches"):
+        trainer_for(tmp_path, "training.accumulation=40")
+
+
+def test_the_order_of_examples_depends_on_seed_and_epoch(tmp_path):
+    def order(seed: int, epoch: int) -> list[int]:
+        trainer = trainer_for(tmp_path)
+        trainer.settings = tiny_recipe(seed=seed).settings
+        trainer.progress.epoch = epoch
+        return [int(index) for update in trainer._remaining_updates() for index in update]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+    assert sorted(order(0, 0)) == list(range(96))
+
+
+# ---------------------------------------------------------------- what a run leaves
+
+
+def test_history_is_long_and_whole(trained_run):
+    history = trained_run.read_table("history")
+    assert list(history.columns) == ["step", "epoch", "split", "layer", "name", "value"]
+    train = history[history["split"] == "train"]
+    assert set(train["name"]) == {"loss", "violation", "multiplier", "slack", "gradient_norm"}
+    assert sorted(train["step"].unique()) == [1, 2, 3, 4, 5, 6]
+    validation = history[history["split"] == "validation"]
+    assert set(zip(validation["epoch"], validation["layer"], strict=True)) == {
+        (epoch, layer) for epoch in (1, 2) for layer in (1, 2, 3)
+    }
+
+
+def test_recorded_violations_are_those_of_the_recorded_losses(trained_run):
+    history = trained_run.read_table("history")
+    first = history[(history["step"] == 1) & (history["split"] == "train")].set_index(["name", "layer"])["value"]
+    info = trained_run.info()
+    for layer, rate in enumerate(info["rates"], 1):
+        before = info["reference"] if layer == 1 else first["loss", layer - 1]
+        assert first["violation", layer] == pytest.approx(first["loss", layer] - (1 - rate) * before, abs=1e-6)
+
+
+def test_verdict_is_that_of_the_saved_best_weights(trained_run):
+    info = trained_run.info()
+    layers = trained_run.read_table("layers")
+    losses = layers[layers["split"] == "validation"].sort_values("layer")["loss"].tolist()
+    assert [row["loss"] for row in info["verdicts"]] == pytest.approx(losses)
+    assert info["best"]["validation_loss"] == pytest.approx(losses[-1])
+    history = trained_run.read_table("history")
+    rows = history[(history["split"] == "validation") & (history["epoch"] == info["best"]["epoch"])]
+    assert rows[rows["name"] == "loss"].sort_values("layer")["value"].tolist() == pytest.approx(losses)
+
+
+def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
+    history = train_quietly(tiny_recipe(objective="erm"), tmp_path).read_table("history")
+    losses = history[history["name"] == "loss"]
+    assert set(losses[losses["split"] == "train"]["layer"]) == {3}
+    assert set(losses[losses["split"] == "validation"]["layer"]) == {1, 2, 3}
+
+
+def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
+    trainer = trainer_for(tmp_path)
+    trainer.progress.best, trainer.progress.best_epoch = [0.0, 3.0, 0.1, 0.0], 1
+    trainer.descent.reference = 100.0
+    trainer.descent.rates = [0.0, 0.0, 0.0]
+    head_of(trainer).weight.data.zero_()
+    trainer.progress.epoch = 4
+    trainer._end_epoch()
+    # Equal losses at all layers keep α = 0 exactly; a lower loss that violated counts for less.
+    assert trainer.progress.best_epoch == 5
+    assert trainer.progress.best[:3] == [0, 0, 0]
+
+
+def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
+    recipe = tiny_recipe(
+        "descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3", "training.learning_rate=0.01"
+    )
+    info = train_quietly(recipe, tmp_path).info()
+    assert info["best"]["epoch"] == 3
+    assert not info["feasible"]
+
+
+def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
+    recipe = tiny_recipe("training.checkpoint_every=3")
+    whole = train_quietly(recipe, tmp_path / "whole").read_table("history")
+    write = Run.write_table
+
+    def die_after_validation(run, name, rows) -> None:
+        write(run, name, rows)
+        if name == "history" and (rows["split"] == "validation").any():
+            raise OSError("the disk went away")
+
+    monkeypatch.setattr(Run, "write_table", die_after_validation)
+    with pytest.raises(OSError, match="the disk went away"):
+        train_quietly(recipe, tmp_path / "killed")
+    info = run_for(recipe, tmp_path / "killed").info()
+    assert (info["status"], info["reason"]) == ("failed", "OSError: the disk went away")
+    monkeypatch.undo()
+    resumed = train_quietly(recipe, tmp_path / "killed").read_table("history")
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+# ---------------------------------------------------------------- going on
+
+STOPPING = """
+import os, signal, sys
+from pathlib import Path
+from rich.console import Console
+import torch
+torch.set_num_threads(1)
+from cudt import launch, recipe
+from cudt.training.display import PlainDisplay
+
+class Stopping(PlainDisplay):
+    def update(self, view):
+        if view.step == int(sys.argv[2]):
+            os.kill(os.getpid(), int(sys.argv[3]))
+
+loaded = recipe.load("reviews-ut", sys.argv[4:])
+launch.train(loaded, Path(sys.argv[1]), "cpu", None, Stopping(Console()))
+"""
+
+GOING_ON = [
+    ("training.epochs=3", "descent.alpha=0.3", "training.checkpoint_every=2"),
+    ("training.epochs=3", "descent.resilience=slack", "descent.beta=1.0", "descent.alpha=0.3"),
+    (
+        "training.epochs=3",
+        "descent.resilience=decay",
+        "descent.beta=2.0",
+        "descent.form=log",
+        "descent.dual.optimizer=nupi",
+        "training.accumulation=2",
+    ),
+    ("training.epochs=3", "objective=erm"),
+]
+
+
+def in_new_process(out: Path, stop_at: int, how: signal.Signals, settings: tuple[str, ...]) -> int:
+    arguments = [str(out), str(stop_at), str(int(how)), *TINY, *settings]
+    return subprocess.run([sys.executable, "-c", STOPPING, *arguments], capture_output=True, check=False).returncode
+
+
+def what_is_left(out: Path) -> dict[str, bytes]:
+    (run,) = find_runs([out])
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    return {name: (run / name).read_bytes() for name in ("history.csv", "layers.csv", "checkpoints/best.safetensors")}
+
+
+@pytest.mark.parametrize("settings", GOING_ON, ids=["linear", "slack", "log-decay-nupi-micro", "erm"])
+def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, settings):
+    # Three updates an epoch: 2 is within the first, 3 and 6 are at the ends of epochs, 7 is within the last.
+    assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0
+    for stop_at in (2, 3, 6, 7):
+        assert in_new_process(tmp_path / "stopped", stop_at, signal.SIGINT, settings) == 1
+    assert in_new_process(tmp_path / "stopped", -1, signal.SIGINT, settings) == 0
+    assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint_bit_for_bit(tmp_path):
+    settings = GOING_ON[0]
+    assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0
+    for stop_at in (1, 4, 6):
+        assert in_new_process(tmp_path / "killed", stop_at, signal.SIGKILL, settings) == -signal.SIGKILL
+    assert in_new_process(tmp_path / "killed", -1, signal.SIGINT, settings) == 0
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
+    class Stopping(PlainDisplay):
+        def update(self, view) -> None:
+            if view.step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    recipe = tiny_recipe()
+    with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
+        launch.train(recipe, tmp_path, "cpu", None, Stopping(Console(quiet=True)))
+    assert run_for(recipe, tmp_path).info()["status"] == "interrupted"
+    run = train_quietly(recipe, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+    train_quietly(recipe, tmp_path)
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------- several processes
+
+RANKS = """
+import sys
+from pathlib import Path
+import torch
+from rich.console import Console
+torch.set_num_threads(1)
+from cudt import recipe, runs
+from cudt.utils.device import accelerator_for
+from cudt.training.display import PlainDisplay
+from cudt.models.assemble import assemble
+from cudt.models.unrolled import UnrolledTransformer
+from cudt.training.trainer import Trainer
+
+loaded = recipe.load("reviews-ut", sys.argv[2:])
+accelerator = accelerator_for("cpu", "fp32")
+out = Path(sys.argv[1])
+run = run_for(loaded, out)
+trainer = Trainer(run, assemble(loaded, None, accelerator.device), accelerator, PlainDisplay(Console(quiet=True)))
+trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+trainer.fit()
+torch.save(trainer.descent.multiplier_values, out / f"multipliers-{accelerator.process_index}.pt")
+"""
+
+
+@pytest.mark.parametrize("settings", [("descent.alpha=0.5",), ("descent.alpha=0.5", "descent.form=log")])
+def test_two_processes_train_as_one_and_hold_the_same_multipliers(tmp_path, settings):
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    for name, count in (("one", 1), ("two", 2)):
+        (tmp_path / name).mkdir()
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        command = [*(launcher if count > 1 else [sys.executable]), str(script), str(tmp_path / name), *TINY, *settings]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    first, second = (torch.load(tmp_path / "two" / f"multipliers-{rank}.pt") for rank in (0, 1))
+    alone = torch.load(tmp_path / "one" / "multipliers-0.pt")
+    assert torch.equal(first, second)
+    assert torch.allclose(first, alone, atol=1e-4)
+    assert alone.max() > 0
+    weights = [load_file(next((tmp_path / name).rglob("best.safetensors"))) for name in ("one", "two")]
+    assert all(torch.allclose(weights[0][key], weights[1][key], atol=1e-4) for key in weights[0])
+    histories = [pd.read_csv(next((tmp_path / name).rglob("history.csv"))) for name in ("one", "two")]
+    assert histories[0]["value"].tolist() == pytest.approx(histories[1]["value"].tolist(), abs=1e-4)
+
+
+def torchrun(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_the_command_line_under_torchrun_speaks_once_and_ends_well(tmp_path):
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    done = torchrun(tmp_path, "-m", "cudt", "train", "--recipe", "reviews-ut", "--device", "cpu", *settings)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("training reviews-ut") == 1
+    assert done.stdout.count("epoch 2/2") == 1
+    assert done.stdout.count("next: cudt eval-ood") == 1
+
+
+ONE_RANK_STOPS = STOPPING.replace("if view.step ==", "if os.environ['RANK'] == '1' and view.step ==")
+
+
+def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
+    script = tmp_path / "stopping.py"
+    script.write_text(ONE_RANK_STOPS)
+    done = torchrun(tmp_path, str(script), str(tmp_path / "out"), "2", str(int(signal.SIGINT)), *TINY)
+    assert done.returncode != 0
+    assert "RuntimeError" not in done.stderr
+    (path,) = find_runs([tmp_path / "out"])
+    run = open_run(path)
+    assert run.info()["status"] == "interrupted"
+    assert run.load_last_checkpoint()["progress"]["step"] == 2

@@ -1,0 +1,266 @@
+"""Whole runs on generated videos, from a recipe to pictures on a page."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from cudt import report
+from cudt.cli import main as cli
+from cudt.config import recipe
+from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.models.assemble import assemble
+from cudt.models.layer_losses import draw_noise
+from cudt.noise.source import NoiseSource
+from cudt.runs.run import Run, open_run
+from cudt.training import launch
+from cudt.utils.errors import TrainingStoppedError, UserError
+from tests.conftest import quiet
+from tests.pretrained import tiny_vision
+from tests.shapes import write_recipe
+
+CPU = torch.device("cpu")
+MODELS = ["dust", "ut", "vit"]
+OBJECTIVES = ["constrained", "erm"]
+GAMMAS = [0.0, 0.1, 0.5, 1.0]
+Finished = dict[tuple[str, str], Run]
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("recipes")
+    sections = {
+        "dust": "{name: dust, layers: 2, patch: 4, atoms: 6}",
+        "ut": "{name: unrolled_video, layers: 2, patch: 4, atoms: 6}",
+        "vit": f"{{name: vit, pretrained: {tiny_vision(folder / 'vit', num_hidden_layers=2)}}}",
+    }
+    return {name: write_recipe(folder, name, model) for name, model in sections.items()}
+
+
+def train(path: Path, out: Path, *overrides: str, objective: str = "constrained") -> Run:
+    torch.set_num_threads(1)
+    return launch.train(recipe.load(str(path), overrides, objective=objective), out, "cpu", None, quiet())
+
+
+def evaluate(run: Run, grid: Grid | None = None, n_samples: int = 0) -> pd.DataFrame:
+    evaluate_ood(run, grid or Grid(), "cpu", None, lambda batches, total, what: batches, n_samples)
+    return run.read_table("ood")
+
+
+@pytest.fixture(scope="module")
+def finished(recipes, tmp_path_factory) -> Finished:
+    """A run of every model and objective, evaluated, with pictures of a test example."""
+    out = tmp_path_factory.mktemp("outputs")
+    made = {(name, word): train(recipes[name], out, objective=word) for name in MODELS for word in OBJECTIVES}
+    for run in made.values():
+        evaluate(run, n_samples=1)
+    return made
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Run:
+    """A copy of a finished run that was not evaluated."""
+    shutil.copytree(finished["dust", "constrained"].path, tmp_path / "run")
+    for name in ("ood.csv", "examples.parquet", "layer_metrics.csv", "ratios.csv", "ratio_bins.csv"):
+        (tmp_path / "run" / name).unlink()
+    shutil.rmtree(tmp_path / "run" / "samples")
+    return open_run(tmp_path / "run")
+
+
+def command(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["cudt", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_of_video_trains(finished, model, objective):
+    run = finished[model, objective]
+    info, history = run.info(), run.read_table("history")
+    assert info["layers"] == len(info["verdicts"]) == 2
+    assert info["metric"] == {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
+    last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)]
+    first_epoch, second_epoch = last["value"]
+    assert second_epoch < first_epoch
+
+
+def test_references_and_deviations_are_those_of_the_pixels_whatever_the_model(finished):
+    task = assemble(finished["dust", "erm"].recipe, None, CPU).task
+    pixels = np.stack([window.frames for window in task.examples("train")]).astype(float)
+    for run in finished.values():
+        info = run.info()
+        assert info["reference"] == pytest.approx(16 * 16 * pixels.var())
+        assert info["sigma_x"]["training"] == info["sigma_x"]["evaluation"] == pytest.approx(pixels.std())
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_slacks_grow_after_the_warm_up_and_restart_with_each_epoch(recipes, tmp_path, restart):
+    resilient = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={str(restart).lower()}")
+    harsh = ("descent.alpha=0.9", "descent.warmup_epochs=1", "training.epochs=3", "descent.dual.learning_rate=0.5")
+    trained = train(recipes["dust"], tmp_path, *resilient, *harsh)
+    history = trained.read_table("history")
+    history = history[history["split"] == "train"]
+    assert set(history[history["epoch"] == 1]["name"]) == {"loss", "gradient_norm"}
+    slack = history[(history["name"] == "slack") & (history["layer"] == 2)]
+    grown, again = (slack[slack["epoch"] == epoch]["value"].tolist() for epoch in (2, 3))
+    assert all(later > earlier >= 0 for earlier, later in pairwise(grown))
+    assert (again[0] < grown[-1]) == restart
+    assert trained.info()["best"]["epoch"] > 1
+    assert trained.info()["verdicts"][1]["slack"] > 0
+
+
+def test_a_training_that_leaves_the_numbers_stops_with_a_reason(recipes, tmp_path):
+    with pytest.raises(TrainingStoppedError, match="update 2: the loss of layer 1 is not finite"):
+        train(recipes["dust"], tmp_path, "training.learning_rate=1e30")
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def psnr(rmse: pd.Series) -> list[float]:
+    return [20 * math.log10(255 / value) for value in rmse]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_level_has_rmse_and_psnr_with_their_intervals(finished, model, objective):
+    ood = finished[model, objective].read_table("ood")
+    values = ood.pivot_table(index="gamma", columns="metric", values="value")
+    assert values.index.tolist() == [0, 0.5, 1]
+    squares = finished[model, objective].read_examples().groupby("gamma")["score"].mean()
+    assert values["RMSE"].tolist() == pytest.approx(squares.pow(0.5).tolist(), rel=1e-14)
+    names = [f"{name}{end}" for name in ("RMSE", "PSNR", "loss") for end in ("", "_low", "_high")]
+    assert sorted(values.columns) == sorted(names)
+    assert values["PSNR"].tolist() == pytest.approx(psnr(values["RMSE"]))
+    assert values["PSNR_low"].tolist() == pytest.approx(psnr(values["RMSE_high"]))
+    assert values["loss"].tolist() == pytest.approx((16 * 16 * values["RMSE"] ** 2).tolist())
+    for name in ("RMSE", "PSNR", "loss"):
+        assert ((values[f"{name}_low"] <= values[name]) & (values[name] <= values[f"{name}_high"])).all()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finished, model, objective):
+    run = finished[model, objective]
+    layers = run.read_table("layers")
+    rmse = layers[layers["split"] == "test"].set_index(["gamma", "layer"])["metric"]
+    further = run.read_table("layer_metrics")
+    assert set(further["name"]) == {"PSNR"}
+    assert set(further["perturbation"]) == {"gaussian"}
+    by_layer = further.set_index(["gamma", "layer"])["value"]
+    assert list(by_layer.index) == list(rmse.index) == [(gamma, layer) for gamma in GAMMAS for layer in (1, 2)]
+    assert by_layer.tolist() == pytest.approx(psnr(rmse))
+    ood = run.read_table("ood").set_index(["metric", "gamma"])["value"]
+    for gamma in (0.0, 0.5, 1.0):
+        assert ood["PSNR", gamma] == pytest.approx(by_layer[gamma, 2])
+
+
+def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
+    rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
+    experiment = assemble(run.recipe, None, CPU)
+    experiment.layerwise.load_learned_weights(run.load_best_weights())
+    task, model = experiment.task, experiment.layerwise.model
+    batch = task.collate(task.examples("test"))
+    noise = draw_noise(model, batch, NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0))
+    signal, _ = model.signal(batch)
+    with torch.no_grad():
+        answer = model.readout(model.layer_states(signal + 0.5 * noise, batch)[-1], batch)
+    assert rmse == pytest.approx((answer - signal).double().square().mean().sqrt().item(), rel=1e-5)
+
+
+def test_noise_is_the_same_for_every_model_and_batch(finished):
+    draws = []
+    for model, size in (("dust", 6), ("ut", 1), ("vit", 4)):
+        experiment = assemble(finished[model, "erm"].recipe, None, CPU)
+        task, noise = experiment.task, NoiseSource("gaussian", 40.0, 3)
+        examples = task.examples("test")
+        collated = [task.collate(examples[start : start + size]) for start in range(0, 6, size)]
+        draws.append(torch.cat([draw_noise(experiment.layerwise.model, batch, noise) for batch in collated]))
+    assert draws[0].shape == (6, 4, 16, 16)
+    assert draws[0].std().item() == pytest.approx(40, rel=0.05)
+    assert len(draws[0].flatten(1).unique(dim=0)) == 6
+    assert all(torch.equal(draw, draws[0]) for draw in draws)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path):
+    original = finished[model, "constrained"]
+    shutil.copytree(original.path, tmp_path / "run")
+    again = evaluate(Run(tmp_path / "run", recipe.load(str(recipes[model]), ["evaluation.batch_size=1"])))
+    assert again["value"].tolist() == pytest.approx(original.read_table("ood")["value"].tolist(), rel=1e-5)
+
+
+def test_damage_to_texts_is_refused(run):
+    with pytest.raises(UserError, match=r"--perturbation discrete: .* has task shapes, which has no texts"):
+        evaluate(run, Grid(perturbations=["discrete"]))
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_every_run_has_a_strip_and_a_moving_picture_of_the_same_example(finished):
+    for run in finished.values():
+        names = ["gaussian-0-test-clip-0-0.gif", "gaussian-0-test-clip-0-0.png"]
+        assert sorted(path.name for path in (run.path / "samples").iterdir()) == names
+        for name in names:
+            with Image.open(run.path / "samples" / name) as picture:
+                picture.load()
+                assert getattr(picture, "n_frames", 1) == (4 if name.endswith("gif") else 1)
+
+
+def test_the_page_shows_the_pictures_of_all_runs(finished, tmp_path):
+    out = finished["dust", "erm"].path.parent.parent
+    made = report.write([out], tmp_path)
+    html = made.page.read_text(encoding="utf-8")
+    assert html.count("data:image/gif;base64,R0lGOD") == len(finished)
+    assert html.count('alt="gaussian-0-test-clip-') == 2 * len(finished)
+    assert made.warnings == []
+    assert (made.table["metric"] == "RMSE").all()
+    assert made.table["grid_mean"].notna().all()
+
+
+def test_the_command_line_saves_pictures_and_shows_psnr_and_means(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    words = ("eval-ood", run.path, "--gammas", "0,0.1,1", "--perturbation", "uniform", "--save-samples", "1")
+    code, shown, errors = command(monkeypatch, capsys, *words)
+    assert (code, errors) == (0, "")
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "noise level RMSE 95 % interval PSNR loss" in rows
+    assert f"pictures in {run.path / 'samples'}" in rows
+    values = run.read_table("ood").pivot_table(index="gamma", columns="metric", values="value")
+    assert any(row.startswith(f"uniform mean {values['RMSE'].mean():.4f} of 3 levels") for row in rows)
+    assert any(row.startswith("uniform γ = 1 OOD ") and f" {values['PSNR'][1.0]:.2f} " in row for row in rows)
+    assert sorted(path.suffix for path in (run.path / "samples").iterdir()) == [".gif", ".png"]
+    code, shown, _ = command(monkeypatch, capsys, "report", run.path, "--out", tmp_path / "report")
+    assert code == 0
+    assert "mean RMSE over levels up to γ_train (ID) and above (OOD); mean over γ 0 to 1" in " ".join(shown.split())
+    assert "AUC" not in shown
+
+
+def test_pictures_of_texts_are_refused_in_a_line_before_anything_is_evaluated(
+    trained_run, tmp_path, monkeypatch, capsys
+):
+    shutil.copytree(trained_run.path, tmp_path / "texts")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")}
+    code, shown, errors = command(monkeypatch, capsys, "eval-ood", tmp_path / "texts", "--save-samples", "2")
+    assert (code, shown) == (2, "")
+    assert errors == (
+        f"error: --save-samples: '{tmp_path / 'texts'}' has task reviews, "
+        "which has nothing to look at; it is for video\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")} == before

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from cudt.utils.files import write_atomically
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_written_file_is_whole_and_as_readable_as_any_other(tmp_path):
+    write_atomically(tmp_path / "new" / "a.txt", lambda file: file.write(b"all of it"))
+    (tmp_path / "new" / "plain.txt").write_text("")
+    assert (tmp_path / "new" / "a.txt").read_bytes() == b"all of it"
+    assert files(tmp_path / "new") == ["a.txt", "plain.txt"]
+    modes = {stat.S_IMODE((tmp_path / "new" / name).stat().st_mode) for name in files(tmp_path / "new")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def write(file):
+        file.write(b"half of the ne")
+        raise error
+
+    with pytest.raises(error):
+        write_atomically(path, write)
+    assert path.read_text() == "old"
+    assert files(tmp_path) == ["a.txt"]
+
+
+def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    seen = []
+
+    def write(file):
+        file.write(b"new")
+        file.flush()
+        seen.append(path.read_text())
+
+    write_atomically(path, write)
+    assert seen == ["old"]
+    assert path.read_text() == "new"

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from cudt.utils.interrupt import StopRequest
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture
+def received():
+    """Handlers that note their signal, in place for a test."""
+    noted: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: noted.append(number)) for number in SIGNALS}
+    yield noted
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_kept_and_the_second_acts(number, received):
+    before = handlers()
+    with StopRequest() as stop:
+        assert not stop.requested
+        assert handlers() != before
+        os.kill(os.getpid(), number)
+        assert stop.requested
+        assert received == []
+        assert handlers() == before
+        os.kill(os.getpid(), number)
+        assert received == [number]
+    assert handlers() == before
+
+
+def test_a_second_ctrl_c_is_a_keyboard_interrupt():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.requested
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_after_one_kind_of_signal_the_other_acts_too(received):
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested
+    assert received == [signal.SIGINT]
+
+
+def test_handlers_come_back_without_a_signal_and_after_an_error(received):
+    before = handlers()
+    with StopRequest() as stop:
+        pass
+    assert handlers() == before
+    assert not stop.requested
+    with pytest.raises(RuntimeError), StopRequest():
+        raise RuntimeError
+    assert handlers() == before
+
+
+def test_outside_the_main_thread_it_leaves_signals_alone(received):
+    before = handlers()
+    seen: list[bool] = []
+
+    def work() -> None:
+        with StopRequest() as stop:
+            seen.extend([handlers() == before, stop.requested])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True, False]
+    assert handlers() == before

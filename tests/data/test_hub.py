@@ -181,7 +181,7 @@ def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
 def load_in_new_process(folder: Path, address: str) -> str:
     """Tokenizer, then encoder, as a training does it; what came of it in a line."""
     code = (
-        "from cudt import hub\n"
+        "from cudt.data import hub\n"
         "try:\n"
         "    hub.load_tokenizer('owner/tiny', None)\n"
         "    print(type(hub.load_encoder('owner/tiny', None)).__name__)\n"
@@ -220,7 +220,7 @@ def test_a_hub_that_answers_with_errors_is_not_reached(served, tmp_path, monkeyp
 def test_a_name_can_be_resolved_without_importing_transformers(tmp_path):
     """What cannot be had is told before seconds are spent on imports."""
     code = (
-        "import sys; from cudt import hub\n"
+        "import sys; from cudt.data import hub\n"
         "try: hub.load_encoder('owner/name', None)\n"
         "except Exception as error: print(type(error).__name__, 'transformers' in sys.modules)"
     )

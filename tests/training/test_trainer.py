@@ -280,7 +280,8 @@ from pathlib import Path
 from rich.console import Console
 import torch
 torch.set_num_threads(1)
-from cudt import launch, recipe
+from cudt.config import recipe
+from cudt.training import launch
 from cudt.training.display import PlainDisplay
 
 class Stopping(PlainDisplay):
@@ -361,7 +362,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 torch.set_num_threads(1)
-from cudt import recipe, runs
+from cudt.config import recipe
+from cudt.runs.run import run_for
 from cudt.utils.device import accelerator_for
 from cudt.training.display import PlainDisplay
 from cudt.models.assemble import assemble

@@ -17,6 +17,8 @@ SYMBOLS = {
     "model.layers": "L",
     "training.learning_rate": "η₁",
 }
+#: Variants that differ in more settings are named by the fewest of them that tell all apart.
+_MOST_NAMED = 2
 #: Settings by dotted key.
 Settings = Mapping[str, Any]
 
@@ -42,9 +44,10 @@ def differing_keys(variants: Sequence[Settings]) -> list[str]:
 
 
 def names_apart(variants: Sequence[Settings]) -> list[str]:
-    """A short name for each variant, like `α=0.3, L=5`: the fewest settings that tell all of them apart.
+    """A short name for each variant, like `α=0.3, L=5`: the settings in which they differ.
 
-    A single variant needs no name. Variants with the same settings are numbered.
+    Where these are many, the fewest that tell all variants apart. A single variant needs no name; variants with the
+    same settings are numbered.
     """
     if len(variants) < 2:
         return [""] * len(variants)
@@ -56,8 +59,10 @@ def names_apart(variants: Sequence[Settings]) -> list[str]:
 
 
 def _telling_keys(variants: Sequence[Settings]) -> list[str]:
-    """The fewest differing keys, chosen greedily, by whose values all variants differ; in the order of the recipe."""
+    """All differing keys where they are few, else the fewest (chosen greedily) by whose values all variants differ."""
     differing = differing_keys(variants)
+    if len(differing) <= _MOST_NAMED:
+        return differing
     chosen: list[str] = []
 
     def count(keys: Sequence[str]) -> int:

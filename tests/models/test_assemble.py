@@ -7,7 +7,6 @@ import torch
 
 from cudt.config import recipe as recipes
 from cudt.models.assemble import assemble
-from cudt.tasks import base as tasks
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -66,6 +65,6 @@ def test_what_needs_no_data_is_told_before_data_are_read(recipe, override, messa
     def read(*arguments):
         raise AssertionError("data were read")
 
-    monkeypatch.setattr(tasks, "build", read)
+    monkeypatch.setattr("cudt.models.assemble.build_task", read)
     with pytest.raises(UserError, match=re.escape(message)):
         assemble(recipes.load(recipe, [override]), tmp_path, CPU)

@@ -30,7 +30,7 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
         ({"settings": {"model.width": [16, 0, 32]}}, ["settings", "model.width = 0: ", "(allowed: ≥ 1)"]),
         (
             {"arms": {"constrained": grid(ALPHAS, fixed={"objective": "constrain"})}},
-            ["arms.constrained", "objective = 'constrain': must be", "did you mean 'constrained'?"],
+            ["arms.constrained", "objective: 'constrain': unknown objective", "did you mean 'constrained'?"],
         ),
         (
             {"arms": {"constrained": grid({"descent.alpa": [0.1, 0.2, 0.3]})}},

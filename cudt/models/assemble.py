@@ -1,4 +1,4 @@
-"""From a recipe to the objects that it names."""
+"""Builds the objects that a recipe describes: task, model, layer losses, constraints and objective."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.tasks.base import Task, build_task
-from cudt.utils import device
+from cudt.utils.device import seed_everything
 from cudt.utils.errors import UserError
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """A task, a model that answers it, and what its training minimises."""
+class TrainingProblem:
+    """A task, a model with its layer losses, and the objective that training minimises."""
 
     task: Task
     layerwise: LayerwiseLosses
@@ -31,33 +31,34 @@ class Experiment:
         return self.objective.descent
 
 
-def assemble(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> Experiment:
-    """Build everything; weights are drawn from the recipe's seed."""
-    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, place)
+def assemble(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> TrainingProblem:
+    """Build everything that training needs; new weights are drawn from the recipe's seed."""
+    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
     task = layerwise.task
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise UserError(
-            f"readout.tokens: task {settings.task.name} has one answer for an example, not one for each token"
+            f"readout.tokens: task {settings.task.name} has one answer per example, not one per token; "
+            "remove readout.tokens"
         )
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, place)
-    return Experiment(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, device)
+    return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
 
 
-def assemble_model(recipe: NamedRecipe, data_root: Path | None, place: torch.device) -> LayerwiseLosses:
-    """The model and its task alone."""
+def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
+    """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
-    device.seed_everything(settings.seed)
-    return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(place)
+    seed_everything(settings.seed)
+    return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
 
 
-def _descent(settings: Descent, n_layers: int, task: Task, place: torch.device) -> LayerwiseDescent:
+def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device) -> LayerwiseDescent:
     reference = task.reference_loss() if settings.reference == "auto" else settings.reference
     if not reference > 0:
         raise UserError(
-            f"descent.reference: the best constant answer already has a loss of {reference:g} on the training data; "
-            "give more data, or a number above 0"
+            f"descent.reference: 'auto' gives f_0 = {reference:g}, the loss of the best constant answer on the "
+            "training data, and f_0 must be above 0; use more training data, or set descent.reference to a number"
         )
     try:
         if isinstance(settings.alpha, TargetLoss):
@@ -74,5 +75,5 @@ def _descent(settings: Descent, n_layers: int, task: Task, place: torch.device) 
         resilience=settings.resilience,
         beta=settings.beta,
         dual=settings.dual,
-        device=place,
+        device=device,
     )

@@ -21,9 +21,9 @@ def check_finished(run: Run) -> None:
         )
 
 
-def load(run: Run, data_root: Path | None, place: torch.device) -> LayerwiseLosses:
+def load(run: Run, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
     """The run's best model and its task."""
-    layerwise = assemble_model(run.recipe, data_root, place)
+    layerwise = assemble_model(run.recipe, data_root, device)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(run.load_best_weights())
     return layerwise.eval()

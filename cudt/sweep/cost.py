@@ -15,7 +15,7 @@ import torch
 from cudt.config.recipe import NamedRecipe
 from cudt.data.batching import n_batches, to_device
 from cudt.data.splits import Split
-from cudt.models.assemble import Experiment, assemble
+from cudt.models.assemble import TrainingProblem, assemble
 from cudt.utils import device
 from cudt.utils.device import DeviceName
 
@@ -49,14 +49,14 @@ def estimate(recipe: NamedRecipe, gammas: Sequence[float] | None, where: DeviceN
     return settings.training.epochs * (len(training) // in_update) * update + judgements * judge
 
 
-def _batch(experiment: Experiment, split: Split, size: int) -> Any:
+def _batch(experiment: TrainingProblem, split: Split, size: int) -> Any:
     task = experiment.task
     examples = task.examples(split)
     place = next(experiment.layerwise.parameters()).device
     return to_device(task.collate([examples[number] for number in range(min(size, len(examples)))]), place)
 
 
-def _update(experiment: Experiment, batch: Any) -> Callable[[], object]:
+def _update(experiment: TrainingProblem, batch: Any) -> Callable[[], object]:
     """One step of training that changes nothing."""
     layerwise, objective = experiment.layerwise.train(), experiment.objective
     objective.draw(np.random.default_rng(0))

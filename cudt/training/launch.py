@@ -17,7 +17,7 @@ import torch
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
-from cudt.models.assemble import Experiment, assemble
+from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export, trained
 from cudt.runs.run import Run, check_same_base, check_same_data, run_for, write_recipe
@@ -106,7 +106,7 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: Experiment, accelerator: Any) -> dict[str, Any]:
+def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any) -> dict[str, Any]:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
     return {

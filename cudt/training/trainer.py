@@ -33,7 +33,7 @@ from cudt.data.batching import Batch, batches, n_batches, to_device, updates
 from cudt.data.splits import Split
 from cudt.method import feasibility
 from cudt.method.measurement import Measurement
-from cudt.models.assemble import Experiment
+from cudt.models.assemble import TrainingProblem
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import TABLES, Run
@@ -60,7 +60,7 @@ class Progress:
 class Trainer:
     """Trains one run from wherever it stands to its end."""
 
-    def __init__(self, run: Run, experiment: Experiment, accelerator: Accelerator, display: Display) -> None:
+    def __init__(self, run: Run, experiment: TrainingProblem, accelerator: Accelerator, display: Display) -> None:
         self.run = run
         self.settings = run.recipe.settings
         self.accelerator = accelerator

@@ -34,13 +34,13 @@ def test_reference_is_a_number_or_the_entropy_of_the_labels():
     ("alpha", "complaint"),
     [("[0.1, 0.2]", "2 descent rates for a model of 3 layers"), ("{target_loss: 9.0}", "between 0 and the reference")],
 )
-def test_alpha_that_does_not_fit_the_model_is_told(alpha, complaint):
+def test_alpha_that_does_not_fit_the_model_is_refused(alpha, complaint):
     with pytest.raises(UserError, match=complaint):
         rates(f"descent.alpha={alpha}")
 
 
 def test_training_data_of_one_class_give_no_reference():
-    with pytest.raises(UserError, match="best constant answer already has a loss of"):
+    with pytest.raises(UserError, match=r"descent\.reference: 'auto' gives f_0 = .* must be above 0"):
         assemble(tiny_recipe("task.train=1"), None, CPU)
 
 
@@ -61,7 +61,7 @@ def test_the_seed_draws_the_weights():
         ("ucsd-vit", "task={name: reviews}", "model vit reads video: its task must be one of video"),
     ],
 )
-def test_what_needs_no_data_is_told_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):
+def test_recipes_that_cannot_work_are_refused_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):
     def read(*arguments):
         raise AssertionError("data were read")
 

@@ -16,34 +16,34 @@ NOISE = NoiseSource("gaussian", 1.0, 0)
 
 
 @pytest.fixture(scope="module")
-def experiment():
+def problem():
     assembled = assemble(tiny_recipe(), None, CPU)
     assembled.layerwise.eval()
     return assembled
 
 
-def measured(experiment, size, gammas=(0.0, 0.7), split="test"):
-    task = experiment.task
-    return measure(experiment.layerwise, batches(task, task.examples(split), size, CPU), NOISE, gammas)
+def measured(problem, size, gammas=(0.0, 0.7), split="test"):
+    task = problem.task
+    return measure(problem.layerwise, batches(task, task.examples(split), size, CPU), NOISE, gammas)
 
 
-def answers(experiment, batch, precision):
-    model = experiment.layerwise.model
+def answers(problem, batch, precision):
+    model = problem.layerwise.model
     return [model.readout(state, batch).to(precision) for state in model.layer_states(model.signal(batch)[0], batch)]
 
 
-def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(experiment):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    expected = [experiment.task.losses(answer, batch) for answer in answers(experiment, batch, torch.float32)]
-    losses = experiment.layerwise(batch)
+def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(problem):
+    batch = problem.task.collate(problem.task.examples("test")[:5])
+    expected = [problem.task.losses(answer, batch) for answer in answers(problem, batch, torch.float32)]
+    losses = problem.layerwise(batch)
     assert losses.dtype == torch.float32
     assert torch.equal(losses, torch.stack(expected))
 
 
-def test_judging_is_in_doubles_and_gives_the_scores_too(experiment):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    exact, task = answers(experiment, batch, torch.float64), experiment.task
-    losses, scores = experiment.layerwise.judge(batch)
+def test_judging_is_in_doubles_and_gives_the_scores_too(problem):
+    batch = problem.task.collate(problem.task.examples("test")[:5])
+    exact, task = answers(problem, batch, torch.float64), problem.task
+    losses, scores = problem.layerwise.judge(batch)
     assert losses.dtype == torch.float64
     assert not losses.requires_grad
     assert torch.equal(losses, torch.stack([task.losses(answer, batch) for answer in exact]))
@@ -51,25 +51,25 @@ def test_judging_is_in_doubles_and_gives_the_scores_too(experiment):
 
 
 @pytest.mark.parametrize("layers", [[3], [1, 3], [2]])
-def test_some_layers_give_their_rows(experiment, layers):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
+def test_some_layers_give_their_rows(problem, layers):
+    batch = problem.task.collate(problem.task.examples("test")[:5])
     rows = [layer - 1 for layer in layers]
-    assert torch.equal(experiment.layerwise(batch, layers=layers), experiment.layerwise(batch)[rows])
+    assert torch.equal(problem.layerwise(batch, layers=layers), problem.layerwise(batch)[rows])
 
 
-def test_constant_layers_have_the_same_losses_and_no_gradient(experiment):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    plain = experiment.layerwise(batch)
-    losses = experiment.layerwise(batch, constant={1, 2})
+def test_constant_layers_have_the_same_losses_and_no_gradient(problem):
+    batch = problem.task.collate(problem.task.examples("test")[:5])
+    plain = problem.layerwise(batch)
+    losses = problem.layerwise(batch, constant={1, 2})
     assert torch.equal(losses, plain)
-    weights = [weight for weight in experiment.layerwise.parameters() if weight.requires_grad]
+    weights = [weight for weight in problem.layerwise.parameters() if weight.requires_grad]
     for layer, moves in enumerate((False, False, True)):
         gradients = torch.autograd.grad(losses[layer].sum(), weights, retain_graph=True, allow_unused=True)
         assert any(gradient is not None and gradient.any() for gradient in gradients) == moves
 
 
-def test_learned_weights_come_back_and_those_of_another_model_are_refused(experiment):
-    layerwise = experiment.layerwise
+def test_learned_weights_come_back_and_those_of_another_model_are_refused(problem):
+    layerwise = problem.layerwise
     weights = {name: value.clone() for name, value in layerwise.learned_weights().items()}
     assert set(weights) == set(layerwise.state_dict())
     layerwise.load_learned_weights(weights)
@@ -80,25 +80,25 @@ def test_learned_weights_come_back_and_those_of_another_model_are_refused(experi
         layerwise.load_learned_weights({key: value for key, value in weights.items() if key != name})
 
 
-def test_measurements_do_not_depend_on_the_batch_size(experiment):
-    for one, other in zip(measured(experiment, 1), measured(experiment, 17), strict=True):
+def test_measurements_do_not_depend_on_the_batch_size(problem):
+    for one, other in zip(measured(problem, 1), measured(problem, 17), strict=True):
         assert torch.allclose(one.losses, other.losses, atol=1e-5)
         assert torch.allclose(one.layer_losses, other.layer_losses, atol=1e-6)
 
 
-def test_level_zero_is_no_noise_and_levels_scale_one_draw(experiment):
-    batch = experiment.task.collate(experiment.task.examples("test")[:5])
-    clean, _ = experiment.layerwise.judge(batch)
-    zero, both = measured(experiment, 5)
+def test_level_zero_is_no_noise_and_levels_scale_one_draw(problem):
+    batch = problem.task.collate(problem.task.examples("test")[:5])
+    clean, _ = problem.layerwise.judge(batch)
+    zero, both = measured(problem, 5)
     assert torch.equal(zero.losses[:, :5], clean)
-    drawn = draw_noise(experiment.layerwise.model, batch, NOISE)
-    noisy, _ = experiment.layerwise.judge(batch, 0.7 * drawn)
+    drawn = draw_noise(problem.layerwise.model, batch, NOISE)
+    noisy, _ = problem.layerwise.judge(batch, 0.7 * drawn)
     assert torch.allclose(both.losses[:, :5], noisy, atol=1e-6)
     assert not torch.allclose(zero.losses, both.losses)
 
 
-def test_a_level_is_the_same_alone_and_in_a_grid(experiment):
-    assert torch.equal(measured(experiment, 8, [0.7])[0].losses, measured(experiment, 8)[1].losses)
+def test_a_level_is_the_same_alone_and_in_a_grid(problem):
+    assert torch.equal(measured(problem, 8, [0.7])[0].losses, measured(problem, 8)[1].losses)
 
 
 def test_means_are_weighted():

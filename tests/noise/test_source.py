@@ -14,41 +14,41 @@ from tests.conftest import tiny_recipe
 
 
 @pytest.fixture(scope="module")
-def experiment():
+def problem():
     return assemble(tiny_recipe(), None, torch.device("cpu"))
 
 
-def drawn(experiment, examples, seed=0, kind="gaussian", pad_to=0):
-    batch = experiment.task.collate(examples)
+def drawn(problem, examples, seed=0, kind="gaussian", pad_to=0):
+    batch = problem.task.collate(examples)
     if pad_to:
         grow = pad_to - batch["input_ids"].shape[1]
         for name in ("input_ids", "attention_mask"):
             batch[name] = torch.nn.functional.pad(batch[name], [0, grow])
-    signal, mask = experiment.layerwise.model.signal(batch)
+    signal, mask = problem.layerwise.model.signal(batch)
     return standard_noise(kind, seed, batch["ids"], signal, mask), mask
 
 
-def test_an_examples_noise_does_not_depend_on_batch_order_or_padding(experiment):
-    examples = experiment.task.examples("test")[:6]
-    together, mask = drawn(experiment, examples)
-    backwards, _ = drawn(experiment, examples[::-1])
-    wide, _ = drawn(experiment, examples, pad_to=mask.shape[1] + 3)
+def test_an_examples_noise_does_not_depend_on_batch_order_or_padding(problem):
+    examples = problem.task.examples("test")[:6]
+    together, mask = drawn(problem, examples)
+    backwards, _ = drawn(problem, examples[::-1])
+    wide, _ = drawn(problem, examples, pad_to=mask.shape[1] + 3)
     for row, example in enumerate(examples):
         length = len(example.words)
-        alone, _ = drawn(experiment, [example])
+        alone, _ = drawn(problem, [example])
         assert torch.equal(together[row, :length], alone[0])
         assert torch.equal(together[row, :length], backwards[len(examples) - 1 - row, :length])
         assert torch.equal(together[row, :length], wide[row, :length])
         assert not together[row, length:].any()
 
 
-def test_another_seed_or_example_is_another_draw(experiment):
-    one, two = experiment.task.examples("test")[:2]
-    first, _ = drawn(experiment, [one])
-    assert torch.equal(first, drawn(experiment, [one])[0])
-    assert not torch.allclose(first, drawn(experiment, [one], seed=1)[0])
+def test_another_seed_or_example_is_another_draw(problem):
+    one, two = problem.task.examples("test")[:2]
+    first, _ = drawn(problem, [one])
+    assert torch.equal(first, drawn(problem, [one])[0])
+    assert not torch.allclose(first, drawn(problem, [one], seed=1)[0])
     shorter = min(len(one.words), len(two.words))
-    assert not torch.allclose(first[:, :shorter], drawn(experiment, [two])[0][:, :shorter])
+    assert not torch.allclose(first[:, :shorter], drawn(problem, [two])[0][:, :shorter])
 
 
 def test_seed_and_id_cannot_be_confused():
@@ -73,8 +73,8 @@ def test_unknown_noise_is_refused():
         signal_noise("discrete")
 
 
-def test_sigma_is_the_standard_deviation_over_real_positions(experiment):
-    model, task = experiment.layerwise.model, experiment.task
+def test_sigma_is_the_standard_deviation_over_real_positions(problem):
+    model, task = problem.layerwise.model, problem.task
     examples = task.examples("train")
     batches = [task.collate(examples[start : start + 7]) for start in range(0, len(examples), 7)]
     everything = torch.cat([model.signal(batch)[0][batch["attention_mask"].bool()] for batch in batches])

@@ -61,14 +61,14 @@ def test_timing_changes_no_weight(monkeypatch):
     made = []
 
     def watched(*arguments):
-        experiment = assemble(*arguments)
-        made.append((experiment, [weight.clone() for weight in experiment.layerwise.parameters()]))
-        return experiment
+        problem = assemble(*arguments)
+        made.append((problem, [weight.clone() for weight in problem.layerwise.parameters()]))
+        return problem
 
     monkeypatch.setattr("cudt.sweep.cost.assemble", watched)
     estimate()
-    ((experiment, before),) = made
-    assert all(map(torch.equal, experiment.layerwise.parameters(), before))
+    ((problem, before),) = made
+    assert all(map(torch.equal, problem.layerwise.parameters(), before))
 
 
 def test_the_first_of_what_is_timed_does_not_count(monkeypatch):

@@ -16,7 +16,7 @@ from cudt import report as reports
 from cudt.config import recipe
 from cudt.data.batching import batches
 from cudt.evaluation.evaluate import Grid, evaluate_ood
-from cudt.models.assemble import Experiment, assemble
+from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run, open_run
@@ -56,11 +56,11 @@ def run(trained, tmp_path) -> Run:
     return open_run(tmp_path / "run")
 
 
-def experiment_of(run: Run, folder: Path) -> Experiment:
+def problem_of(run: Run, folder: Path) -> TrainingProblem:
     """The run's best model, built anew."""
-    experiment = assemble(run.recipe, folder, CPU)
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
-    return experiment
+    problem = assemble(run.recipe, folder, CPU)
+    problem.layerwise.load_learned_weights(run.load_best_weights())
+    return problem
 
 
 def evaluate(run: Run, folder: Path, grid: Grid | None = None) -> pd.Series[float]:
@@ -193,7 +193,7 @@ def test_sampling_is_another_run_and_does_not_change_the_last_layers_first_loss(
 def test_tokens_of_a_task_that_has_none_are_refused(tmp_path):
     texts.write_reviews(tmp_path)
     path = texts.write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
-    with pytest.raises(UserError, match=r"readout\.tokens: task text has one answer for an example"):
+    with pytest.raises(UserError, match=r"readout\.tokens: task text has one answer per example"):
         assemble(recipe.load(str(path), ["readout.tokens=3"]), tmp_path, CPU)
 
 
@@ -235,11 +235,11 @@ def test_the_table_has_token_accuracy_and_loss_as_the_examples_have_them(run, fo
     assert set(values.index.get_level_values("metric")) == {
         f"{name}{end}" for name in ("token_accuracy", "loss") for end in ("", "_low", "_high")
     }
-    experiment = experiment_of(run, folder)
-    task = experiment.task
+    problem = problem_of(run, folder)
+    task = problem.task
     noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0)
     examples = batches(task, task.examples("test"), 64, CPU)
-    for gamma, level in zip([0.0, 0.5], measure(experiment.layerwise, examples, noise, [0.0, 0.5]), strict=True):
+    for gamma, level in zip([0.0, 0.5], measure(problem.layerwise, examples, noise, [0.0, 0.5]), strict=True):
         # Examples count by their tokens: the mean is over all of them.
         assert values["gaussian", gamma, "loss"] == pytest.approx(level.layer_losses[-1].item(), abs=1e-5)
         assert values["gaussian", gamma, "token_accuracy"] == pytest.approx(level.layer_scores[-1].item(), abs=1e-5)

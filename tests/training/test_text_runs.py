@@ -79,9 +79,9 @@ def test_unrolled_starts_from_an_encoders_word_embeddings(texts, tmp_path):
         str(texts / "own.yaml"),
         ["model={name: unrolled, layers: 5, attention_width: 4, embeddings_from: " + str(texts / "bert") + "}"],
     )
-    experiment = assemble(loaded, texts, CPU)
+    problem = assemble(loaded, texts, CPU)
     words = AutoModel.from_pretrained(texts / "bert").get_input_embeddings().weight
-    model = experiment.layerwise.model
+    model = problem.layerwise.model
     assert isinstance(model, UnrolledTransformer)
     assert model.n_layers == 5
     assert torch.equal(model.words.weight, words)
@@ -99,10 +99,10 @@ def test_a_width_that_the_embeddings_do_not_have_is_refused(texts):
 
 def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
     values = evaluate(run, texts)["value"]
-    experiment = assemble(run.recipe, texts, CPU)
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
-    task = experiment.task
-    (clean,) = measure(experiment.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0])
+    problem = assemble(run.recipe, texts, CPU)
+    problem.layerwise.load_learned_weights(run.load_best_weights())
+    task = problem.task
+    (clean,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0])
     for kind in ("gaussian", "uniform", "discrete"):
         assert values[kind, 0.0, "loss"] == pytest.approx(clean.layer_losses[-1].item(), abs=1e-6)
         assert values[kind, 0.0, "accuracy"] == clean.layer_scores[-1].item()
@@ -117,13 +117,13 @@ def test_no_number_depends_on_the_batch_size(run, texts, size):
 
 
 def test_no_loss_depends_on_the_order_of_examples(run, texts):
-    experiment = assemble(run.recipe, texts, CPU)
-    task, noise = experiment.task, NoiseSource("gaussian", 0.5, 0)
+    problem = assemble(run.recipe, texts, CPU)
+    task, noise = problem.task, NoiseSource("gaussian", 0.5, 0)
     examples = list(task.examples("test"))
 
     def losses(order: range) -> dict[str, list[float]]:
         in_order = [task.collate([examples[index] for index in order[start : start + 4]]) for start in range(0, 30, 4)]
-        (measured,) = measure(experiment.layerwise, in_order, noise, [1.0])
+        (measured,) = measure(problem.layerwise, in_order, noise, [1.0])
         return dict(zip((examples[index].id for index in order), measured.losses.T.tolist(), strict=True))
 
     forward, backward = losses(range(30)), losses(range(29, -1, -1))
@@ -145,11 +145,11 @@ def test_another_noise_seed_is_other_noise_and_the_same_is_the_same(run, texts):
 
 def test_ratios_and_intervals_are_those_of_the_examples(run, texts):
     values = evaluate(run, texts, Grid(gammas=[0.5], perturbations=["gaussian"]))["value"]
-    experiment = assemble(run.recipe, texts, CPU)
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
-    task = experiment.task
+    problem = assemble(run.recipe, texts, CPU)
+    problem.layerwise.load_learned_weights(run.load_best_weights())
+    task = problem.task
     noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0)
-    (measured,) = measure(experiment.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])
+    (measured,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])
     ratios = (measured.losses[1:] / measured.losses[:-1]).flatten()
     table = run.read_table("ratios").set_index(["gamma", "layer", "name"])["value"]
     assert table[0.5, 0, "mean"] == pytest.approx(ratios.mean().item())

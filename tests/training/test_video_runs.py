@@ -172,9 +172,9 @@ def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finis
 
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
     rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
-    experiment = assemble(run.recipe, None, CPU)
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
-    task, model = experiment.task, experiment.layerwise.model
+    problem = assemble(run.recipe, None, CPU)
+    problem.layerwise.load_learned_weights(run.load_best_weights())
+    task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
     noise = draw_noise(model, batch, NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0))
     signal, _ = model.signal(batch)
@@ -186,11 +186,11 @@ def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run
 def test_noise_is_the_same_for_every_model_and_batch(finished):
     draws = []
     for model, size in (("dust", 6), ("ut", 1), ("vit", 4)):
-        experiment = assemble(finished[model, "erm"].recipe, None, CPU)
-        task, noise = experiment.task, NoiseSource("gaussian", 40.0, 3)
+        problem = assemble(finished[model, "erm"].recipe, None, CPU)
+        task, noise = problem.task, NoiseSource("gaussian", 40.0, 3)
         examples = task.examples("test")
         collated = [task.collate(examples[start : start + size]) for start in range(0, 6, size)]
-        draws.append(torch.cat([draw_noise(experiment.layerwise.model, batch, noise) for batch in collated]))
+        draws.append(torch.cat([draw_noise(problem.layerwise.model, batch, noise) for batch in collated]))
     assert draws[0].shape == (6, 4, 16, 16)
     assert draws[0].std().item() == pytest.approx(40, rel=0.05)
     assert len(draws[0].flatten(1).unique(dim=0)) == 6

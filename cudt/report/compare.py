@@ -18,8 +18,9 @@ from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.report import paired
 from cudt.report.collect import ReadRun
+from cudt.report.objectives import BASELINE
 
-SIDES = ("constrained", "erm")
+SIDES = ("constrained", BASELINE)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
         name: [replace(run, ood=run.ood[run.ood["gamma"].isin(levels)]) for run in standing.runs]
         for name, standing in sides.items()
     }
-    pair = paired.Pair(noise, at_levels["constrained"], at_levels["erm"])
+    pair = paired.Pair(noise, *(at_levels[side] for side in SIDES))
     return Comparison(noise, sides, levels, paired.of_pair(pair) if is_whole else paired.nothing())
 
 

@@ -1,33 +1,23 @@
-"""Layerwise descent as a constrained problem, on Cooper. Usable without the rest of cudt:
+"""Layerwise descent as a constrained problem, solved by primal-dual steps on Cooper.
 
-    descent = LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69, dual=Dual(learning_rate=1e-2))
-    optimizer = torch.optim.Adam([*model.parameters(), *descent.slack_parameters()])
-    for batch in data:
-        f = layer_losses(model, batch)           # a vector of length 6, from one forward pass
-        optimizer.zero_grad()
-        descent.lagrangian(f).backward()         # the primal gradient
-        descent.dual_step(f)                     # λ ascends on the same f
-        optimizer.step()
-        descent.project_slack()                  # only with resilience="slack"
+    minimise f_L      subject to  g_l = f_l − (1−α_l)·f_{l−1} ≤ 0                       (form="linear")
+    minimise log f_L  subject to  g_l = log f_l − log f_{l−1} − log(1−α_l) ≤ 0          (form="log")
 
-The problem, for layers l = 1 … L, rates α_l and a fixed reference number f_0:
-
-    minimise f_L  subject to  g_l = f_l − (1−α_l)·f_{l−1} ≤ 0             (form="linear")
-    minimise log f_L  subject to  g_l = log f_l − log f_{l−1} − log(1−α_l) ≤ 0     (form="log")
-
-Both forms have the same feasible set and the same minimisers; the second does not depend on the loss's scale,
-so that one dual learning rate fits cross-entropies and squared pixels alike.
+for layers l = 1 … L with rates α_l; f_0 = `reference` is a fixed number. Both forms have the same feasible set. They
+have the same minimisers only without resilience: a slack u_l relaxes the linear form by an amount of loss, the log form
+by a factor. The log form does not depend on the scale of the loss, so one dual learning rate fits cross-entropies and
+squared pixels alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, get_args
 
 import cooper
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import Dual
@@ -37,29 +27,31 @@ Resilience = Literal["none", "slack", "decay"]
 
 
 def rate_for_target(target_loss: float, reference: float, n_layers: int) -> float:
-    """The constant α that leads from f_0 to `target_loss` in L steps: 1 − α = (target / f_0)^(1/L)."""
+    """The constant α that leads from f_0 to `target_loss` in L layers: 1 − α = (target / f_0)^(1/L)."""
     if not 0 < target_loss < reference:
-        raise ValueError(f"the target loss {target_loss:g} must lie between 0 and the reference f_0 = {reference:g}")
+        raise ValueError(f"target_loss must be between 0 and the reference f_0 = {reference:g}, got {target_loss:g}")
     return 1 - (target_loss / reference) ** (1 / n_layers)
 
 
 def rates_per_layer(alpha: float | Sequence[float], n_layers: int) -> list[float]:
-    """α_1 … α_L from one rate for all layers or one for each."""
+    """α_1 … α_L from one rate for all layers or from one rate per layer."""
+    if n_layers < 1:
+        raise ValueError(f"n_layers must be at least 1, got {n_layers}")
     rates = [float(alpha)] * n_layers if isinstance(alpha, int | float) else [float(rate) for rate in alpha]
     if len(rates) != n_layers:
-        raise ValueError(f"{len(rates)} descent rates for a model of {n_layers} layers")
+        raise ValueError(f"expected one rate, or {n_layers} rates for a model of {n_layers} layers, got {len(rates)}")
     if any(not 0 <= rate < 1 for rate in rates):
-        raise ValueError(f"descent rates lie in [0, 1), not {rates}")
+        raise ValueError(f"rates must be at least 0 and below 1, got {rates}")
     return rates
 
 
 def in_form(losses: Tensor, form: Form) -> Tensor:
-    """f itself, or log f; a loss that underflowed to zero counts as the smallest positive number."""
+    """f or log f; a loss that underflowed to zero counts as the smallest positive number."""
     return losses if form == "linear" else losses.clamp_min(torch.finfo(losses.dtype).tiny).log()
 
 
 def descent_violations(layer_losses: Tensor, reference: float, rates: Sequence[float], form: Form = "linear") -> Tensor:
-    """g_1 … g_L from f_1 … f_L (see the module's docstring); a layer descends enough where g_l ≤ 0."""
+    """g_1 … g_L from f_1 … f_L (equations in the module's docstring); layer l meets its constraint if g_l ≤ 0."""
     retained = 1 - torch.as_tensor(rates, dtype=layer_losses.dtype, device=layer_losses.device)
     previous = torch.cat([layer_losses.new_tensor([reference]), layer_losses[:-1]])
     if form == "linear":
@@ -67,12 +59,31 @@ def descent_violations(layer_losses: Tensor, reference: float, rates: Sequence[f
     return in_form(layer_losses, form) - in_form(previous, form) - retained.log()
 
 
-class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
-    """The multipliers λ, the slacks u, and the Lagrangian that ties them to the layer losses.
+class LayerwiseDescent(nn.Module):
+    """The constraints f_l ≤ (1−α_l)·f_{l−1} with their multipliers λ, slacks u and Lagrangian, for any training loop:
 
-    Resilience prices a relaxation g_l ≤ u_l at β/2·‖u‖². `slack` trains u ≥ 0 with the weights. `decay` puts in
-    the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual; its gradient ∇ − λ/β goes *into* the dual optimiser
-    (coupled), so that for a constant violation v both settle at λ = βv. Multipliers and slacks start at 0.
+        descent = LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69, dual=Dual(learning_rate=1e-2))
+        optimizer = torch.optim.Adam([*model.parameters(), *descent.slack_parameters()])
+        for batch in data:
+            f = layer_losses(model, batch)           # a vector of 6 losses, from one forward pass
+            optimizer.zero_grad()
+            descent.lagrangian(f).backward()         # primal gradient
+            descent.dual_step(f)                     # λ ascends on the same f
+            optimizer.step()
+            descent.project_slack()                  # changes nothing unless resilience="slack"
+
+    Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0 together with the
+    weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual; its gradient ∇ − λ/β goes *into*
+    the dual optimiser (coupled), so for a constant violation v both settle at λ = βv. λ and u start at 0.
+
+    The linear and the log form have the same feasible set, but the same minimisers only without resilience.
+
+    As a module: `.to(device)` moves λ, u and the state of the dual optimiser, and `state_dict()` contains all three.
+    λ is not a parameter, so `parameters()` is safe to hand to the primal optimiser: it yields the slack or nothing.
+    λ and u keep their precision in `.half()` and `.bfloat16()`, which would round small steps away.
+
+    Losses that are NaN or infinite raise a ValueError, at the cost of one device synchronisation per call;
+    `check_finite=False` leaves that to the caller.
     """
 
     def __init__(
@@ -86,21 +97,30 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
         beta: float | None = None,
         dual: Dual | None = None,
         device: torch.device | str = "cpu",
+        check_finite: bool = True,
     ) -> None:
         super().__init__()
-        if (resilience == "none") != (beta is None):
-            raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+        _check_choices(form, resilience, beta)
         self.n_layers = n_layers
         self.rates = rates_per_layer(alpha, n_layers)
-        self.reference = reference
+        self.reference = _checked_reference(reference)
         self.form: Form = form
         self.resilience: Resilience = resilience
-        self.beta = beta or math.inf
-        # One vector for all layers: a constraint per layer is slower, and its order would change between processes.
-        self._multiplier = cooper.multipliers.DenseMultiplier(num_constraints=n_layers, device=torch.device(device))
-        self.descends = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=self._multiplier)
-        self._slack = torch.nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
-        self.dual_optimizer = _dual_optimizer(self._multiplier.weight, dual or Dual())
+        self.beta = math.inf if beta is None else beta
+        self.check_finite = check_finite
+        # One vector for all layers: one constraint per layer is slower, and its order could differ between processes.
+        multiplier = cooper.multipliers.DenseMultiplier(num_constraints=n_layers, device=torch.device(device))
+        # Cooper's constraint is not a module, which keeps λ out of `parameters()`.
+        self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
+        self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
+        self.dual_optimizer = _dual_optimizer(multiplier.weight, dual or Dual())
+        self.register_load_state_dict_pre_hook(_upgrade_state)
+
+    @property
+    def _multiplier(self) -> cooper.multipliers.DenseMultiplier:
+        multiplier = self.constraint.multiplier
+        assert isinstance(multiplier, cooper.multipliers.DenseMultiplier)
+        return multiplier
 
     @property
     def multiplier_values(self) -> Tensor:
@@ -109,91 +129,182 @@ class LayerwiseDescent(cooper.ConstrainedMinimizationProblem):
 
     @property
     def slack(self) -> Tensor:
-        """u_1 … u_L: trained, or λ/β, which is zero without resilience (an infinite price)."""
-        if self._slack is not None:
-            return self._slack.detach()
+        """u_1 … u_L: the trained slack, or λ/β, which is 0 without resilience (β = ∞)."""
+        if self.trained_slack is not None:
+            return self.trained_slack.detach()
         return self.multiplier_values / self.beta
 
     def slack_in_loss_units(self, layer_losses: Tensor) -> Tensor:
-        """How much more loss each layer is let than (1−α_l)·f_{l−1}: u, or (eᵘ − 1)·(1−α_l)·f_{l−1} in the log form."""
+        """The loss that slack adds to the bound (1−α_l)·f_{l−1}: u_l, or (exp(u_l) − 1)·(1−α_l)·f_{l−1} in log form."""
         slack = self.slack.to(layer_losses)
         if self.form == "linear":
             return slack
         allowed = layer_losses - descent_violations(layer_losses, self.reference, self.rates)
         return slack.expm1() * allowed
 
-    def slack_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """What the primal optimiser trains besides the weights; nothing unless resilience is `slack`."""
-        if self._slack is not None:
-            yield self._slack
+    def slack_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters that the primal optimiser trains besides the weights: u with resilience="slack", else none."""
+        if self.trained_slack is not None:
+            yield self.trained_slack
 
     def in_form(self, losses: Tensor) -> Tensor:
         """f, or log f in the log form."""
         return in_form(losses, self.form)
 
     def violations(self, layer_losses: Tensor) -> Tensor:
-        """g_1 … g_L, before any relaxation."""
+        """g_1 … g_L without relaxation; a NaN loss gives NaN violations."""
+        self._check_shape(layer_losses)
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
-    def compute_cmp_state(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> cooper.CMPState:
-        """Objective f_L (+ β/2·‖u‖²) and violation g (− u), as Cooper wants them; computed in λ's precision.
+    def layers_of(self, constraints: Sequence[int]) -> list[int]:
+        """The layers whose losses some constraints depend on: their own, the ones before them, and the last (J = f_L)."""
+        before = {layer - 1 for layer in constraints if layer > 1}
+        return sorted({*constraints, *before, self.n_layers})
 
-        `sampled` are the layers of k constraints, drawn with equal probabilities: each stands for L/k, the others for
-        nothing, which is right on average. Losses that belong to no sampled constraint are not looked at.
+    def compute_cmp_state(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> cooper.CMPState:
+        """Cooper's view of a point: loss f_L (+ β/2·‖u‖²) and violation g (− u), in the precision of λ.
+
+        `sampled` lists the layers of k constraints that were drawn with equal probabilities. Each of them counts L/k
+        times and the others not at all, which is unbiased. Losses that no sampled constraint depends on may be NaN.
         """
+        self._check_shape(layer_losses)
+        if self.check_finite:
+            self._check_finite(layer_losses.detach(), sampled)
         layer_losses = layer_losses.to(self._multiplier.weight)
         loss, violation = in_form(layer_losses[-1], self.form), self.violations(layer_losses)
-        if self._slack is not None:
-            loss = loss + 0.5 * self.beta * self._slack.square().sum()
-            violation = violation - self._slack
+        if self.trained_slack is not None:
+            loss = loss + 0.5 * self.beta * self.trained_slack.square().sum()
+            violation = violation - self.trained_slack
         if sampled is not None:
             chosen = torch.tensor(sampled, device=violation.device) - 1
             shares = self.n_layers / len(sampled) * violation[chosen]
             violation = torch.zeros_like(violation).index_copy(0, chosen, shares)
-        return cooper.CMPState(loss, {self.descends: cooper.ConstraintState(violation)})
+        return cooper.CMPState(loss, {self.constraint: cooper.ConstraintState(violation)})
 
     def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
-        """f_L + Σ λ_l·g_l, with slack + β/2·‖u‖² − Σ λ_l·u_l; differentiable in f and u, λ held fixed."""
+        """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
         return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
 
-    def dual_step(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> None:
-        """λ ← [λ + ascent on (g − u)]₊, u being the trained slack, λ/β under decay, or 0.
+    def forward(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
+        """The Lagrangian."""
+        return self.lagrangian(layer_losses, sampled)
 
-        Call it between the primal backward pass and the primal step, so that both sides move from one point.
+    def dual_step(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> None:
+        """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under decay, or 0.
+
+        Call it between the primal backward pass and the primal step, so that both sides step from the same point.
         """
         dual = self.compute_cmp_state(layer_losses.detach(), sampled).compute_dual_lagrangian().lagrangian
+        weight = self._multiplier.weight
         if self.resilience == "decay":
-            dual = dual - self._multiplier.weight.square().sum() / (2 * self.beta)
+            dual = dual - weight.square().sum() / (2 * self.beta)
         self.dual_optimizer.zero_grad()
-        self._multiplier.weight.grad = torch.autograd.grad(dual, self._multiplier.weight)[0]
+        weight.grad = torch.autograd.grad(dual, weight)[0]
         self.dual_optimizer.step()
         self._multiplier.post_step_()
 
     def project_slack(self) -> None:
-        """u ← [u]₊, after the primal step."""
-        if self._slack is not None:
-            self._slack.data.clamp_(min=0)
+        """u ← [u]₊; call it after the primal step."""
+        if self.trained_slack is not None:
+            self.trained_slack.data.clamp_(min=0)
 
     def restart_slack(self) -> None:
-        """u ← 0, after an epoch: early relaxations are large and shrink slowly."""
-        if self._slack is not None:
-            self._slack.data.zero_()
+        """u ← 0; call it after an epoch, because early relaxations are large and shrink slowly."""
+        if self.trained_slack is not None:
+            self.trained_slack.data.zero_()
 
-    def state_dict(self) -> dict[str, Any]:
-        """λ, u and what the dual optimiser remembers; plain tensors, so that it loads without trust."""
+    def extra_repr(self) -> str:
+        return f"n_layers={self.n_layers}, reference={self.reference:g}, form={self.form}, resilience={self.resilience}"
+
+    # ---------------------------------------------------------------- module: devices and checkpoints
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerwiseDescent:
+        """Move λ, u and the dual optimiser's state to the device that `fn` moves tensors to, in their precision."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device)
+
+        super()._apply(move, recurse)
+        moved = move(self._multiplier.weight.detach())
+        if moved.device != self._multiplier.weight.device:
+            state, optimizer = self.dual_optimizer.state_dict(), self.dual_optimizer
+            self._multiplier.weight = nn.Parameter(moved)
+            optimizer.param_groups[0]["params"] = [self._multiplier.weight]
+            optimizer.state.clear()
+            # Moves the state to λ's device, except for counters that the optimiser keeps on the CPU.
+            optimizer.load_state_dict(state)
+        return self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """λ and the dual optimiser's state, as plain tensors and numbers that `torch.load` reads with weights_only."""
         return {
             "multipliers": self.multiplier_values.clone(),
-            "slack": None if self._slack is None else self._slack.detach().clone(),
             "dual_optimizer": self.dual_optimizer.state_dict()["state"],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Load what `get_extra_state` returned."""
+        if len(state["multipliers"]) != self.n_layers:
+            raise ValueError(
+                f"checkpoint does not fit this problem: it has {len(state['multipliers'])} multipliers, "
+                f"and the problem has {self.n_layers} layers"
+            )
         self._multiplier.weight.data.copy_(state["multipliers"])
-        if self._slack is not None:
-            self._slack.data.copy_(state["slack"])
         groups = self.dual_optimizer.state_dict()["param_groups"]
         self.dual_optimizer.load_state_dict({"state": state["dual_optimizer"], "param_groups": groups})
+
+    # ---------------------------------------------------------------- checks
+
+    def _check_shape(self, layer_losses: Tensor) -> None:
+        if layer_losses.shape != (self.n_layers,):
+            raise ValueError(
+                f"layer losses: expected a vector of {self.n_layers} losses, one per layer, "
+                f"got a tensor of shape {tuple(layer_losses.shape)}"
+            )
+
+    def _check_finite(self, layer_losses: Tensor, sampled: Sequence[int] | None) -> None:
+        needed = self.layers_of(range(1, self.n_layers + 1) if sampled is None else sampled)
+        # One synchronisation for all layers; which layer it is matters only once something is wrong.
+        if bool(torch.isfinite(layer_losses[[layer - 1 for layer in needed]]).all()):
+            return
+        values = layer_losses.tolist()
+        bad = [f"f_{layer} = {values[layer - 1]}" for layer in needed if not math.isfinite(values[layer - 1])]
+        raise ValueError(
+            f"layer losses must be finite, got {', '.join(bad)}; lower the learning rates, or check the batch"
+        )
+
+
+def _check_choices(form: str, resilience: str, beta: float | None) -> None:
+    for name, value, choices in (("form", form, Form), ("resilience", resilience, Resilience)):
+        if value not in get_args(choices):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
+    if (resilience == "none") != (beta is None):
+        raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+    if beta is not None and not beta > 0:
+        raise ValueError(f"beta must be above 0, got {beta:g}")
+
+
+def _checked_reference(reference: float) -> float:
+    if isinstance(reference, str):
+        raise ValueError(
+            f"reference={reference!r}: only a recipe can use 'auto', because it needs a task to measure f_0 on; "
+            "pass f_0 as a number, such as log(number of classes) for a cross-entropy"
+        )
+    if not (math.isfinite(reference) and reference > 0):
+        raise ValueError(f"reference must be a finite number above 0, got {reference:g}")
+    return reference
 
 
 def _dual_optimizer(multipliers: Tensor, dual: Dual) -> torch.optim.Optimizer:
     return registry.load("dual optimizer", dual.optimizer).build(multipliers, dual)
+
+
+def _upgrade_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Read checkpoints of earlier versions, which kept λ, u and the dual optimiser under these three keys."""
+    if f"{prefix}dual_optimizer" not in state:
+        return
+    old = {name: state.pop(f"{prefix}{name}") for name in ("multipliers", "dual_optimizer")}
+    state[f"{prefix}_extra_state"] = old
+    slack = state.pop(f"{prefix}slack")
+    if slack is not None:
+        state[f"{prefix}trained_slack"] = slack

@@ -76,4 +76,6 @@ def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device)
         beta=settings.beta,
         dual=settings.dual,
         device=device,
+        # The trainer checks losses together with gradients, and reports the update in which they fail.
+        check_finite=False,
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import io
 import itertools
 import math
@@ -64,10 +65,12 @@ def test_a_target_outside_zero_and_reference_is_refused(target):
 
 def test_rates_must_fit_the_model():
     assert rates_per_layer(0.1, 3) == [0.1, 0.1, 0.1]
-    with pytest.raises(ValueError, match="2 descent rates for a model of 3 layers"):
+    with pytest.raises(ValueError, match="3 rates for a model of 3 layers, got 2"):
         rates_per_layer([0.1, 0.2], 3)
-    with pytest.raises(ValueError, match="lie in"):
+    with pytest.raises(ValueError, match="at least 0 and below 1"):
         rates_per_layer([0.1, 1.0, 0.2], 3)
+    with pytest.raises(ValueError, match="n_layers must be at least 1, got 0"):
+        rates_per_layer(0.1, 0)
 
 
 # ---------------------------------------------------------------- an exact constrained optimum
@@ -257,7 +260,7 @@ def test_beta_goes_with_resilience_only():
             LayerwiseDescent(2, 0.1, 1.0, resilience=resilience, beta=beta)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- checkpoints
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
@@ -281,6 +284,174 @@ def test_200_steps_equal_100_and_reload_and_100(resilience, beta, optimizer):
         second.dual_step(f)
     assert torch.equal(whole.multiplier_values, second.multiplier_values)
     assert whole.multiplier_values.max() > 0
+
+
+def trained(resilience: str = "slack", beta: float | None = 2.0, optimizer: str = "adam") -> LayerwiseDescent:
+    """A problem of three layers whose multipliers, slack and dual optimiser are not at their start."""
+    dual = Dual(optimizer=optimizer, learning_rate=0.1)
+    descent = LayerwiseDescent(3, 0.1, 1.0, resilience=resilience, beta=beta, dual=dual)  # type: ignore[arg-type]
+    for slack in descent.slack_parameters():
+        slack.data.copy_(torch.tensor([0.1, 0.0, 0.2]))
+    for f in ([1.2, 1.3, 1.1], [0.9, 1.3, 1.0]):
+        descent.dual_step(torch.tensor(f))
+    return descent
+
+
+def assert_same_state(one: LayerwiseDescent, other: LayerwiseDescent) -> None:
+    """The same multipliers and slack now, and after another step, which depends on the dual optimiser's state."""
+    for _ in range(2):
+        assert torch.equal(one.multiplier_values, other.multiplier_values)
+        assert torch.equal(one.slack, other.slack)
+        assert one.multiplier_values.max() > 0
+        for descent in (one, other):
+            descent.dual_step(torch.tensor([1.1, 0.9, 1.4]))
+
+
+def restored() -> LayerwiseDescent:
+    return LayerwiseDescent(3, 0.1, 1.0, resilience="slack", beta=2.0, dual=Dual(learning_rate=0.1))
+
+
+def test_a_module_that_contains_the_problem_saves_and_restores_it():
+    whole = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "descent": trained()})
+    other = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "descent": restored()})
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    assert other.load_state_dict(torch.load(file, weights_only=True)) == ([], [])
+    assert torch.equal(other["model"].weight, whole["model"].weight)
+    assert_same_state(whole["descent"], other["descent"])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
+@pytest.mark.parametrize(("resilience", "beta"), [("none", None), ("slack", 2.0), ("decay", 2.0)])
+def test_checkpoints_of_version_0_1_are_read(resilience, beta, optimizer):
+    """They were written as a dictionary of these three keys."""
+    saved = trained(resilience, beta, optimizer)
+    old = {
+        "multipliers": saved.multiplier_values.clone(),
+        "slack": saved.slack.clone() if resilience == "slack" else None,
+        "dual_optimizer": saved.dual_optimizer.state_dict()["state"],
+    }
+    dual = Dual(optimizer=optimizer, learning_rate=0.1)
+    loaded = LayerwiseDescent(3, 0.1, 1.0, resilience=resilience, beta=beta, dual=dual)
+    loaded.load_state_dict(copy.deepcopy(old))
+    assert_same_state(saved, loaded)
+
+
+def test_a_checkpoint_of_another_number_of_layers_is_refused():
+    state = LayerwiseDescent(1, 0.1, 1.0).state_dict()
+    with pytest.raises(ValueError, match="it has 1 multipliers, and the problem has 3 layers"):
+        LayerwiseDescent(3, 0.1, 1.0).load_state_dict(state)
+
+
+def test_a_copy_steps_like_the_original_and_apart_from_it():
+    one = trained()
+    other = copy.deepcopy(one)
+    assert_same_state(one, other)
+    before = one.multiplier_values.clone()
+    other.dual_step(torch.tensor([2.0, 2.0, 2.0]))
+    assert torch.equal(one.multiplier_values, before)
+
+
+# ---------------------------------------------------------------- a module
+
+
+def test_the_multipliers_are_no_parameters_and_the_slack_is():
+    descent = trained()
+    assert list(descent.parameters()) == list(descent.slack_parameters())
+    before = descent.multiplier_values.clone()
+    optimizer = torch.optim.SGD(descent.parameters(), lr=1.0)
+    descent(torch.tensor([1.0, 1.0, 1.0])).backward()
+    optimizer.step()
+    assert torch.equal(descent.multiplier_values, before)
+    assert not torch.allclose(descent.slack, torch.tensor([0.1, 0.0, 0.2]))
+    for resilience, beta in (("none", None), ("decay", 2.0)):
+        assert list(trained(resilience, beta).parameters()) == []
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "nupi"])
+def test_moving_to_a_device_moves_multipliers_slack_and_the_dual_optimisers_state(optimizer):
+    # The meta device holds no numbers, and is the second device that every machine has.
+    descent = trained(optimizer=optimizer)
+    whole = torch.nn.Sequential(descent).to("meta")
+    assert whole[0] is descent
+    assert descent.multiplier_values.device.type == descent.slack.device.type == "meta"
+    (weight,) = descent.dual_optimizer.param_groups[0]["params"]
+    assert weight is descent._multiplier.weight
+    moments = [value for name, value in descent.dual_optimizer.state[weight].items() if name != "step"]
+    assert moments
+    assert all(value.device.type == "meta" for value in moments if isinstance(value, torch.Tensor))
+
+
+@pytest.mark.parametrize("cast", ["half", "bfloat16", "cpu"])
+def test_multipliers_and_slack_keep_their_precision(cast):
+    descent, same = trained(), trained()
+    getattr(torch.nn.Sequential(descent), cast)()
+    assert descent.multiplier_values.dtype == descent.slack.dtype == torch.float32
+    assert_same_state(descent, same)
+
+
+def test_calling_the_problem_gives_the_lagrangian():
+    descent, f = trained(), torch.tensor([0.9, 0.8, 0.7])
+    assert torch.equal(descent(f), descent.lagrangian(f))
+    assert torch.equal(descent(f, [2]), descent.lagrangian(f, [2]))
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_losses_that_are_not_finite_are_refused_and_change_nothing(layer, value, shown):
+    descent = trained()
+    before = descent.multiplier_values.clone()
+    f = torch.tensor([0.9, 0.8, 0.7])
+    f[layer - 1] = value
+    for method in (descent.lagrangian, descent.dual_step):
+        with pytest.raises(ValueError, match=f"must be finite, got f_{layer} = {shown};"):
+            method(f)
+    assert torch.equal(descent.multiplier_values, before)
+
+
+def test_finite_losses_are_checked_only_where_asked():
+    unchecked = LayerwiseDescent(2, 0.1, 1.0, check_finite=False)
+    assert unchecked.lagrangian(torch.tensor([math.nan, 0.5])).isnan()
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (), (3, 1), (1, 3)])
+def test_losses_of_another_shape_are_refused(shape):
+    descent = LayerwiseDescent(3, 0.1, 1.0)
+    for method in (descent.lagrangian, descent.dual_step, descent.violations):
+        with pytest.raises(ValueError, match=r"a vector of 3 losses.*got a tensor of shape \("):
+            method(torch.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("auto", "reference='auto': only a recipe can use 'auto'.*pass f_0 as a number"),
+        (0.0, "above 0, got 0"),
+        (-1.0, "above 0, got -1"),
+        (math.nan, "got nan"),
+        (math.inf, "got inf"),
+    ],
+)
+def test_a_reference_that_is_no_positive_number_is_refused(reference, message):
+    with pytest.raises(ValueError, match=message):
+        LayerwiseDescent(3, 0.1, reference)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"form": "logs"}, "form must be one of linear, log, got 'logs'"),
+        ({"resilience": "slacks", "beta": 1.0}, "resilience must be one of none, slack, decay, got 'slacks'"),
+        ({"resilience": "slack", "beta": 0.0}, "beta must be above 0, got 0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LayerwiseDescent(3, 0.1, 1.0, **settings)
 
 
 # ---------------------------------------------------------------- some constraints at a time
@@ -317,8 +488,16 @@ def test_a_sampled_constraint_stands_for_all_and_the_others_for_nothing():
     assert descent.multiplier_values.tolist() == pytest.approx([0, 3 * 0.045, 0], abs=1e-6)
 
 
+@pytest.mark.parametrize("layer", [2, 3, 5])
+def test_losses_that_a_sampled_constraint_depends_on_must_be_finite(layer):
+    f = torch.tensor([math.nan, 0.9, 0.8, math.nan, 0.7])
+    f[layer - 1] = math.nan
+    with pytest.raises(ValueError, match=f"must be finite, got f_{layer} = nan;"):
+        LayerwiseDescent(5, 0.1, 1.0).lagrangian(f, [3])
+
+
 @pytest.mark.parametrize("form", ["linear", "log"])
-def test_losses_of_no_sampled_constraint_are_not_looked_at(form):
+def test_losses_that_no_sampled_constraint_depends_on_are_ignored(form):
     f = torch.tensor([math.nan, 0.9, 0.8, math.nan, 0.7], requires_grad=True)
     descent = LayerwiseDescent(5, 0.1, 1.0, form=form, resilience="slack", beta=1.0)
     descent._multiplier.weight.data.fill_(0.5)

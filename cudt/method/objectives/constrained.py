@@ -25,9 +25,8 @@ class Constrained(Objective):
 
     @property
     def layers(self) -> list[int]:
-        """Those of the constraints, the ones before them, and the last."""
-        before = {layer - 1 for layer in self.constraints if layer > 1}
-        return sorted({*self.constraints, *before, self.descent.n_layers})
+        """The layers of the constraints, the ones before them, and the last."""
+        return self.descent.layers_of(self.constraints)
 
     def value(self, f: Tensor) -> Tensor:
         """The Lagrangian; f_L during warm-up."""

@@ -44,8 +44,9 @@ def record(folder: Path) -> None:
     """Make every file that `compare` reads."""
     folder = folder.resolve()
     folder.mkdir(parents=True)
-    # First: it writes the tiny Llama that smoke-llama reads.
-    cudt(folder, "reproduce", "--scale", "smoke", "--workers", "2", "--out", str(folder / "reproduce"))
+    # First: it writes the tiny Llama that smoke-llama reads. One worker: with two, what the searches draw next would
+    # depend on which of them finishes first.
+    cudt(folder, "reproduce", "--scale", "smoke", "--out", str(folder / "reproduce"))
     data = ("--data-root", str(folder / "reproduce" / "generated"))
     for recipe in RECIPES:
         for objective in OBJECTIVES:

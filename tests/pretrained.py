@@ -125,10 +125,10 @@ def tiny_llama_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
-def tiny_llama(folder: Path, **changes: Any) -> str:
-    """Save a random Llama with a tokenizer of bytes; returns what a recipe calls it."""
-    # Only now, like the image processor: it needs torchvision, which needs help.
-    from transformers import AutoModelForCausalLM, LlamaConfig
+def tiny_llama_config(**changes: Any) -> Any:
+    """A Llama of three narrow layers."""
+    # Imported here, like the image processor: it needs torchvision, which needs help.
+    from transformers import LlamaConfig
 
     small = {
         "vocab_size": 258,
@@ -142,10 +142,16 @@ def tiny_llama(folder: Path, **changes: Any) -> str:
         "eos_token_id": 1,
         "tie_word_embeddings": True,
     }
+    # Larger weights than usual, so that a random model is not indifferent to what it reads.
+    return LlamaConfig(**{**small, "initializer_range": 0.2, **changes})
+
+
+def tiny_llama(folder: Path, **changes: Any) -> str:
+    """Save a random Llama with a tokenizer of bytes; returns its name for a recipe."""
+    from transformers import AutoModelForCausalLM
+
     torch.manual_seed(0)
-    # Larger than usual, so that a random model is not indifferent to what it reads.
-    config = LlamaConfig(**{**small, "initializer_range": 0.2, **changes})
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(tiny_llama_config(**changes)).save_pretrained(folder)
     tiny_llama_tokenizer().save_pretrained(folder)
     return str(folder)
 

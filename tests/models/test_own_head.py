@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from cudt.models.own_head import layer_losses
+from cudt.utils.errors import UserError
+from tests.causal import CONFIGS as CAUSAL
+from tests.pretrained import CONFIGS as ENCODERS
+from tests.pretrained import IMAGE_CONFIGS, tiny_llama_config
+
+CONFIGS = {**ENCODERS, **CAUSAL, "llama": tiny_llama_config(), "vit": IMAGE_CONFIGS["vit"]}
+HEADS: dict[str, Any] = {
+    "sequence": AutoModelForSequenceClassification,
+    "token": AutoModelForTokenClassification,
+    "causal": AutoModelForCausalLM,
+    "masked": AutoModelForMaskedLM,
+    "image": AutoModelForImageClassification,
+}
+CASES = [
+    *(("sequence", family) for family in ("bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v2")),
+    *(("sequence", family) for family in ("gpt2", "llama")),
+    *(("token", family) for family in ("bert", "roberta", "distilbert", "gpt2")),
+    *(("causal", family) for family in ("gpt2", "llama", "opt", "gemma")),
+    ("masked", "bert"),
+    ("image", "vit"),
+]
+
+
+def config_of(family: str, **changes: Any) -> Any:
+    known = CONFIGS[family]
+    # Weights larger than usual, so that layers and losses differ clearly.
+    return type(known)(**{**known.to_dict(), "initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes})
+
+
+def model_of(head: str, family: str, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    return HEADS[head].from_config(config_of(family, **changes)).eval()
+
+
+def batch_of(head: str, seed: int = 0) -> dict[str, Tensor]:
+    """Three texts of five, seven and nine tokens, or three pictures."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.tensor([2, 0, 1])
+    if head == "image":
+        return {"pixel_values": torch.randn(3, 3, 16, 16, generator=generator), "labels": classes}
+    tokens = torch.randint(5, 40, (3, 9), generator=generator)
+    mask = (torch.arange(9) < torch.tensor([[5], [7], [9]])).long()
+    tokens = tokens * mask
+    words = torch.where(mask.bool() & (torch.arange(9) % 4 > 0), tokens, -100)
+    labels = {"sequence": classes, "token": torch.where(words < 0, words, words % 3)}.get(head, words)
+    return {"input_ids": tokens, "attention_mask": mask, "labels": labels}
+
+
+def truncated(model: Any, depth: int) -> Any:
+    """The same model with its first layers only, built by transformers with the same weights."""
+    name = next(name for name in ("n_layers", "n_layer", "num_hidden_layers") if name in model.config.to_dict())
+    config = copy.deepcopy(model.config)
+    setattr(config, name, depth)
+    if getattr(config, "layer_types", None) is not None:
+        config.layer_types = config.layer_types[:depth]
+    shorter = type(model)(config)
+    missing, _ = shorter.load_state_dict(model.state_dict(), strict=False)
+    assert not missing
+    return shorter.train(model.training)
+
+
+@pytest.mark.parametrize(("head", "family"), CASES)
+def test_each_layers_loss_is_that_of_the_model_that_ends_there(head, family):
+    model, batch = model_of(head, family), batch_of(head)
+    losses = layer_losses(model, batch)
+    expected = [truncated(model, depth)(**batch).loss for depth in (1, 2, 3)]
+    assert losses.shape == (3,)
+    assert losses.tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-5)
+    assert len({round(loss, 4) for loss in losses.tolist()}) == 3
+    assert torch.equal(losses[-1], model(**batch).loss)
+
+
+@pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("causal", "llama"), ("causal", "gpt2")])
+def test_each_layers_gradient_is_that_of_the_model_that_ends_there(head, family):
+    model, batch = model_of(head, family), batch_of(head)
+    losses = layer_losses(model, batch)
+    for depth in (1, 2, 3):
+        shorter = truncated(model, depth)
+        shorter(**batch).loss.backward()
+        model.zero_grad()
+        losses[depth - 1].backward(retain_graph=True)
+        ours = dict(model.named_parameters())
+        for name, weight in shorter.named_parameters():
+            assert torch.allclose(ours[name].grad, weight.grad, atol=1e-5), name
+
+
+def test_labels_of_minus_100_do_not_count():
+    model, batch = model_of("token", "bert"), batch_of("token")
+    other = {**batch, "input_ids": batch["input_ids"].clone()}
+    ignored = batch["labels"] == -100
+    kept = layer_losses(model, batch)
+    shown = model(**other).logits
+    other["labels"] = torch.where(ignored, -100, (batch["labels"] + 1) % 3)
+    assert not torch.allclose(layer_losses(model, other), kept)
+    by_hand = torch.nn.functional.cross_entropy(shown[~ignored], batch["labels"][~ignored])
+    assert kept[-1].item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+def test_layers_are_computed_once_whatever_their_number():
+    model, batch, calls = model_of("sequence", "bert"), batch_of("sequence"), []
+    layer_losses(model, batch)
+    for layer in model.bert.encoder.layer:
+        layer.attention.register_forward_hook(lambda *call: calls.append(1))
+    layer_losses(model, batch)
+    assert len(calls) == 3
+
+
+def test_the_model_is_left_as_it_was():
+    model, batch = model_of("causal", "llama"), batch_of("causal")
+    model.model.layers[1].eval()
+    model.lm_head.train()
+    modes = [module.training for module in model.modules()]
+    # transformers leaves hooks of its own behind when it lists hidden states.
+    before = model(**batch, output_hidden_states=True).logits
+    hooks = [dict(module._forward_hooks) for module in model.modules()]
+    generator = torch.get_rng_state()
+    layer_losses(model, batch)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(model(**batch).logits, before)
+    assert not any("forward" in module.__dict__ for module in model.modules())
+    assert [module._forward_hooks for module in model.modules()] == hooks
+
+
+def test_a_failing_batch_leaves_the_model_as_it_was():
+    model, batch = model_of("sequence", "bert"), batch_of("sequence")
+    expected = layer_losses(model, batch)
+    with pytest.raises(Exception, match="batch_size"):
+        layer_losses(model, {**batch, "labels": torch.tensor([0, 1])})
+    assert torch.equal(layer_losses(model, batch), expected)
+
+
+def test_gradient_checkpointing_changes_no_loss_and_no_gradient():
+    batch, gradients = batch_of("causal"), []
+    for checkpoints in (False, True):
+        model = model_of("causal", "llama").train()
+        if checkpoints:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        losses = layer_losses(model, batch)
+        (losses @ torch.tensor([1.0, 2.0, 3.0])).backward()
+        gradients.append([losses.detach(), *(weight.grad for weight in model.parameters())])
+        assert all(layer.gradient_checkpointing == checkpoints for layer in model.model.layers)
+    assert all(map(torch.equal, *gradients))
+
+
+def test_reentrant_gradient_checkpointing_is_refused():
+    model = model_of("causal", "llama").train()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    with pytest.raises(ValueError, match='"use_reentrant": False'):
+        layer_losses(model, batch_of("causal"))
+
+
+def test_adapters_of_peft_are_trained_through_every_layers_loss():
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(model_of("causal", "llama"), LoraConfig(task_type="CAUSAL_LM", r=2))
+    batch = batch_of("causal")
+    losses = layer_losses(model, batch)
+    assert torch.equal(losses[-1], model(**batch).loss)
+    losses[0].backward()
+    touched = {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert touched
+    assert all("layers.0." in name and "lora_B" in name for name in touched)
+
+
+def test_a_model_is_not_kept_alive():
+    model = model_of("sequence", "bert")
+    layer_losses(model, batch_of("sequence"))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_batch_without_labels_is_refused():
+    batch = batch_of("sequence")
+    del batch["labels"]
+    with pytest.raises(ValueError, match="batch has no 'labels'"):
+        layer_losses(model_of("sequence", "bert"), batch)
+
+
+def test_a_model_without_a_head_is_refused():
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="BertModel returns no loss"):
+        layer_losses(AutoModel.from_config(config_of("bert")).eval(), batch_of("sequence"))
+
+
+def test_skipped_layers_are_refused():
+    model, batch = model_of("sequence", "bert"), batch_of("sequence")
+    layer_losses(model, batch)
+    model.bert.encoder.layer = model.bert.encoder.layer[:2]
+    with pytest.raises(ValueError, match="called 2 of its 3 layers"):
+        layer_losses(model, batch)
+
+
+def test_encoder_decoders_are_refused():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    with pytest.raises(UserError, match="T5ForConditionalGeneration"):
+        layer_losses(T5ForConditionalGeneration(config).eval(), batch_of("causal"))

@@ -1,115 +1,139 @@
-"""From what pydantic finds wrong with a file to lines for a person: path, value, what is allowed, the nearest word."""
+"""Errors in a YAML file as values: which key, which value, what is wrong; and how they are printed, all together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, get_args, get_origin
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
+from cudt.config import plain_types
 from cudt.utils.errors import UserError, did_you_mean
 
-#: How pydantic ends the path of a mapping's key, where that is what is wrong.
+#: Ends the path of a pydantic error that is about a mapping's key rather than its value.
 _OF_A_KEY = "[key]"
-_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-def refuse(source: str, mistakes: Sequence[str]) -> NoReturn:
-    """All mistakes at once."""
+class _NoValue:
+    def __repr__(self) -> str:
+        return "NO_VALUE"
+
+
+#: The value of a mistake for which printing one would not help, like a missing key.
+NO_VALUE: Final = _NoValue()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One error in a file."""
+
+    path: tuple[str | int, ...]
+    """The keys, and positions in lists, that lead to it; empty for the file as a whole."""
+    value: Any = field(hash=False)
+    """What the file says there, or NO_VALUE."""
+    message: str
+    """What is wrong, without the value."""
+    kind: str = ""
+    """Pydantic's name for it, like `int_type`; empty for errors that cudt finds itself."""
+    source: str = ""
+    """Where the value was set, if not in the file itself: the file it was inherited from, or `--set`."""
+
+    @property
+    def key(self) -> str:
+        """The path as a dotted key, like `training.epochs`."""
+        return ".".join(map(str, self.path))
+
+    def under(self, *path: str | int) -> Mistake:
+        """The same mistake, with the keys that lead to its section put before its path."""
+        return replace(self, path=(*path, *self.path))
+
+    def __str__(self) -> str:
+        where = f"{self.key}: " if self.path else ""
+        got = "" if self.value is NO_VALUE else f", got {self.value!r}"
+        return f"{where}{self.message}{got}" + (f" (from {self.source})" if self.source else "")
+
+
+def refuse(source: str, mistakes: Sequence[Mistake | str]) -> NoReturn:
+    """Raise a UserError with all mistakes; `source` is the name of the file."""
     if len(mistakes) == 1:
         raise UserError(f"{source}: {mistakes[0]}")
-    raise UserError(f"{source}: {len(mistakes)} mistakes" + "".join(f"\n  {mistake}" for mistake in mistakes))
+    raise UserError(f"{source}: {len(mistakes)} errors" + "".join(f"\n  {mistake}" for mistake in mistakes))
 
 
-def explain(schema: type[BaseModel], error: ValidationError, whole: str) -> list[str]:
-    """A line for each mistake; `whole` is what the file is called where none of its keys is to blame."""
-    return [_explain(schema, dict(mistake), whole) for mistake in error.errors(include_url=False)]
+def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
+    """The mistakes that pydantic found, in words for the person who wrote the file."""
+    return [_explain(schema, dict(found)) for found in error.errors(include_url=False)]
 
 
-def is_tag(key: Any) -> bool:
-    """Whether part of a path names a type of a union: it says nothing to a reader, and no key is called so."""
-    return isinstance(key, str) and key.startswith("<") and key.endswith(">")
+def is_tag(part: Any) -> bool:
+    """Whether part of a pydantic path names a type of a union, like `<list>`; the file has no such key."""
+    return isinstance(part, str) and part.startswith("<") and part.endswith(">")
 
 
-def location(mistake: Mapping[str, Any]) -> list[Any]:
-    """The keys and places in lists that lead to what is wrong, as the file's writer knows them."""
-    return [part for part in mistake["loc"] if not is_tag(part) and part != _OF_A_KEY]
+def _explain(schema: type[BaseModel], found: dict[str, Any]) -> Mistake:
+    location, kind, value = found["loc"], found["type"], found["input"]
+    path = tuple(part for part in location if not is_tag(part) and part != _OF_A_KEY)
+    if _OF_A_KEY in location:
+        return Mistake(path, NO_VALUE, "expected text as a key; put it in quotes", kind)
+    if kind == "missing":
+        return Mistake(path, NO_VALUE, "missing", kind)
+    target = _find(schema, location)
+    if kind == "extra_forbidden":
+        hint = did_you_mean(str(path[-1]), target.section.model_fields)
+        return Mistake(path, NO_VALUE, f"unknown key{hint}", kind)
+    if kind == "value_error":
+        return Mistake(path, NO_VALUE, str(found["ctx"]["error"]), kind)
+    hint = did_you_mean(value, plain_types.choices(target.annotation)) if isinstance(value, str) else ""
+    if hint:
+        # The hint has to follow the value.
+        return Mistake(path, NO_VALUE, f"expected {target.words}, got {value!r}{hint}", kind)
+    return Mistake(path, value, f"expected {target.words}", kind)
 
 
-def _explain(schema: type[BaseModel], mistake: dict[str, Any], whole: str) -> str:
-    parts = location(mistake)
-    path = ".".join(str(part) for part in parts) or whole
-    if _OF_A_KEY in mistake["loc"]:
-        return f"{path}: a key is a word; put it in quotes"
-    if mistake["type"] == "missing":
-        return f"{path}: missing"
-    section, field = _find_field(schema, parts)
-    value = mistake["input"]
-    if mistake["type"] == "extra_forbidden":
-        return f"{path} = {value!r}: unknown key{did_you_mean(str(parts[-1]), section.model_fields)}"
-    context = mistake.get("ctx", {})
-    if mistake["type"] == "value_error":
-        return f"{path}: {context['error']}"
-    # Of a section pydantic says `a valid dictionary or instance of Arm`: nobody can write an instance into a file.
-    message = (mistake["msg"][0].lower() + mistake["msg"][1:]).partition(" or instance of ")[0]
-    if mistake["type"] == "literal_error":
-        message = f"must be {context['expected']}{_nearest(value, context['expected'])}"
-    bounds = _allowed_range(field)
-    return f"{path} = {value!r}: {message}" + (f" (allowed: {bounds})" if bounds else "")
+class _Target(NamedTuple):
+    """What the schema says about a key."""
+
+    section: type[BaseModel]
+    annotation: Any
+    metadata: Sequence[Any]
+
+    @property
+    def words(self) -> str:
+        return plain_types.expected(self.annotation, self.metadata)
 
 
-def _nearest(value: Any, expected: str) -> str:
-    return did_you_mean(str(value), [word.strip("' ") for part in expected.split(",") for word in part.split(" or ")])
-
-
-def _find_field(schema: type[BaseModel], location: Sequence[Any]) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The section class that holds the last key of a path, and that key's field where there is one."""
-    section: type[BaseModel] = schema
-    field: FieldInfo | None = None
-    annotation: Any = schema
-    for key in location:
-        if isinstance(key, int):
-            # A place in a list.
-            inner = [get_args(kind)[0] for kind in _kinds(annotation) if get_origin(kind) is list]
-            annotation = inner[0] if inner else annotation
-            continue
-        kinds = list(_kinds(annotation))
-        values = [get_args(kind)[1] for kind in kinds if get_origin(kind) is dict]
-        sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        if values:
-            # Under a key that the file's writer chose.
-            annotation, field = values[0], None
-            continue
-        if not sections:
+def _find(schema: type[BaseModel], location: Sequence[Any]) -> _Target:
+    """The section that holds the last key of a pydantic path, and the type that is expected there."""
+    found = _Target(schema, schema, ())
+    last = len(location) - 1
+    for index, part in enumerate(location):
+        if is_tag(part):
+            # An error about the value itself is explained with every alternative of the union.
+            if index != last:
+                found = found._replace(annotation=plain_types.tagged(found.annotation, part), metadata=())
+        elif isinstance(part, int):
+            inner = [get_args(kind)[0] for kind in plain_types.unwrapped(found.annotation) if get_origin(kind) is list]
+            found = found._replace(annotation=inner[0] if inner else found.annotation, metadata=())
+        elif (next_one := _step(found, part)) is not None:
+            found = next_one
+        else:
             break
-        section = next((one for one in sections if key in one.model_fields), sections[0])
-        field = section.model_fields.get(key)
-        if field is None:
-            break
-        annotation = field.annotation
-    return section, field
+    return found
 
 
-def _kinds(annotation: Any) -> Iterator[Any]:
-    """A type, or the types that it is one of: an optional section is one of two, say."""
-    yield annotation
-    if get_origin(annotation) not in (dict, list):
-        for inner in get_args(annotation):
-            yield from _kinds(inner)
+def _step(found: _Target, key: str) -> _Target | None:
+    """Go from a section or a mapping to one of its keys; None where the schema does not know the key."""
+    kinds = plain_types.unwrapped(found.annotation)
+    for kind in kinds:
+        if get_origin(kind) is dict:
+            # The file's author chose the key.
+            return found._replace(annotation=get_args(kind)[1], metadata=())
+    for section in _sections(kinds):
+        if (known := section.model_fields.get(key)) is not None:
+            return _Target(section, known.annotation, tuple(known.metadata))
+    return next((found._replace(section=section) for section in _sections(kinds)), None)
 
 
-def _allowed_range(field: FieldInfo | None) -> str:
-    """`≥ 0, < 1` from the bounds that a field, or a part of its type, declares."""
-    if field is None:
-        return ""
-    found: dict[str, None] = {}
-    pending: list[Any] = [*field.metadata, field.annotation]
-    while pending:
-        item = pending.pop(0)
-        for name, sign in _BOUNDS.items():
-            if isinstance(bound := getattr(item, name, None), int | float):
-                found[f"{sign} {bound}"] = None
-        pending += getattr(item, "metadata", []) if not isinstance(item, type) else []
-        pending += getattr(item, "__metadata__", ()) + getattr(item, "__args__", ())
-    return ", ".join(found)
+def _sections(kinds: Sequence[Any]) -> Iterator[type[BaseModel]]:
+    yield from (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))

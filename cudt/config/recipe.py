@@ -13,6 +13,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 import cudt
 from cudt.config import mistakes, registry, strict_yaml
+from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.schema import NamedSection, Readout, Recipe
 from cudt.utils.errors import UserError, did_you_mean
 
@@ -83,11 +84,12 @@ def read(path: Path) -> dict[str, Any]:
 
 def load(name_or_file: str, overrides: Iterable[str] = (), **settings: Any) -> NamedRecipe:
     """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None."""
-    name, values = read_named(locate(name_or_file))
+    path = locate(name_or_file)
+    name, values = read_named(path)
     for override in overrides:
         _apply_override(values, override)
     values.update({key: value for key, value in settings.items() if value is not None})
-    return NamedRecipe(name, validate(values, f"recipe {name}"))
+    return NamedRecipe(name, validate(values, path.name))
 
 
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:
@@ -147,13 +149,13 @@ def validate(values: dict[str, Any], source: str) -> Recipe:
     return recipe
 
 
-def check(values: dict[str, Any]) -> tuple[Recipe | None, list[str]]:
+def check(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
     """The typed recipe, or everything that is wrong with it."""
     schema, unknown = _typed_schema(values)
     try:
         recipe = schema.model_validate(values)
     except ValidationError as error:
-        return None, [*unknown, *mistakes.explain(schema, error, "the recipe")]
+        return None, [*unknown, *mistakes.explain(schema, error)]
     return (None if unknown else recipe), unknown
 
 
@@ -163,17 +165,17 @@ class _AnyNamedSection(NamedSection):
     model_config = ConfigDict(extra="allow")
 
 
-def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[str]]:
+def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
     """The recipe schema with `task` and `model` typed by the files that they name, and the names without a file."""
     typed: dict[str, Any] = {}
-    unknown: list[str] = []
+    unknown: list[Mistake] = []
     for kind in ("task", "model"):
         section = values.get(kind)
         name = section.get("name") if isinstance(section, dict) else None
         typed[kind] = (_AnyNamedSection, ...)
         if isinstance(name, str):
             if why := registry.problem(kind, name):
-                unknown.append(f"{kind}.name = {name!r}: {why}")
+                unknown.append(Mistake((kind, "name"), NO_VALUE, why))
             else:
                 typed[kind] = (registry.load(kind, name).Config, ...)
     return create_model("Recipe", __base__=Recipe, **typed), unknown

@@ -49,18 +49,26 @@ def problem(kind: str, name: str) -> str:
     known = names(kind)
     if name in known:
         return ""
-    return f"unknown {kind}{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
+    return f"unknown {kind} '{name}'{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
 
 
 def load(kind: str, name: str) -> ModuleType:
     """Import the file of a plug-in."""
     if why := problem(kind, name):
-        raise UserError(f"{kind} '{name}': {why}")
-    module = importlib.import_module(name if "." in name else f"{KINDS[kind].package}.{name}")
+        raise UserError(why)
+    module = importlib.import_module(f"{KINDS[kind].package}.{name}") if "." not in name else _outside(kind, name)
     wanted = re.findall(r"\w+", KINDS[kind].mark)[-1]
     if not hasattr(module, wanted):
         raise UserError(f"{kind} '{name}': {module.__file__} does not define `{wanted}`")
     return module
+
+
+def _outside(kind: str, name: str) -> ModuleType:
+    """Import a module that does not come with cudt; whatever its code raises is an error of the user's."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UserError(f"{kind} '{name}': importing the module failed: {type(error).__name__}: {error}") from error
 
 
 def _is_module(name: str) -> bool:

@@ -4,34 +4,55 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from cudt.config import registry
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
 from cudt.utils.errors import UserError
 
 
-def _known(kind: str) -> AfterValidator:
-    """A validator for the name of a plug-in: a file that comes with cudt, or a module's import path."""
+class PluginName:
+    """Marks a text as the name of a plug-in: a file that comes with cudt, or the import path of a module."""
 
-    def check(name: str) -> str:
-        if why := registry.problem(kind, name):
-            raise ValueError(f"{name!r}: {why}")
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @property
+    def in_words(self) -> str:
+        """The allowed names."""
+        return f"one of {', '.join(repr(name) for name in registry.names(self.kind))} or an import path"
+
+    def check(self, name: str) -> str:
+        """The name, if there is such a plug-in."""
+        if why := registry.problem(self.kind, name):
+            raise ValueError(why)
         return name
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
 
-def _noise_of_training(name: str) -> str:
+def _can_be_trained_on(name: str) -> str:
     if not registry.load("noise", name).NOISE.is_added:
-        raise ValueError(f"{name!r}: models are trained on noise that is added to embeddings or pixels, not on this")
+        raise ValueError(f"'{name}' is applied to texts; train on noise that is added to embeddings or pixels")
     return name
 
 
-ObjectiveName = Annotated[str, _known("objective")]
-DualOptimizerName = Annotated[str, _known("dual optimizer")]
-NoiseName = Annotated[str, _known("noise")]
-TrainingNoiseName = Annotated[str, _known("noise"), AfterValidator(_noise_of_training)]
+ObjectiveName = Annotated[str, PluginName("objective")]
+DualOptimizerName = Annotated[str, PluginName("dual optimizer")]
+NoiseName = Annotated[str, PluginName("noise")]
+TrainingNoiseName = Annotated[str, PluginName("noise"), AfterValidator(_can_be_trained_on)]
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]

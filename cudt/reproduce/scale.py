@@ -151,7 +151,7 @@ def load(name_or_file: str) -> Reproduction:
     try:
         scale = Scale.model_validate(recipes.read(path))
     except ValidationError as error:
-        mistakes.refuse(source, mistakes.explain(Scale, error, "the file"))
+        mistakes.refuse(source, mistakes.explain(Scale, error))
     experiments, found = _experiments(scale)
     found += _repeated(experiments)
     if found:

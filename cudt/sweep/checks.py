@@ -42,8 +42,8 @@ def parse(values: dict[str, Any]) -> Parsed:
     try:
         return Parsed(Search.model_validate(values), [], frozenset())
     except ValidationError as error:
-        lines = mistakes.explain(Search, error, "the file")
-        places = [mistakes.location(dict(mistake)) for mistake in error.errors(include_url=False)]
+        found = mistakes.explain(Search, error)
+        lines, places = [str(mistake) for mistake in found], [list(mistake.path) for mistake in found]
     sound = copy.deepcopy(values)
     for place in places:
         _cut_out(sound, place)
@@ -90,7 +90,7 @@ def _is_broken(path: str, broken: Set[str]) -> bool:
 
 
 def _path(line: str) -> str:
-    """What a line is about: `a.b` of `a.b = 3: wrong`."""
+    """What a line is about: `a.b` of `a.b: wrong`."""
     return re.split(r": | = ", line, maxsplit=1)[0]
 
 
@@ -358,12 +358,12 @@ def _new(told: set[str], place: str, lines: list[str]) -> Iterator[str]:
 
 def _short(line: str) -> str:
     """A line without the value: an unknown key is one mistake, whatever it is set to."""
-    return re.sub(r" = .*?: ", ": ", line)
+    return line.partition(", got ")[0]
 
 
 def _refused(base: dict[str, Any], changes: dict[str, Any]) -> list[str]:
     tried, clashes = _with(base, changes)
-    return clashes + recipes.check(tried)[1]
+    return clashes + [str(mistake) for mistake in recipes.check(tried)[1]]
 
 
 def _with(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -397,5 +397,5 @@ def _run(one: _Tried, key: str, value: Scalar, name: str) -> str | None:
 def _hint(line: str, arm: Arm) -> str:
     """A range gives floats; whoever searches whole numbers has to say so."""
     floats = (key for key, searched in arm.search.items() if isinstance(searched, Range) and searched.type == "float")
-    is_one = "valid integer" in line and any(f": {key} = " in line for key in floats)
+    is_one = "integer" in line and any(f": {key}: " in line for key in floats)
     return "; give the range type: int" if is_one else ""

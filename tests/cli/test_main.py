@@ -71,7 +71,7 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 MISTAKES = {
-    "a typo in a recipe": (["train", "--recipe", "typo.yaml"], "recipe typo: training.epoch = 3: unknown key; did you"),
+    "a typo in a recipe": (["train", "--recipe", "typo.yaml"], "typo.yaml: training.epoch: unknown key; did you"),
     "an unknown recipe": (["train", "--recipe", "review-ut"], "no recipe is called 'review-ut'; did you mean"),
     "no data root": (["train", "--recipe", "reviews-ut", "--data-root", "gone"], "data root 'gone' does not exist"),
     "no CUDA": (["train", "--recipe", "reviews-ut", "--device", "cuda"], "--device cuda: torch sees no CUDA device"),

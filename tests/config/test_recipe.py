@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -73,78 +72,77 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("trainin.epochs=1", "trainin = {'epochs': 1}: unknown key; did you mean 'training'?"),
-        ("training.learning_rat=0.1", "training.learning_rat = 0.1: unknown key; did you mean 'learning_rate'?"),
-        ("descent.dual.optimiser=sgd", "descent.dual.optimiser = 'sgd': unknown key; did you mean 'optimizer'?"),
-        ("model.attention_widht=8", "model.attention_widht = 8: unknown key; did you mean 'attention_width'?"),
-        ("task.validaton=8", "task.validaton = 8: unknown key; did you mean 'validation'?"),
-        ("training.zzz=1", "training.zzz = 1: unknown key"),
+        ("trainin.epochs=1", "trainin: unknown key; did you mean 'training'?"),
+        ("training.learning_rat=0.1", "training.learning_rat: unknown key; did you mean 'learning_rate'?"),
+        ("descent.dual.optimiser=sgd", "descent.dual.optimiser: unknown key; did you mean 'optimizer'?"),
+        ("model.attention_widht=8", "model.attention_widht: unknown key; did you mean 'attention_width'?"),
+        ("task.validaton=8", "task.validaton: unknown key; did you mean 'validation'?"),
+        ("training.zzz=1", "training.zzz: unknown key"),
         # Words that the schema uses for itself are no better known.
-        ("word=3", "word = 3: unknown key"),
-        ("descent.number=3", "descent.number = 3: unknown key"),
-        ("training.list=[1]", "training.list = [1]: unknown key"),
+        ("word=3", "word: unknown key"),
+        ("descent.number=3", "descent.number: unknown key"),
+        ("training.list=[1]", "training.list: unknown key"),
     ],
 )
 def test_an_unknown_key_is_told_with_path_value_and_the_nearest(override, message):
-    assert mistakes(override) == f"recipe reviews-ut: {message}"
+    assert mistakes(override) == f"reviews-ut.yaml: {message}"
 
 
 def test_a_mistyped_key_inside_alpha_is_told_with_the_nearest():
     message = mistakes("descent.alpha={target_los: 0.1}")
-    assert "descent.alpha.target_los = 0.1: unknown key; did you mean 'target_loss'?" in message
+    assert "descent.alpha.target_los: unknown key; did you mean 'target_loss'?" in message
+
+
+ALPHA = "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section with `target_loss`"
 
 
 @pytest.mark.parametrize(
-    ("override", "path", "value", "allowed"),
+    ("override", "message"),
     [
-        ("training.epochs=0", "training.epochs", "0", "≥ 1"),
-        ("training.learning_rate=-1e-3", "training.learning_rate", "-0.001", "> 0"),
-        ("training.learning_rate=.inf", "training.learning_rate", "inf", "> 0"),
-        ("training.clip_norm=0", "training.clip_norm", "0", "> 0"),
-        ("noise.gamma_train=-0.1", "noise.gamma_train", "-0.1", "≥ 0"),
-        ("model.step_size=1.5", "model.step_size", "1.5", "> 0, ≤ 1"),
-        ("descent.dual.smoothing=1", "descent.dual.smoothing", "1", "≥ 0, < 1"),
-        ("descent.alpha=1.5", "descent.alpha", "1.5", "≥ 0, < 1"),
-        ("descent.alpha=-0.1", "descent.alpha", "-0.1", "≥ 0, < 1"),
-        ("descent.alpha=[0.1, 2]", "descent.alpha.1", "2", "≥ 0, < 1"),
-        ("descent.alpha={target_loss: -1}", "descent.alpha.target_loss", "-1", "> 0"),
-        ("descent.reference=0", "descent.reference", "0", "> 0"),
-        ("seed=-1", "seed", "-1", "≥ 0, < 4294967296"),
+        ("training.epochs=0", "training.epochs: expected a positive integer, got 0"),
+        ("training.learning_rate=-1e-3", "training.learning_rate: expected a positive number, got -0.001"),
+        ("training.learning_rate=.inf", "training.learning_rate: expected a positive number, got inf"),
+        ("training.clip_norm=0", "training.clip_norm: expected a positive number or null, got 0"),
+        ("noise.gamma_train=-0.1", "noise.gamma_train: expected a number ≥ 0, got -0.1"),
+        ("model.step_size=1.5", "model.step_size: expected a number > 0 and ≤ 1, got 1.5"),
+        ("descent.dual.smoothing=1", "descent.dual.smoothing: expected a number ≥ 0 and < 1 or null, got 1"),
+        ("descent.alpha=1.5", f"descent.alpha: expected {ALPHA}, got 1.5"),
+        ("descent.alpha=-0.1", f"descent.alpha: expected {ALPHA}, got -0.1"),
+        ("descent.alpha=[0.1, 2]", "descent.alpha.1: expected a number ≥ 0 and < 1, got 2"),
+        ("descent.alpha={target_loss: -1}", "descent.alpha.target_loss: expected a positive number, got -1"),
+        ("descent.reference=0", "descent.reference: expected a positive number or 'auto', got 0"),
+        ("seed=-1", "seed: expected an integer ≥ 0 and < 4294967296, got -1"),
     ],
 )
-def test_a_number_out_of_range_is_told_with_path_value_and_range(override, path, value, allowed):
-    message = mistakes(override)
-    assert message.startswith(f"recipe reviews-ut: {path} = {value}: ")
-    assert message.endswith(f"(allowed: {allowed})")
+def test_a_number_out_of_range_is_reported_with_key_range_and_value(override, message):
+    assert mistakes(override) == f"reviews-ut.yaml: {message}"
 
 
 @pytest.mark.parametrize(
-    ("override", "path", "value", "wanted"),
+    ("override", "message"),
     [
-        ("training.learning_rate=fast", "training.learning_rate", "'fast'", "number"),
-        ("training.epochs='3'", "training.epochs", "'3'", "integer"),
-        ("training.epochs=3.0", "training.epochs", "3.0", "integer"),
-        ("training.epochs=", "training.epochs", "None", "integer"),
-        ("training.batch_size=true", "training.batch_size", "True", "integer"),
-        ("descent.slack_restart=yes", "descent.slack_restart", "'yes'", "boolean"),
-        ("descent.slack_restart=1", "descent.slack_restart", "1", "boolean"),
-        ("descent.alpha=steep", "descent.alpha", "'steep'", "number"),
-        ("descent.alpha=[0.1, steep]", "descent.alpha.1", "'steep'", "number"),
-        ("descent.alpha={target_loss: low}", "descent.alpha.target_loss", "'low'", "number"),
-        ("descent.reference=true", "descent.reference", "True", "number"),
-        ("expect=3", "expect", "3", "string"),
-        ("training=3", "training", "3", "dictionary"),
-        ("model=3", "model", "3", "dictionary"),
-        ("task=", "task", "None", "dictionary"),
-        ("model.name=3", "model.name", "3", "string"),
-        ("evaluation.noise_seeds=[a]", "evaluation.noise_seeds.0", "'a'", "integer"),
+        ("training.learning_rate=fast", "training.learning_rate: expected a positive number, got 'fast'"),
+        ("training.epochs='3'", "training.epochs: expected a positive integer, got '3'"),
+        ("training.epochs=3.0", "training.epochs: expected a positive integer, got 3.0"),
+        ("training.epochs=", "training.epochs: expected a positive integer, got None"),
+        ("training.batch_size=true", "training.batch_size: expected a positive integer, got True"),
+        ("descent.slack_restart=yes", "descent.slack_restart: expected true or false, got 'yes'"),
+        ("descent.slack_restart=1", "descent.slack_restart: expected true or false, got 1"),
+        ("descent.alpha=steep", f"descent.alpha: expected {ALPHA}, got 'steep'"),
+        ("descent.alpha=[0.1, steep]", "descent.alpha.1: expected a number ≥ 0 and < 1, got 'steep'"),
+        ("descent.alpha={target_loss: low}", "descent.alpha.target_loss: expected a positive number, got 'low'"),
+        ("descent.reference=true", "descent.reference: expected a positive number or 'auto', got True"),
+        ("expect=3", "expect: expected text, got 3"),
+        ("training=3", "training: expected a section, got 3"),
+        ("model=3", "model: expected a section with `name`, got 3"),
+        ("task=", "task: expected a section with `name`, got None"),
+        ("model.name=3", "model.name: expected text, got 3"),
+        ("evaluation.noise_seeds=[a]", "evaluation.noise_seeds.0: expected an integer, got 'a'"),
+        ("evaluation.noise_seeds=[]", "evaluation.noise_seeds: expected a list of integers that is not empty, got []"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told_with_path_and_value(override, path, value, wanted):
-    message = mistakes(override)
-    assert message.startswith(f"recipe reviews-ut: {path} = {value}: ")
-    assert wanted in message
-    assert "\n" not in message
+def test_a_value_of_the_wrong_type_is_reported_with_key_and_value(override, message):
+    assert mistakes(override) == f"reviews-ut.yaml: {message}"
 
 
 @pytest.mark.parametrize(
@@ -152,17 +150,30 @@ def test_a_value_of_the_wrong_type_is_told_with_path_and_value(override, path, v
     [
         (
             "descent.dual.optimizer=adm",
-            "descent.dual.optimizer: 'adm': unknown dual optimizer; did you mean 'adam'? known: adam, nupi",
+            "descent.dual.optimizer: unknown dual optimizer 'adm'; did you mean 'adam'? known: adam, nupi, sgd",
         ),
-        ("descent.reference=aut", "descent.reference = 'aut': must be 'auto'; did you mean 'auto'?"),
-        ("noise.kind=gausian", "noise.kind: 'gausian': unknown noise; did you mean 'gaussian'? known: discrete"),
-        ("evaluation.perturbations=[unifrom]", "'unifrom': unknown noise; did you mean 'uniform'?"),
-        ("model.name=unroled", "model.name = 'unroled': unknown model; did you mean 'unrolled'?"),
-        ("task.name=review", "task.name = 'review': unknown task; did you mean 'reviews'?"),
+        (
+            "descent.form=linar",
+            "descent.form: expected one of 'linear', 'log', got 'linar'; did you mean 'linear'?",
+        ),
+        (
+            "descent.reference=aut",
+            "descent.reference: expected a positive number or 'auto', got 'aut'; did you mean 'auto'?",
+        ),
+        ("noise.kind=gausian", "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: discrete, "),
+        ("noise.kind=discrete", "noise.kind: 'discrete' is applied to texts; train on noise that is added"),
+        (
+            "evaluation.perturbations=[unifrom]",
+            "evaluation.perturbations.0: unknown noise 'unifrom'; did you mean 'uniform'? known: ",
+        ),
+        ("objective=constrain", "objective: unknown objective 'constrain'; did you mean 'constrained'? known: "),
+        ("model.name=unroled", "model.name: unknown model 'unroled'; did you mean 'unrolled'? known: "),
+        ("task.name=review", "task.name: unknown task 'review'; did you mean 'reviews'? known: "),
+        ("model.name=no_package.model", "model.name: no Python module 'no_package.model'; install its package"),
     ],
 )
-def test_an_unknown_word_is_told_with_the_known_ones(override, message):
-    assert message in mistakes(override)
+def test_an_unknown_word_is_reported_with_the_known_ones(override, message):
+    assert mistakes(override).startswith(f"reviews-ut.yaml: {message}")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +187,13 @@ def test_an_unknown_word_is_told_with_the_known_ones(override, message):
     ],
 )
 def test_settings_that_do_not_fit_together_are_told(overrides, message):
-    assert mistakes(*overrides).startswith(f"recipe reviews-ut: {message}")
+    assert mistakes(*overrides).startswith(f"reviews-ut.yaml: {message}")
 
 
 @pytest.mark.parametrize("grid", ["3", "[0, a]", "[.nan]"])
 def test_a_grid_that_is_no_grid_is_one_mistake_in_the_recipes_words(grid):
     message = mistakes(f"evaluation.gammas={grid}")
-    assert message.startswith("recipe reviews-ut: evaluation.gammas")
+    assert message.startswith("reviews-ut.yaml: evaluation.gammas")
     assert "gammas.str" not in message
     assert "list[float]" not in message
 
@@ -190,9 +201,14 @@ def test_a_grid_that_is_no_grid_is_one_mistake_in_the_recipes_words(grid):
 def test_all_mistakes_are_told_at_once():
     message = mistakes("training.epoch=1", "model.layers=0", "seed=one", "descent.alpha=2", "noise.kind=pink")
     first, *lines = message.splitlines()
-    assert first == "recipe reviews-ut: 5 mistakes"
-    told = {re.split(r" = |: ", line)[0].strip() for line in lines}
-    assert told == {"training.epoch", "model.layers", "seed", "descent.alpha", "noise.kind"}
+    assert first == "reviews-ut.yaml: 5 errors"
+    assert {line.split(":")[0].strip() for line in lines} == {
+        "training.epoch",
+        "model.layers",
+        "seed",
+        "descent.alpha",
+        "noise.kind",
+    }
 
 
 def test_an_unknown_model_does_not_hide_other_mistakes():
@@ -204,7 +220,7 @@ def test_an_unknown_model_does_not_hide_other_mistakes():
 def test_missing_sections_are_told(tmp_path):
     with pytest.raises(UserError) as error:
         recipe.load(str(recipe_file(tmp_path, "task", "expect")))
-    assert str(error.value) == "recipe mine: 2 mistakes\n  expect: missing\n  task: missing"
+    assert str(error.value) == "mine.yaml: 2 errors\n  expect: missing\n  task: missing"
 
 
 def test_a_section_without_a_name_is_told(tmp_path):

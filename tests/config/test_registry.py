@@ -53,20 +53,38 @@ def test_a_dotted_name_is_a_module_outside_of_cudt(tmp_path, monkeypatch):
     (tmp_path / "package" / "empty.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     assert registry.load("model", "package.model").__file__ == str(tmp_path / "package" / "model.py")
-    with pytest.raises(UserError, match="model 'package.empty': .*empty.py does not define `build`"):
+    with pytest.raises(UserError, match=r"model 'package\.empty': .*empty\.py does not define `build`"):
         registry.load("model", "package.empty")
-    with pytest.raises(UserError, match="no Python module 'package.models'; install its package or set PYTHONPATH"):
+    with pytest.raises(UserError, match=r"no Python module 'package\.models'; install its package or set PYTHONPATH"):
         registry.load("model", "package.models")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
+        ("def build(:", "SyntaxError: "),
+    ],
+)
+def test_an_error_inside_an_outside_module_is_reported_with_module_and_reason(code, reason, tmp_path, monkeypatch):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "model.py").write_text(f"{code}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(UserError) as error:
+        registry.load("model", "broken.model")
+    assert str(error.value).startswith(f"model 'broken.model': importing the module failed: {reason}")
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("model", "unroled", r"^model 'unroled': unknown model; did you mean 'unrolled'\? .*\bunrolled\b"),
-        ("task", "review", r"^task 'review': unknown task; did you mean 'reviews'\? .*\breviews\b"),
-        ("task", "zzz", r"^task 'zzz': unknown task[.;:] .*\breviews\b"),
-        ("model", "__init__", r"^model '__init__': unknown model[.;:] .*\bunrolled\b"),
-        ("model", "../cli", r"^model '../cli': no Python module '../cli'"),
+        ("model", "unroled", r"^unknown model 'unroled'; did you mean 'unrolled'\? .*\bunrolled\b"),
+        ("task", "review", r"^unknown task 'review'; did you mean 'reviews'\? .*\breviews\b"),
+        ("task", "zzz", r"^unknown task 'zzz'; .*\breviews\b"),
+        ("model", "__init__", r"^unknown model '__init__'; .*\bunrolled\b"),
+        ("model", "../cli", r"^no Python module '../cli'"),
     ],
 )
 def test_an_unknown_name_is_told_with_the_nearest_and_all_known(kind, name, message):

@@ -71,10 +71,10 @@ def test_mistakes_of_the_shape_are_told_at_once(tmp_path):
     wrong = listed("alpha", evaluate="bets", noise_seed=[0])
     lines = refused(tmp_path, wrong, needs_gpu="yes", throughput={"tflops": -1.0, "machine": "mine"})
     assert lines == [
-        "needs_gpu = 'yes': input should be a valid boolean",
-        "throughput.tflops = -1.0: input should be greater than 0 (allowed: > 0)",
-        "experiments.0.evaluate = 'bets': must be 'best' or 'all'; did you mean 'best'?",
-        "experiments.0.noise_seed = [0]: unknown key; did you mean 'noise_seeds'?",
+        "needs_gpu: expected true or false, got 'yes'",
+        "throughput.tflops: expected a positive number, got -1.0",
+        "experiments.0.evaluate: expected one of 'best', 'all', got 'bets'; did you mean 'best'?",
+        "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
 
 

@@ -103,7 +103,7 @@ def told(tmp_path: Path) -> Callable[..., list[str]]:
         except UserError as error:
             first, *more = str(error).splitlines()
             if more:
-                assert first == f"search mine: {len(more)} mistakes"
+                assert first == f"search mine: {len(more)} errors"
             return [line.strip() for line in more] or [first.removeprefix("search mine: ")]
         return []
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,25 +25,28 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"fixed": {"training.epoch": 3}}, ["fixed", "training.epoch = 3: unknown key; did you mean 'epochs'?"]),
+        ({"fixed": {"training.epoch": 3}}, ["fixed", "training.epoch: unknown key; did you mean 'epochs'?"]),
         ({"fixed": {"seed.x": 3}}, ["fixed", "'seed' is a value, it has no 'x' inside"]),
-        ({"settings": {"model.layer": [2, 3]}}, ["model.layer = 2: unknown key; did you mean 'layers'?"]),
-        ({"settings": {"model.width": [16, 0, 32]}}, ["settings", "model.width = 0: ", "(allowed: ≥ 1)"]),
+        ({"settings": {"model.layer": [2, 3]}}, ["model.layer: unknown key; did you mean 'layers'?"]),
+        (
+            {"settings": {"model.width": [16, 0, 32]}},
+            ["settings", "model.width: expected a positive integer or null, got 0"],
+        ),
         (
             {"arms": {"constrained": grid(ALPHAS, fixed={"objective": "constrain"})}},
-            ["arms.constrained", "objective: 'constrain': unknown objective", "did you mean 'constrained'?"],
+            ["arms.constrained", "objective: unknown objective 'constrain'; did you mean 'constrained'?"],
         ),
         (
             {"arms": {"constrained": grid({"descent.alpa": [0.1, 0.2, 0.3]})}},
-            ["arms.constrained", "descent.alpa = 0.1: unknown key; did you mean 'alpha'?"],
+            ["arms.constrained", "descent.alpa: unknown key; did you mean 'alpha'?"],
         ),
         (
             {"arms": {"constrained": grid({"descent.alpha": [0.1, 1.5, 0.2]})}},
-            ["arms.constrained", "descent.alpha = 1.5: ", "(allowed: ≥ 0, < 1)"],
+            ["arms.constrained", "descent.alpha: expected a number ≥ 0 and < 1", "got 1.5"],
         ),
         (
             {"arms": {"drawn": drawn("random", 3, {"training.epochs": {"low": 1, "high": 3}})}},
-            ["arms.drawn", "training.epochs = 1.0: input should be a valid integer", "give the range type: int"],
+            ["arms.drawn", "training.epochs: expected a positive integer, got 1.0", "give the range type: int"],
         ),
         (
             {"arms": {"constrained": grid({"evaluation.batch_size": [8, 16]})}},
@@ -64,7 +68,7 @@ def test_what_the_recipe_refuses_is_told_once_and_before_anything_is_run(changes
 @pytest.mark.parametrize("searched", [[0.1, 1.5], {"low": 0.1, "high": 1.5}], ids=["of two choices", "of two ends"])
 def test_one_that_is_refused_does_not_make_the_other_say_nothing(searched, told):
     (line,) = told(arms={"drawn": drawn("random", 2, {"descent.alpha": searched})})
-    assert "descent.alpha = 1.5" in line
+    assert re.search(r"descent\.alpha: .*got 1\.5$", line)
 
 
 def test_the_same_mistake_in_two_arms_is_told_of_both(told):
@@ -86,7 +90,7 @@ def test_everything_that_cannot_be_set_is_told(told):
 def test_a_mistake_in_a_setting_is_told_once_whatever_arms_there_are(told):
     arms = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
     (line,) = told(settings={"model.layer": [2, 3]}, arms=arms)
-    assert line == "settings: model.layer = 2: unknown key; did you mean 'layers'?"
+    assert line == "settings: model.layer: unknown key; did you mean 'layers'?"
 
 
 # ---------------------------------------------------------------- what an objective looks at

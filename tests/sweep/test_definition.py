@@ -316,8 +316,8 @@ def test_a_recipe_that_is_not_there_is_told_with_the_other_mistakes(named, told,
     (tmp_path / "broken.yaml").write_text("seed: 1\nseed: 2\n")
     with pytest.raises(UserError) as error:
         sweep_of(tmp_path, recipe=named, scores=3, arms={"drawn": drawn("tpe", 3, {"seed": {"low": 1, "high": 0}})})
-    assert str(error.value).startswith("search mine: 3 mistakes\n")
-    for part in (told, "scores = 3: unknown key", "an empty range"):
+    assert str(error.value).startswith("search mine: 3 errors\n")
+    for part in (told, "scores: unknown key", "an empty range"):
         assert str(error.value).count(part) == 1, part
 
 

@@ -70,7 +70,7 @@ def train(
     choose(device.value)
     console = Console(markup=False, emoji=False, quiet=not is_main_process())
     run = run_for(loaded, out)
-    status = run.info().get("status")
+    status = run.info().status
     if status == "finished":
         console.print(f"finished before: {run.path}", soft_wrap=True)
     elif status is not None:
@@ -83,12 +83,12 @@ def train(
 def _show_verdict(console: Console, run: Run) -> None:
     from cudt.training.display import verdict_table
 
-    info = run.info()
-    console.print(verdict_table(info["verdicts"]))
-    feasible = "feasible" if info["feasible"] else "not feasible"
-    monotone = "every layer lowers the loss" if info["monotone"] else "not every layer lowers the loss"
+    info = run.finished_info()
+    console.print(verdict_table(info.verdicts))
+    feasible = "feasible" if info.feasible else "not feasible"
+    monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
     console.print(
-        f"{feasible}; {monotone} (validation data, best epoch {info['best']['epoch']})\nnext: cudt eval-ood {run.path}",
+        f"{feasible}; {monotone} (validation data, best epoch {info.best.epoch})\nnext: cudt eval-ood {run.path}",
         soft_wrap=True,
     )
 

@@ -12,8 +12,8 @@ from cudt.runs.run import Run
 
 def curve_table(run: Run) -> Table:
     """The metric and loss of one run at each γ, the noise seeds averaged."""
-    info, ood = run.info(), run.read_table("ood")
-    metric = info["metric"]["name"]
+    info, ood = run.finished_info(), run.read_table("ood")
+    metric = info.metric.name
     _, *ends = metric_and_ends(metric)
     further = further_metrics(ood, metric)
     table = Table(box=None, padding=(0, 2, 0, 0), title=run.path.name, title_justify="left")
@@ -26,7 +26,7 @@ def curve_table(run: Run) -> Table:
         symbol = scale_of(str(kind)).symbol
         for gamma, row in values.iterrows():
             level = float(str(gamma))
-            where = distribution(str(kind), level, info["gamma_train"])
+            where = distribution(str(kind), level, info.gamma_train)
             interval = "" if row[ends].isna().any() else " to ".join(f"{row[end]:.4f}" for end in ends)
             numbers = (
                 f"{row[metric]:.4f}",
@@ -36,7 +36,7 @@ def curve_table(run: Run) -> Table:
             )
             table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
         if len(values) > 1:
-            table.add_row(str(kind), *_over_levels(values[metric], symbol, info["metric"]["higher_is_better"]))
+            table.add_row(str(kind), *_over_levels(values[metric], symbol, info.metric.higher_is_better))
     return table
 
 

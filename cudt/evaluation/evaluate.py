@@ -18,6 +18,7 @@ from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
 from cudt.runs import trained
+from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import EXAMPLES, TABLES, Run, check_same_data, check_same_test
 from cudt.tasks.base import Task
 from cudt.utils import device
@@ -48,14 +49,14 @@ class Grid:
 
 def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
     """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
-    trained.check_finished(run)
+    info = run.finished_info()
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
-        if isinstance(noise_kind(kind), TextNoise) and not run.info().get("has_texts", True):
+        if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
             raise UserError(
                 f"--perturbation {kind}: '{run.path}' has task {task}, which has no texts; take another noise"
             )
-    if n_samples and not run.info().get("has_pictures"):
+    if n_samples and not info.has_pictures:
         raise UserError(f"--save-samples: '{run.path}' has task {task}, which has nothing to look at; it is for video")
 
 
@@ -90,7 +91,7 @@ def evaluate_ood(
         replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
         note = _note(run, kind, asked, seeds, n_samples)
         # While tables change they are not what the note says.
-        run.update_info(evaluated=_notes_without(run, kind), test_data=test_data)
+        run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
         scores = pd.concat([_example_rows(kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
         # Before ood.csv, by which the next evaluation tells what to replace if this one ends here.
         run.merge_examples(scores[scores["gamma"].isin(asked)], replaced)
@@ -100,8 +101,10 @@ def evaluate_ood(
         if n_samples:
             samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
         run.update_info(
-            evaluated={**_notes_without(run, kind), kind: note},
-            data_notes={**run.info().get("data_notes", {}), **task.notes()},
+            RunInfo(
+                evaluated={**_notes_without(run, kind), kind: note},
+                data_notes={**run.info().data_notes, **task.notes()},
+            )
         )
 
 
@@ -111,26 +114,24 @@ def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
     seeds = sorted(set(grid.noise_seeds or settings.noise_seeds))
     kinds = []
     for kind in grid.kinds(settings):
-        note = run.info().get("evaluated", {}).get(kind)
-        has_levels = note is not None and set(grid.levels(kind, settings)) <= set(note["levels"])
-        if note is None or not has_levels or note["seeds"] != seeds or note["samples"] < n_samples:
+        note = run.info().evaluated.get(kind)
+        has_levels = note is not None and set(grid.levels(kind, settings)) <= set(note.levels)
+        if note is None or not has_levels or note.seeds != seeds or note.samples < n_samples:
             kinds.append(kind)
     return kinds
 
 
-def _note(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> dict[str, Any]:
+def _note(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> EvaluationNote:
     """What a run is evaluated at, when its tables hold some levels more."""
-    before = run.info().get("evaluated", {}).get(kind, {"levels": [], "seeds": [], "samples": 0})
-    kept = before["levels"] if before["seeds"] == sorted(set(seeds)) else []
-    return {
-        "levels": sorted({*kept, *levels}),
-        "seeds": sorted(set(seeds)),
-        "samples": n_samples or before["samples"],
-    }
+    before = run.info().evaluated.get(kind, EvaluationNote(levels=[], seeds=[], samples=0))
+    kept = before.levels if before.seeds == sorted(set(seeds)) else []
+    return EvaluationNote(
+        levels=sorted({*kept, *levels}), seeds=sorted(set(seeds)), samples=n_samples or before.samples
+    )
 
 
-def _notes_without(run: Run, kind: str) -> dict[str, Any]:
-    return {name: note for name, note in run.info().get("evaluated", {}).items() if name != kind}
+def _notes_without(run: Run, kind: str) -> dict[str, EvaluationNote]:
+    return {name: note for name, note in run.info().evaluated.items() if name != kind}
 
 
 def evaluate_validation(
@@ -140,7 +141,7 @@ def evaluate_validation(
 
     For choosing between runs, which test data must not do. Levels that are there already are kept.
     """
-    trained.check_finished(run)
+    run.finished_info()
     missing = [gamma for gamma in gammas if gamma not in set(run.read_table("validation")["gamma"])]
     if not missing:
         return
@@ -153,7 +154,7 @@ def evaluate_validation(
 
 
 def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
-    return NoiseSource(kind, run.info()["sigma_x"]["evaluation"], seed)
+    return NoiseSource(kind, run.finished_info().sigma_x.evaluation, seed)
 
 
 def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:

@@ -77,7 +77,7 @@ class Request:
 
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model writes no text."""
-    trained.check_finished(run)
+    run.finished_info()
     if run.recipe.settings.model.name != "causal":
         raise UserError(
             f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one"
@@ -93,7 +93,7 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
     left = asked[len(done) :]
     if left:
         layerwise = trained.load(run, data_root, device.choose(where))
-        noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], request.noise_seed)
+        noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
             batch = left[start : start + request.batch_size]

@@ -94,7 +94,7 @@ def _without_ablations(runs: Sequence[ReadRun], ablated: set[str]) -> list[ReadR
 
 
 def _place(run: ReadRun) -> tuple[object, ...]:
-    return (run.recipe, run.objective, run.info.get("layers"), run.info["gamma_train"])
+    return (run.recipe, run.objective, run.info.layers, run.info.gamma_train)
 
 
 def _write_layouts(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[Layout, bool]], list[Path]]:

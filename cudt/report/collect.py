@@ -10,56 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from cudt.config.schema import ObjectiveName
+from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run, find_runs, open_run
 from cudt.utils.errors import UserError
-
-
-class _Part(BaseModel):
-    """Part of run.json: a text is not taken for a number; what a report does not read may be anything."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class _Metric(_Part):
-    name: str
-    higher_is_better: bool
-    of_mean: str = "mean"
-
-
-class _Best(_Part):
-    validation_loss: float
-
-
-class _Verdict(_Part):
-    layer: int
-    loss: float
-    allowed: float
-    violation: float
-    standard_error: float
-    verdict: str
-
-
-class _Info(_Part):
-    """What a report reads from the run.json of a finished run."""
-
-    recipe: str
-    objective: ObjectiveName
-    seed: int
-    variant: str
-    metric: _Metric
-    gamma_train: FiniteFloat
-    reference: float
-    feasible: bool
-    monotone: bool
-    best: _Best
-    verdicts: list[_Verdict] = Field(min_length=1)
-    command: str
-    layers: int = 0
-    test_data: str = ""
-
 
 #: Runs that are named each by itself.
 _MANY = 5
@@ -70,7 +24,7 @@ class ReadRun:
     """A finished run with its tables in memory."""
 
     run: Run
-    info: dict[str, Any]
+    info: FinishedInfo
     layers: pd.DataFrame
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
@@ -79,19 +33,19 @@ class ReadRun:
 
     @property
     def recipe(self) -> str:
-        return self.info["recipe"]
+        return self.info.recipe
 
     @property
     def objective(self) -> str:
-        return self.info["objective"]
+        return self.info.objective
 
     @property
     def seed(self) -> int:
-        return self.info["seed"]
+        return self.info.seed
 
     @property
     def metric(self) -> str:
-        return self.info["metric"]["name"]
+        return self.info.metric.name
 
     def setting(self, key: str) -> Any:
         """A setting of the recipe, by its dotted key."""
@@ -120,12 +74,12 @@ class ReadRun:
     @property
     def failing(self) -> dict[str, list[int]]:
         """The layers whose constraints are violated, or kept only as relaxed; only constrained runs have any."""
-        is_infeasible = self.objective == "constrained" and not self.info["feasible"]
-        verdicts = self.info["verdicts"] if is_infeasible else []
+        is_infeasible = self.objective == "constrained" and not self.info.feasible
+        verdicts = self.info.verdicts if is_infeasible else []
         return {
-            name: [one["layer"] for one in verdicts if one["verdict"] == name]
+            name: [one.layer for one in verdicts if one.verdict == name]
             for name in ("violated", "relaxed")
-            if any(one["verdict"] == name for one in verdicts)
+            if any(one.verdict == name for one in verdicts)
         }
 
     @property
@@ -136,7 +90,7 @@ class ReadRun:
     @property
     def group(self) -> tuple[str, str, str]:
         """Runs that differ in their seed alone share it."""
-        return (self.recipe, self.objective, self.info["variant"])
+        return (self.recipe, self.objective, self.info.variant)
 
 
 @dataclass(frozen=True)
@@ -215,29 +169,14 @@ def _read_whole(path: Path) -> ReadRun:
     if not (path / "recipe.yaml").is_file():
         raise UserError(f"{path}: damaged (it has no recipe.yaml)")
     run = open_run(path)
-    info = run.info()
-    status = info.get("status", "damaged (run.json lacks status)")
-    if status != "finished":
-        raise UserError(f"{path}: {status}" + (f" ({info['reason']})" if info.get("reason") else ""))
-    _check(info)
-    # Runs of earlier versions do not say their depth, and are to be compared with those that do.
-    info.setdefault("layers", len(info["verdicts"]))
+    begun = run.info()
+    if begun.status != "finished":
+        status = begun.status or "damaged (run.json has no status)"
+        raise UserError(f"{path}: {status}" + (f" ({begun.reason})" if begun.reason else ""))
+    info = run.finished_info()
     names = ("layers", "ood", "ratio_bins", "validation")
     layers, ood, bins, validation = (_table(run, name) for name in names)
-    return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info["metric"]["name"]])
-
-
-def _check(info: dict[str, Any]) -> None:
-    """Refuse a run.json that lacks what a report reads, or has something else in its place."""
-    try:
-        _Info.model_validate(info)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            raise ValueError(f"run.json lacks {key}") from None
-        reason = "Input should be an object" if first["type"] == "model_type" else first["msg"]
-        raise ValueError(f"run.json: {key}: {reason}") from None
+    return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info.metric.name])
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

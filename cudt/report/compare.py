@@ -149,11 +149,11 @@ def _criterion(runs: Sequence[ReadRun]) -> Callable[[ReadRun], float]:
     grids = [tuple(run.validation["gamma"]) for run in runs]
     if grids and grids[0] and len(set(grids)) == 1:
         return lambda run: _last_if_none(_sign(run) * run.validation["value"].mean(skipna=False))
-    return lambda run: _last_if_none(run.info["best"]["validation_loss"])
+    return lambda run: _last_if_none(run.info.best.validation_loss)
 
 
 def _sign(run: ReadRun) -> int:
-    return -1 if run.info["metric"]["higher_is_better"] else 1
+    return -1 if run.info.metric.higher_is_better else 1
 
 
 def _last_if_none(value: float) -> float:
@@ -171,7 +171,7 @@ def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) 
     if quantity == "auc":
         return area_under_curve(levels, [found[level] for level in levels])
     wanted = {"mean": ("ID", "OOD"), "id_mean": ("ID",), "ood_mean": ("OOD",)}[quantity]
-    values = [found[level] for level in levels if distribution(noise, level, run.info["gamma_train"]) in wanted]
+    values = [found[level] for level in levels if distribution(noise, level, run.info.gamma_train) in wanted]
     return float(np.mean(values)) if values else np.nan
 
 

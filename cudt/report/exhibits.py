@@ -69,7 +69,7 @@ def _one_of_the_best_groups(runs: Sequence[ReadRun], looked_at: Sequence[ReadRun
     first = {run.group: run for run in reversed(looked_at)}
     losses: dict[tuple[str, str, str], list[float]] = {}
     for run in runs:
-        losses.setdefault(run.group, []).append(run.info["best"]["validation_loss"])
+        losses.setdefault(run.group, []).append(run.info.best.validation_loss)
     ranked = sorted(first.values(), key=lambda run: _mean(losses[run.group]))
     kept = {
         run.group

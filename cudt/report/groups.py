@@ -51,15 +51,15 @@ class Group:
 
     @property
     def higher_is_better(self) -> bool:
-        return bool(self.runs[0].info["metric"]["higher_is_better"])
+        return bool(self.runs[0].info.metric.higher_is_better)
 
     @property
     def gamma_train(self) -> float:
-        return float(self.runs[0].info["gamma_train"])
+        return float(self.runs[0].info.gamma_train)
 
     @property
     def reference(self) -> float:
-        return float(self.runs[0].info["reference"])
+        return float(self.runs[0].info.reference)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Group:
     @cached_property
     def n_layers(self) -> int:
         layers = self.runs[0].layers["layer"]
-        return int(layers.max()) if len(layers) else len(self.runs[0].info["verdicts"])
+        return int(layers.max()) if len(layers) else len(self.runs[0].info.verdicts)
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -79,7 +79,7 @@ class Group:
     @cached_property
     def validation_loss(self) -> float:
         """Of the seeds on average; nothing that is not a number may come out as the best."""
-        loss = float(np.mean([run.info["best"]["validation_loss"] for run in self.runs]))
+        loss = float(np.mean([run.info.best.validation_loss for run in self.runs]))
         return loss if math.isfinite(loss) else math.inf
 
     def level(self, kind: str) -> float:

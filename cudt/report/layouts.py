@@ -132,7 +132,7 @@ def _by_place(runs: Sequence[ReadRun]) -> dict[tuple[str, str, int, float], list
     """By recipe, data set, L and γ_train."""
     places: dict[tuple[str, str, int, float], list[ReadRun]] = {}
     for run in runs:
-        place = (run.recipe, run.run.recipe.settings.task.name, run.info.get("layers", 0), run.info["gamma_train"])
+        place = (run.recipe, run.run.recipe.settings.task.name, run.info.layers, run.info.gamma_train)
         places.setdefault(place, []).append(run)
     return dict(sorted(places.items()))
 
@@ -144,9 +144,9 @@ def _stands_for(run: ReadRun, row: Mapping[Any, Any]) -> bool:
         return False
     if "dataset" not in row:
         # Of video, one row for all: found at γ_train = 0.15.
-        return run.metric == "RMSE" and run.info["gamma_train"] == _OF_THE_SEARCH
-    depth = named.model != "UT" or run.info["layers"] == row["layers"]
-    return named.dataset == row["dataset"] and depth and run.info["gamma_train"] == row["gamma_train"]
+        return run.metric == "RMSE" and run.info.gamma_train == _OF_THE_SEARCH
+    depth = named.model != "UT" or run.info.layers == row["layers"]
+    return named.dataset == row["dataset"] and depth and run.info.gamma_train == row["gamma_train"]
 
 
 def _as_rates(row: Mapping[Any, Any]) -> dict[str, float]:
@@ -160,10 +160,10 @@ def _ours(run: ReadRun) -> dict[str, float]:
     settings = run.run.recipe.settings
     lora = getattr(settings.model, "lora", None)
     found = {
-        "layers": run.info.get("layers", np.nan),
-        "gamma_train": run.info["gamma_train"],
+        "layers": run.info.layers,
+        "gamma_train": run.info.gamma_train,
         "alpha": settings.descent.alpha,
-        "f_0": run.info["reference"],
+        "f_0": run.info.reference,
         "beta": settings.descent.beta,
         "eta_2": settings.descent.dual.learning_rate,
     }

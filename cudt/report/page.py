@@ -126,7 +126,7 @@ def _places(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
     places: dict[tuple[Any, ...], list[ReadRun]] = {}
     for run in runs:
         task = run.run.recipe.settings.task.model_dump_json()
-        place = (run.recipe, run.info.get("layers", 0), run.info["gamma_train"], run.metric, task)
+        place = (run.recipe, run.info.layers, run.info.gamma_train, run.metric, task)
         places.setdefault(place, []).append(run)
     found = []
     for place in sorted(places):
@@ -145,7 +145,6 @@ def _make(run: ReadRun) -> str:
 def _comparison(compared: Comparison, runs: Sequence[ReadRun], named: dict[Any, str]) -> dict[str, Any]:
     first, ours = runs[0], compared.sides["constrained"]
     between = compared.difference("ood_mean")
-    depth = f"L = {first.info['layers']}, " if "layers" in first.info else ""
     other = "" if len({_make(run) for run in runs}) == 1 else ", ERM of another make"
     numbers = {
         f"{quantity}_{side}": compared.mean(side, quantity) for quantity in ("id_mean", "ood_mean") for side in SIDES
@@ -155,9 +154,9 @@ def _comparison(compared: Comparison, runs: Sequence[ReadRun], named: dict[Any, 
         **numbers,
         "recipe": first.recipe,
         "label": named[ours.runs[0].group] if ours.runs else "constrained",
-        "setting": f"{depth}γ_train = {first.info['gamma_train']:g}, {compared.noise}{other}",
+        "setting": f"L = {first.info.layers}, γ_train = {first.info.gamma_train:g}, {compared.noise}{other}",
         "metric": first.metric,
-        "arrow": "↑" if first.info["metric"]["higher_is_better"] else "↓",
+        "arrow": "↑" if first.info.metric.higher_is_better else "↓",
         "infeasible": "; ".join(ours.infeasible),
         "runs": _how(compared),
     }
@@ -254,10 +253,10 @@ def _run(run: ReadRun, label: str) -> dict[str, Any]:
         "label": label,
         "info": run.info,
         "failing": failing_layers(run),
-        "verdicts": run.info["verdicts"],
+        "verdicts": run.info.verdicts,
         # As the run keeps it: to write it once more takes long.
         "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
-        "commands": [run.info["command"], *evaluation_commands(run)],
+        "commands": [run.info.command, *evaluation_commands(run)],
     }
 
 

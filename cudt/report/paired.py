@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def gamma_train(self) -> float:
-        return self.ours[0].info["gamma_train"]
+        return self.ours[0].info.gamma_train
 
 
 def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
@@ -67,7 +67,7 @@ def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
 def _shared(run: ReadRun) -> tuple[Any, ...]:
     """What two groups must have in common; the test data of generated tasks follow from the task's settings."""
     task = run.run.recipe.settings.task.model_dump_json()
-    return (run.recipe, run.metric, run.info.get("layers", 0), run.info["gamma_train"], task)
+    return (run.recipe, run.metric, run.info.layers, run.info.gamma_train, task)
 
 
 def _pairs_of(groups: Sequence[list[ReadRun]]) -> list[Pair]:
@@ -179,9 +179,8 @@ class _Measured:
 
 
 def _is_root(run: ReadRun) -> bool:
-    """Whether the metric is the root of a mean score; runs of earlier versions do not say."""
-    metric = run.info["metric"]
-    return metric.get("of_mean", "root" if metric["name"] == "RMSE" else "mean") == "root"
+    """Whether the metric is the root of a mean score."""
+    return run.info.metric.of_mean == "root"
 
 
 # ---------------------------------------------------------------- one pair
@@ -240,7 +239,7 @@ def _chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
 
 
 def _refuse_unlike(runs: Sequence[_Measured]) -> None:
-    if len({one.run.info.get("test_data", "") for one in runs}) > 1:
+    if len({one.run.info.test_data for one in runs}) > 1:
         raise _NoIntervalError("tested on different data")
     drawn = {tuple(one.noise_seeds) for one in runs}
     if len(drawn) > 1:
@@ -353,13 +352,13 @@ def _described(
         **dict(zip(COLUMNS[:3], first.group, strict=True)),
         **dict(zip(COLUMNS[3:5], erm.group[1:], strict=True)),
         "gamma_train": pair.gamma_train,
-        "layers": first.info.get("layers"),
+        "layers": first.info.layers,
         "perturbation": pair.perturbation,
         "metric": first.metric,
         "unit": unit,
         "n": estimate.n,
     }
-    sign = 1 if first.info["metric"]["higher_is_better"] else -1
+    sign = 1 if first.info.metric.higher_is_better else -1
     numbers = zip(estimate.difference, estimate.low, estimate.high, strict=True)
     rows = []
     for name, gamma, (difference, low, high) in zip(quantities.names, quantities.gammas, numbers, strict=True):

@@ -246,7 +246,7 @@ def _shipped(name: str) -> dict[str, Any] | None:
 def _published_place(run: ReadRun) -> Place:
     named = run.run.recipe.settings.published
     assert named is not None
-    return _without_depth(Place(named.model, run.info["layers"], run.info["gamma_train"], named.dataset))
+    return _without_depth(Place(named.model, run.info.layers, run.info.gamma_train, named.dataset))
 
 
 def _without_depth(place: Place) -> Place:
@@ -255,7 +255,7 @@ def _without_depth(place: Place) -> Place:
 
 
 def _own_place(run: ReadRun) -> Place:
-    return Place(run.recipe, run.info.get("layers", 0), run.info["gamma_train"], run.run.recipe.settings.task.name)
+    return Place(run.recipe, run.info.layers, run.info.gamma_train, run.run.recipe.settings.task.name)
 
 
 def _by_place(runs: Iterable[ReadRun], place_of: Callable[[ReadRun], Place]) -> dict[Place, list[ReadRun]]:

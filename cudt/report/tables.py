@@ -36,7 +36,7 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     grouped = rows.groupby([*levels, "n", "noise_seeds", "name"])["value"]
     means = grouped.mean().where(grouped.count() == grouped.size())
     table = means.unstack("name").reindex(columns=names).reset_index()
-    facts = [(*run.group, run.seed, run.metric, run.info["gamma_train"]) for run in runs]
+    facts = [(*run.group, run.seed, run.metric, run.info.gamma_train) for run in runs]
     told = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[table.pop("run")]
     return pd.concat([table, told.reset_index(drop=True)], axis=1)
 
@@ -137,20 +137,20 @@ def summary(runs: Sequence[ReadRun], curve: pd.DataFrame | None = None) -> pd.Da
 
 def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict[str, Any]:
     first = members[0]
-    gamma_train = first.info["gamma_train"]
+    gamma_train = first.info.gamma_train
     inside, outside = (curve[curve["place"] == name] for name in ("ID", "OOD"))
     evaluated = not curve.empty
     return {
         "recipe": first.recipe,
         "objective": first.objective,
-        "variant": first.info["variant"],
+        "variant": first.info.variant,
         "seeds": len(members),
         "evaluated": int(curve["seeds"].max()) if evaluated else 0,
         "noise_seeds": int(curve["noise_seeds"].min()) if evaluated else 0,
-        "feasible": sum(run.info["feasible"] for run in members),
-        "monotone": sum(run.info["monotone"] for run in members),
+        "feasible": sum(run.info.feasible for run in members),
+        "monotone": sum(run.info.monotone for run in members),
         "metric": first.metric,
-        "higher_is_better": first.info["metric"]["higher_is_better"],
+        "higher_is_better": first.info.metric.higher_is_better,
         "perturbation": kind,
         "gamma_train": gamma_train,
         "levels": len(curve),
@@ -160,5 +160,5 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "ood_mean": outside["mean"].mean(skipna=False),
         "grid_mean": curve["mean"].mean(skipna=False),
         "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist()) if evaluated else np.nan,
-        "validation_loss": float(np.mean([run.info["best"]["validation_loss"] for run in members])),
+        "validation_loss": float(np.mean([run.info.best.validation_loss for run in members])),
     }

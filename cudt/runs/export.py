@@ -19,8 +19,10 @@ FOLDER = "model"
 
 def is_done(run: Run) -> bool:
     """Whether a finished run's model is saved, or known to be one that cannot be."""
-    saved = run.info().get("saved_model", "not yet")
-    return saved is None or (run.path / saved).is_dir()
+    info = run.info()
+    if "saved_model" not in info.model_fields_set:
+        return False
+    return info.saved_model is None or (run.path / info.saved_model).is_dir()
 
 
 def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
@@ -48,10 +50,10 @@ def card(run: Run, lines: str, *, is_adapter: bool) -> str:
     """The model card; `lines` load the model, with FOLDER for the folder that it is in."""
     loader = PackageLoader("cudt.runs", ".")
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    table, info = run.read_table("layers"), run.info()
+    table, info = run.read_table("layers"), run.finished_info()
     return environment.get_template("model_card.md").render(
         info=info,
-        objective=environment.from_string(objective_class(info["objective"]).card).render(info=info),
+        objective=environment.from_string(objective_class(info.objective).card).render(info=info),
         layers=table[table["split"] == "validation"].to_dict("records"),
         base=getattr(run.recipe.settings.model, "pretrained", None),
         is_adapter=is_adapter,

@@ -22,7 +22,6 @@ Tables are long, so that their columns never change. Every file is written under
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from torch import Tensor
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
+from cudt.runs.info import FORMAT, FinishedInfo, RunInfo, read_finished_info, read_format, read_info, write_info
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_atomically, write_if_changed, write_text
 
@@ -69,7 +69,6 @@ EXAMPLES = {
     "weight": "float32",
     "score": "float64",
 }
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -105,14 +104,17 @@ class Run:
                 f"{self.last_checkpoint}: damaged ({type(error).__name__}); delete it to train from the beginning"
             ) from None
 
-    def info(self) -> dict[str, Any]:
-        """What run.json says; empty where it is not there yet."""
+    def info(self) -> RunInfo:
+        """run.json as it is now; all defaults where there is none yet."""
         return read_info(self.path)
 
-    def update_info(self, **changes: Any) -> None:
-        """Replace keys of run.json."""
-        text = json.dumps({"format": FORMAT, **self.info(), **changes}, indent=2, ensure_ascii=False)
-        write_text(self.path / "run.json", text + "\n")
+    def finished_info(self) -> FinishedInfo:
+        """run.json of a finished run; a UserError for a run that is not finished."""
+        return read_finished_info(self.path)
+
+    def update_info(self, changes: RunInfo) -> None:
+        """Replace in run.json the keys that `changes` sets."""
+        write_info(self.path, changes)
 
     def read_table(self, name: str) -> pd.DataFrame:
         """A table; empty where it is not there yet."""
@@ -177,22 +179,6 @@ class Run:
             lock.release()
 
 
-def read_info(path: Path) -> dict[str, Any]:
-    """What the run.json of a folder says; empty where it is not there yet."""
-    file = path / "run.json"
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: damaged ({error})") from None
-    if not isinstance(info, dict):
-        raise UserError(f"{file}: damaged (not a JSON object)")
-    return info
-
-
 def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The old rows whose keys are none of the new ones', and the new ones."""
     kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
@@ -211,22 +197,21 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
 
 def check_same_data(run: Run, fingerprint: str) -> None:
     """Refuse to go on with a run on other data than it began with: one run would tell of two experiments."""
-    _refuse_other(run, "training_data", fingerprint, "data, or texts with another tokenizer")
+    _refuse_other(run, run.info().training_data, fingerprint, "data, or texts with another tokenizer")
 
 
 def check_same_test(run: Run, fingerprint: str) -> None:
     """Refuse to test a run on other data than before: one curve would tell of two experiments."""
-    _refuse_other(run, "test_data", fingerprint, "test data, or texts with another tokenizer")
+    _refuse_other(run, run.info().test_data, fingerprint, "test data, or texts with another tokenizer")
 
 
 def check_same_base(run: Run, digest: str) -> None:
     """Refuse frozen weights other than those that a run's learned ones were learned on top of."""
-    _refuse_other(run, "frozen_weights", digest, "pretrained weights under the same name")
+    _refuse_other(run, run.info().frozen_weights, digest, "pretrained weights under the same name")
 
 
-def _refuse_other(run: Run, key: str, now: str, what: str) -> None:
-    began_with = run.info().get(key, now)
-    if began_with != now:
+def _refuse_other(run: Run, began_with: str | None, now: str, what: str) -> None:
+    if began_with not in (None, now):
         raise UserError(
             f"'{run.path}' began with other {what} ({began_with}, now {now}); "
             "bring those back, or delete the folder to train anew"
@@ -256,7 +241,7 @@ def open_run(path: Path) -> Run:
 
 def _check_format(path: Path) -> None:
     """Before anything else is read, which another format may have elsewhere."""
-    found = read_info(path).get("format")
+    found = read_format(path)
     if found != FORMAT:
         written = "by an early version of cudt, without a run format" if found is None else f"in run format {found}"
         raise UserError(f"'{path}' was written {written}; this version reads format {FORMAT}")

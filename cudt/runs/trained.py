@@ -9,16 +9,6 @@ import torch
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_base
-from cudt.utils.errors import UserError
-
-
-def check_finished(run: Run) -> None:
-    """Refuse a run that has no best weights yet."""
-    status = run.info().get("status")
-    if status != "finished":
-        raise UserError(
-            f"'{run.path}' is {status}, not finished; `cudt train` with the same recipe and settings goes on with it"
-        )
 
 
 def load(run: Run, data_root: Path | None, device: torch.device) -> LayerwiseLosses:

@@ -60,14 +60,14 @@ def do(job: Job, display: Display) -> Outcome:
 
 def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
     """`loss` f_L or `metric` at γ_train, of the best epoch; or `grid`, the mean metric over levels. Validation data."""
-    info = run.info()
+    info = run.finished_info()
     if measure == "loss":
-        return info["best"]["validation_loss"]
+        return info.best.validation_loss
     if measure == "metric":
         layers = run.read_table("layers")
         return float(layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1])
     table = run.read_table("validation")
-    wanted = table[(table["metric"] == info["metric"]["name"]) & table["gamma"].isin(gammas or [])]
+    wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())
 
 
@@ -81,14 +81,14 @@ def updates_of(run: Run) -> int | None:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    info = run.info()
+    info = run.finished_info()
     layers = run.read_table("layers")
     last = layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
     return {
         "validation_loss": float(last["loss"]),
         "validation_metric": float(last["metric"]),
-        "feasible": bool(info["feasible"]),
-        "monotone": bool(info["monotone"]),
-        "best_epoch": int(info["best"]["epoch"]),
+        "feasible": info.feasible,
+        "monotone": info.monotone,
+        "best_epoch": info.best.epoch,
         "updates": updates_of(run),
     }

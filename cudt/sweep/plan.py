@@ -130,7 +130,7 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
 
 def _state(recipe: NamedRecipe, out: Path) -> str:
     try:
-        status = run_for(recipe, out).info().get("status")
+        status = run_for(recipe, out).info().status
     except UserError:
         return "damaged"
     return "to do" if status is None else "finished" if status == "finished" else "begun"

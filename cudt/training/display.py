@@ -12,6 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cudt.runs.info import VerdictInfo
+
 _BAR_WIDTH = 28
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -168,13 +170,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def verdict_table(verdicts: Sequence[dict[str, object]]) -> Table:
+def verdict_table(verdicts: Sequence[VerdictInfo]) -> Table:
     """The verdict per layer as it stands in run.json."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("layer", "loss", "allowed", "violation", "± 1 s.e.", "verdict"):
         table.add_column(name, justify="left" if name == "verdict" else "right")
     colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
     for row in verdicts:
-        numbers = [f"{row[name]:.4g}" for name in ("loss", "allowed", "violation", "standard_error")]
-        table.add_row(str(row["layer"]), *numbers, Text(str(row["verdict"]), style=colours[str(row["verdict"])]))
+        numbers = [f"{value:.4g}" for value in (row.loss, row.allowed, row.violation, row.standard_error)]
+        table.add_row(str(row.layer), *numbers, Text(row.verdict, style=colours.get(row.verdict, "")))
     return table

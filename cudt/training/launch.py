@@ -20,6 +20,7 @@ from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export, trained
+from cudt.runs.info import MetricInfo, RunInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, run_for, write_recipe
 from cudt.training.display import Display
 from cudt.training.trainer import Trainer
@@ -52,7 +53,7 @@ def train(
     """
     check_data_root(data_root)
     run = run_for(recipe, out)
-    if run.info().get("status") == "finished":
+    if run.info().status == "finished":
         # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
         write_recipe(run)
         if export_model and not export.is_done(run):
@@ -66,83 +67,79 @@ def train(
     trainer = Trainer(run, experiment, accelerator, display)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
-            if wait and run.info().get("status") == "finished":
+            if wait and run.info().status == "finished":
                 return run
             write_recipe(run)
-            run.update_info(**_facts(recipe, experiment, accelerator))
+            run.update_info(_facts(recipe, experiment, accelerator))
             _fit(trainer, run.update_info)
-            run.update_info(ended=_now())
+            run.update_info(RunInfo(ended=_now()))
             if export_model:
                 _export(run, experiment.layerwise)
     else:
-        _fit(trainer, lambda **changes: None)
+        _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
 
 
-def _fit(trainer: Trainer, record: Callable[..., None]) -> None:
+def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
     """Train; however it ends, the run's status says so."""
     path = trainer.run.path
     trainer.accelerator.wait_for_everyone()
     try:
         trainer.fit()
     except TrainingStoppedError as error:
-        record(status="failed", reason=str(error))
+        record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None
     except KeyboardInterrupt:
-        record(status="interrupted")
+        record(RunInfo(status="interrupted"))
         raise TrainingInterruptedError(f"{path}: interrupted; the same command goes on from here") from None
     except Exception as error:
-        record(status="failed", reason=f"{type(error).__name__}: {error}")
+        record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise
 
 
 def _export(run: Run, layerwise: LayerwiseLosses) -> None:
     """Save the model for other libraries; a run is not lost over what they refuse, and the same command tries again."""
     try:
-        run.update_info(saved_model=export.export(run, layerwise))
+        run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
     except Exception as error:  # libraries raise many kinds over settings that they find odd
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any) -> dict[str, Any]:
+def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any) -> RunInfo:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
-    return {
-        "status": "running",
-        "reason": None,
-        "recipe": recipe.name,
-        "objective": settings.objective,
-        "seed": settings.seed,
-        "variant": recipe.identity(without_seed=True),
-        "task_version": task.version,
-        "training_data": task.fingerprint(SEEN),
-        "data_notes": task.notes(),
-        "frozen_weights": experiment.layerwise.frozen_digest(),
-        "metric": {
-            "name": task.metric_name,
-            "higher_is_better": task.higher_is_better,
-            "of_mean": task.metric_of_mean,
-        },
-        "has_texts": task.has_texts,
-        "has_pictures": task.has_pictures,
-        "gamma_train": settings.noise.gamma_train,
-        "layers": experiment.layerwise.model.n_layers,
-        "parameters": sum(weight.numel() for weight in experiment.layerwise.parameters()),
-        "reference": descent.reference,
-        "rates": descent.rates,
-        "device": _device_name(accelerator.device),
-        "processes": accelerator.num_processes,
-        "autocast": accelerator.mixed_precision,
-        "versions": {
+    return RunInfo(
+        status="running",
+        reason=None,
+        recipe=recipe.name,
+        objective=settings.objective,
+        seed=settings.seed,
+        variant=recipe.identity(without_seed=True),
+        task_version=task.version,
+        training_data=task.fingerprint(SEEN),
+        data_notes=task.notes(),
+        frozen_weights=experiment.layerwise.frozen_digest(),
+        metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
+        has_texts=task.has_texts,
+        has_pictures=task.has_pictures,
+        gamma_train=settings.noise.gamma_train,
+        layers=experiment.layerwise.model.n_layers,
+        parameters=sum(weight.numel() for weight in experiment.layerwise.parameters()),
+        reference=descent.reference,
+        rates=descent.rates,
+        device=_device_name(accelerator.device),
+        processes=accelerator.num_processes,
+        autocast=accelerator.mixed_precision,
+        versions={
             "cudt": __version__,
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        "command": shlex.join(["cudt", *sys.argv[1:]]),
-        "begun": _now(),
-    }
+        command=shlex.join(["cudt", *sys.argv[1:]]),
+        begun=_now(),
+    )
 
 
 def _device_name(device: torch.device) -> str:

@@ -36,6 +36,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.noise.source import NoiseSource
+from cudt.runs.info import BestEpoch, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import TABLES, Run
 from cudt.training.display import Display, TrainingView
 from cudt.utils import progress
@@ -275,13 +276,15 @@ class Trainer:
         )
         self.run.merge_table("layers", layers, ["split"])
         self.run.update_info(
-            status="finished",
-            best={"epoch": self.progress.best_epoch, "validation_loss": measured.layer_losses[-1].item()},
-            sigma_x={"training": self.progress.sigma_x, "evaluation": sigma_x},
-            feasible=feasibility.is_feasible(verdicts),
-            monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
-            verdicts=[{**dataclasses.asdict(verdict), "verdict": verdict.verdict} for verdict in verdicts],
-            multipliers=self.descent.multiplier_values.tolist(),
+            RunInfo(
+                status="finished",
+                best=BestEpoch(epoch=self.progress.best_epoch, validation_loss=measured.layer_losses[-1].item()),
+                sigma_x=SigmaX(training=self.progress.sigma_x, evaluation=sigma_x),
+                feasible=feasibility.is_feasible(verdicts),
+                monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
+                verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
+                multipliers=self.descent.multiplier_values.tolist(),
+            )
         )
 
     def _measure_sigma(self) -> float:

@@ -13,6 +13,7 @@ import pytest
 from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Request
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, open_run
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import train, write_instructions, write_recipe
@@ -159,7 +160,7 @@ def test_damaged_completions_are_told(call, content):
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
 def test_an_unfinished_run_writes_nothing_nor_does_one_beside_it(call, status):
-    open_run(Path("two")).update_info(status=status)
+    open_run(Path("two")).update_info(RunInfo(status=status))
     assert refused(call, "one", "two").startswith(f"'two' is {status}, not finished")
     assert not Path("one/completions").exists()
 
@@ -193,6 +194,6 @@ def test_a_prompt_that_is_too_long_is_cut_to_what_the_model_reads_and_that_is_to
 def test_generating_with_an_unfinished_run_is_refused_in_python_too(pair, tmp_path):
     shutil.copytree(pair[0].path, tmp_path / "run")
     run = open_run(tmp_path / "run")
-    run.update_info(status="running")
+    run.update_info(RunInfo(status="running"))
     with pytest.raises(UserError, match="is running, not finished"):
         generate.generate(run, Request(tmp_path / "gone.json"), "cpu", None, lambda rows, *_: rows)

@@ -16,6 +16,7 @@ import pytest
 from cudt import __version__
 from cudt.cli import main as cli
 from cudt.config import recipe
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, open_run
 from cudt.utils.errors import DataWarning
 from tests.conftest import TINY, tiny_recipe
@@ -210,7 +211,7 @@ def test_the_way_from_recipe_to_report_works(tmp_path):
     assert evaluated.count("AUC") == 2
     assert "look at outputs/report/index.html" in reported
     for run in map(open_run, found):
-        assert run.info()["status"] == "finished"
+        assert run.info().status == "finished"
         assert run.read_table("ood")["gamma"].unique().tolist() == [0, 0.5, 1]
     table = pd.read_csv(tmp_path / "outputs" / "report" / "table.csv")
     assert table["objective"].tolist() == ["constrained", "erm"]
@@ -235,11 +236,11 @@ def copy(trained_run: Run, tmp_path: Path) -> Run:
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
 def test_an_unfinished_run_is_not_evaluated_nor_any_beside_it(status, call, copy, trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "whole")
-    copy.update_info(status=status)
+    copy.update_info(RunInfo(status=status))
     before = contents(tmp_path)
     code, _, error = call("eval-ood", "whole", "copy")
     assert code == 2
-    assert error.startswith(f"error: 'copy' is {status}, not finished; `cudt train`")
+    assert error.startswith(f"error: 'copy' is {status}, not finished; run `cudt train`")
     assert len(error.splitlines()) == 1
     assert contents(tmp_path) == before
 
@@ -284,7 +285,7 @@ def test_a_folder_may_have_brackets_in_its_name(folder, call, trained_run, tmp_p
 
 def test_the_report_names_what_it_leaves_out(call, copy, trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "whole")
-    copy.update_info(status="failed", reason="the loss [layer] is not finite")
+    copy.update_info(RunInfo(status="failed", reason="the loss [layer] is not finite"))
     code, output, _ = call("report", tmp_path, "--out", "report")
     assert code == 0
     assert f"note: {copy.path}: failed (the loss [layer] is not finite)" in output

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from cudt.evaluation.evaluate import Grid, evaluate_ood, left
+from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, open_run
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
@@ -85,8 +86,8 @@ def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):
 def test_noise_has_gamma_times_the_stored_sigma(run):
     evaluate(run, Grid([1.0]))
     once = run.read_table("ood")["value"].tolist()
-    sigma_x = run.info()["sigma_x"]
-    run.update_info(sigma_x={**sigma_x, "evaluation": sigma_x["evaluation"] / 2})
+    sigma_x = run.finished_info().sigma_x
+    run.update_info(RunInfo(sigma_x=SigmaX(training=sigma_x.training, evaluation=sigma_x.evaluation / 2)))
     evaluate(run, Grid([2.0]))
     ood = run.read_table("ood")
     assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
@@ -119,7 +120,7 @@ def test_missing_or_damaged_weights_are_told(run, damage):
 
 
 def test_an_unfinished_run_is_refused(run):
-    run.update_info(status="interrupted")
+    run.update_info(RunInfo(status="interrupted"))
     with pytest.raises(UserError, match="is interrupted, not finished"):
         evaluate(run)
 

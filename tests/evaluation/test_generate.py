@@ -248,6 +248,6 @@ def test_noise_is_scaled_by_the_runs_sigma_and_zero_is_none(run, folder, monkeyp
     assert clean != noisy
     assert outputs(run, request(folder, gamma=0.0, noise_seed=3)) == clean
     noise, gamma, names = next(one for one in made if one[1])
-    assert noise == NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 3)
+    assert noise == NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 3)
     assert gamma == 2.0
     assert names == [f"{row}" for row in range(len(ASKED))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,31 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.recipe import NamedRecipe
+from cudt.report.collect import ReadRun
+from cudt.runs.info import FinishedInfo
 from cudt.runs.run import TABLES, Run, write_recipe
 from tests.conftest import tiny_recipe
+from tests.runs import plant_info, raw_info
 
 #: The level that the tiny recipe trains at.
 GAMMA_TRAIN = 0.4
 #: How far the ends of every interval lie from its middle.
 REACH = 0.05
+
+
+def changed_info(info: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """The values of a run.json with some changed; a test names only the parts of `best` and `verdicts` that matter."""
+    if "best" in changes:
+        changes["best"] = {**info["best"], **changes["best"]}
+    if "verdicts" in changes:
+        numbers = dict.fromkeys(("loss", "allowed", "violation", "standard_error", "slack"), 0.0)
+        changes["verdicts"] = [{"layer": 1, **numbers, **dict(verdict)} for verdict in changes["verdicts"]]
+    return {**info, **changes}
+
+
+def with_info(run: ReadRun, **changes: Any) -> ReadRun:
+    """A run that was read, with other values in its run.json."""
+    return replace(run, info=FinishedInfo.model_validate(changed_info(run.info.model_dump(), **changes)))
 
 
 def make_run(
@@ -45,7 +64,7 @@ def make_run(
     run = Run(folder, recipe)
     write_recipe(run)
     facts = {"recipe": name, "objective": objective, "seed": seed, "variant": recipe.identity(without_seed=True)}
-    run.update_info(**{**trained.info(), **facts, **info})
+    plant_info(run, **changed_info(raw_info(trained), **{**facts, **info}))
     run.write_table("layers", trained.read_table("layers"))
     if accuracy is None:
         return run

@@ -15,6 +15,7 @@ from cudt.report.collect import collect
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.report import make_run
+from tests.runs import plant_info, raw_info
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
 
@@ -25,7 +26,7 @@ def test_runs_come_in_the_order_of_recipe_objective_and_seed(trained_run, tmp_pa
     collected = collect([tmp_path])
     assert collected.warnings == []
     assert collected.recipes == ["a", "b"]
-    assert [(run.recipe, run.objective, run.info["seed"]) for run in collected.runs] == [
+    assert [(run.recipe, run.objective, run.info.seed) for run in collected.runs] == [
         ("a", "constrained", 2),
         ("a", "erm", 0),
         ("a", "erm", 1),
@@ -42,7 +43,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_group(trained_run, tmp_path)
 
 def drop(key: str) -> Callable[[Run], None]:
     def change(run: Run) -> None:
-        info = run.info()
+        info = raw_info(run)
         del info[key]
         (run.path / "run.json").write_text(json.dumps(info))
 
@@ -73,18 +74,18 @@ def more(name: str, content: str) -> Callable[[Run], None]:
 
 
 def say(**changes: Any) -> Callable[[Run], None]:
-    return lambda run: run.update_info(**changes)
+    return lambda run: plant_info(run, **changes)
 
 
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
     "run.json with something else": (cut("run.json", "[1]"), "damaged"),
-    "running": (lambda run: run.update_info(status="running"), "running"),
-    "interrupted": (lambda run: run.update_info(status="interrupted"), "interrupted"),
-    "failed": (lambda run: run.update_info(status="failed", reason="loss not finite"), "failed (loss not finite)"),
-    "another format": (lambda run: run.update_info(format=99), "format 99"),
-    "an earlier format": (lambda run: run.update_info(format=0), "in run format 0; this version reads format 1"),
+    "running": (say(status="running"), "running"),
+    "interrupted": (say(status="interrupted"), "interrupted"),
+    "failed": (say(status="failed", reason="loss not finite"), "failed (loss not finite)"),
+    "another format": (say(format=99), "format 99"),
+    "an earlier format": (say(format=0), "in run format 0; this version reads format 1"),
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
         more("recipe.yaml", "dropout: 0.1\n"),
@@ -93,19 +94,25 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),
     "no verdicts": (drop("verdicts"), "damaged"),
-    "no validation loss": (say(best={}), "damaged (run.json lacks best.validation_loss)"),
-    "a validation loss of null": (say(best={"validation_loss": None}), "damaged (run.json: best.validation_loss: "),
-    "a metric's name alone": (say(metric="accuracy"), "damaged (run.json: metric: Input should be an object)"),
-    "a level in words": (say(gamma_train="0.4"), "damaged (run.json: gamma_train: "),
-    "no level": (say(gamma_train=math.nan), "damaged (run.json: gamma_train: "),
-    "no reference": (say(reference=None), "damaged (run.json: reference: "),
-    "no layer judged": (say(verdicts=[]), "damaged (run.json: verdicts: "),
-    "verdicts in words": (say(verdicts=["met"]), "damaged (run.json: verdicts.0: "),
-    "verdicts without numbers": (say(verdicts=[{"verdict": "met"}]), "damaged (run.json lacks verdicts.0.layer)"),
-    "a number of layers in words": (say(layers="3"), "damaged (run.json: layers: "),
-    "an objective of its own": (say(objective="best"), "damaged (run.json: objective: "),
-    "a seed of null": (say(seed=None), "damaged (run.json: seed: "),
-    "a list of test data": (say(test_data=[1]), "damaged (run.json: test_data: "),
+    "no validation loss": (say(best={"epoch": 1}), "run.json: damaged (missing key best.validation_loss)"),
+    "a validation loss of null": (
+        say(best={"epoch": 1, "validation_loss": None}),
+        "run.json: damaged (best.validation_loss: ",
+    ),
+    "a metric's name alone": (say(metric="accuracy"), "run.json: damaged (metric: Input should be an object)"),
+    "a level in words": (say(gamma_train="0.4"), "run.json: damaged (gamma_train: "),
+    "no level": (say(gamma_train=math.nan), "run.json: damaged (gamma_train: "),
+    "no reference": (say(reference=None), "run.json: damaged (reference: "),
+    "no layer judged": (say(verdicts=[]), "run.json: damaged (verdicts: "),
+    "verdicts in words": (say(verdicts=["met"]), "run.json: damaged (verdicts.0: "),
+    "verdicts without numbers": (
+        say(verdicts=[{"verdict": "met"}]),
+        "damaged (missing key verdicts.0.layer)",
+    ),
+    "a number of layers in words": (say(layers="3"), "run.json: damaged (layers: "),
+    "an objective of its own": (say(objective="best"), "run.json: damaged (objective: "),
+    "a seed of null": (say(seed=None), "run.json: damaged (seed: "),
+    "a list of test data": (say(test_data=[1]), "run.json: damaged (test_data: "),
     "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "damaged (it has no recipe.yaml)"),
     "truncated recipe.yaml": (cut("recipe.yaml", "name: reviews-ut\nexp"), "recipe.yaml"),
     "empty ood.csv": (cut("ood.csv", ""), "damaged"),
@@ -153,7 +160,7 @@ def test_a_run_that_does_not_say_its_depth_has_as_many_layers_as_verdicts(traine
     drop("layers")(make_run(trained_run, tmp_path, CURVE))
     make_run(trained_run, tmp_path, CURVE, objective="erm")
     older, newer = collect([tmp_path]).runs
-    assert older.info["layers"] == newer.info["layers"] == 3
+    assert older.info.layers == newer.info.layers == 3
 
 
 def test_a_run_whose_loss_is_not_finite_is_read(trained_run, tmp_path):

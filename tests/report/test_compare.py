@@ -16,7 +16,7 @@ from cudt import report
 from cudt.report.collect import ReadRun, collect
 from cudt.report.compare import SIDES, Comparison, best_by_validation, compare, curve, failing_layers
 from cudt.report.sweeps import ReadSweep, of_one_objective
-from tests.report import GAMMA_TRAIN, make_run, make_scored_run
+from tests.report import GAMMA_TRAIN, make_run, make_scored_run, with_info
 from tests.report.test_paper import evaluated, planted, seeds, shifted, unevaluated, validated, variants
 
 __all__ = ["planted"]
@@ -35,10 +35,6 @@ def constrained(planted) -> ReadRun:
 def erm(planted) -> ReadRun:
     """1.0, 0.8 and 0.5."""
     return planted["text-erm"]
-
-
-def told(run: ReadRun, **info: Any) -> ReadRun:
-    return replace(run, info={**run.info, **info})
 
 
 def at(run: ReadRun, name: str) -> ReadRun:
@@ -90,7 +86,7 @@ def test_runs_that_are_not_evaluated_are_among_those_that_one_is_chosen_from(con
     assert hows(made) == ["best of 2", "best of 1"]
 
 
-def test_where_the_best_is_not_evaluated_nothing_stands_there_and_the_command_is_told(constrained, erm):
+def test_where_the_best_is_not_evaluated_nothing_stands_there_and_the_command_is_with_info(constrained, erm):
     worse, best = variants(constrained, 0.2, 0.1)
     made = compare([worse, at(unevaluated(best), "the-best"), erm], NOISE)
     assert standing(made, "constrained") == []
@@ -140,38 +136,38 @@ def test_without_runs_there_is_nothing(constrained):
 def test_the_best_is_that_of_the_metric_over_levels_where_all_were_judged_at_the_same(constrained):
     first, second = variants(constrained, 0.1, 0.9)
     judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
-    assert best_by_validation(judged)[0].info["variant"] == "1"
+    assert best_by_validation(judged)[0].info.variant == "1"
     # Of an error, less is better.
-    errors = [told(one, metric={"name": "RMSE", "higher_is_better": False}) for one in judged]
-    assert best_by_validation(errors)[0].info["variant"] == "0"
+    errors = [with_info(one, metric={"name": "RMSE", "higher_is_better": False}) for one in judged]
+    assert best_by_validation(errors)[0].info.variant == "0"
 
 
 def test_the_best_is_that_of_the_loss_where_runs_were_judged_at_other_levels_or_not_at_all(constrained):
     first, second = variants(constrained, 0.1, 0.9)
     uneven = [validated(first, 0.5, 0.5, 0.5), validated(second, 0.9, 0.9)]
-    assert best_by_validation(uneven)[0].info["variant"] == "0"
-    assert best_by_validation([second, first])[0].info["variant"] == "0"
+    assert best_by_validation(uneven)[0].info.variant == "0"
+    assert best_by_validation([second, first])[0].info.variant == "0"
     assert best_by_validation([]) == []
 
 
 @pytest.mark.parametrize("nothing", [math.nan, math.inf])
 def test_a_run_whose_loss_is_not_a_number_is_never_the_best(nothing, constrained):
     for losses in ((nothing, 0.5), (0.5, nothing)):
-        assert best_by_validation(variants(constrained, *losses))[0].info["best"]["validation_loss"] == 0.5
+        assert best_by_validation(variants(constrained, *losses))[0].info.best.validation_loss == 0.5
 
 
 def test_a_level_of_validation_that_is_not_a_number_is_never_the_best(constrained):
     first, second = variants(constrained, 0.5, 0.5)
     judged = [validated(first, 0.9, math.nan), validated(second, 0.1, 0.1)]
-    assert [run.info["variant"] for run in best_by_validation(judged)] == ["1", "0"]
+    assert [run.info.variant for run in best_by_validation(judged)] == ["1", "0"]
 
 
 def test_both_sides_are_chosen_by_one_criterion(constrained, erm):
     # By loss the first of each; by the metric the second.
     ours, theirs = (variants(run, 0.1, 0.9) for run in (constrained, erm))
     judged = [[validated(first, 0.5, 0.5), validated(second, 0.9, 0.9)] for first, second in (ours, theirs)]
-    assert [run.info["variant"] for run in chosen([*judged[0], *judged[1]])] == ["1", "1"]
-    assert [run.info["variant"] for run in chosen([*judged[0], *theirs])] == ["0", "0"]
+    assert [run.info.variant for run in chosen([*judged[0], *judged[1]])] == ["1", "1"]
+    assert [run.info.variant for run in chosen([*judged[0], *theirs])] == ["0", "0"]
 
 
 # ---------------------------------------------------------------- levels
@@ -268,7 +264,7 @@ def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(alphas,
 
 def test_the_best_of_as_many_may_be_better(trained_run, tmp_path):
     *ours, erm = scored_runs(trained_run, tmp_path, alphas=[0.1, 0.2])
-    worse = unevaluated(told(erm, seed=1, best={"validation_loss": 99.0}))
+    worse = unevaluated(with_info(erm, seed=1, best={"validation_loss": 99.0}))
     made = compare([*ours, erm, worse], NOISE)
     assert hows(made) == ["best of 2", "best of 2"]
     assert made.difference("ood_mean").better == "constrained"
@@ -296,7 +292,7 @@ def test_a_difference_without_an_interval_has_no_unit_and_no_better_side(constra
 )
 def test_the_layers_that_fail_are_named_of_all_but_erm(verdicts, words, constrained, erm):
     listed = [{"layer": layer, "verdict": verdict} for layer, verdict in enumerate(verdicts, 1)]
-    ours, theirs = (told(run, verdicts=listed, feasible=not words) for run in (constrained, erm))
+    ours, theirs = (with_info(run, verdicts=listed, feasible=not words) for run in (constrained, erm))
     assert failing_layers(ours) == words
     assert failing_layers(theirs) == ""
     made = compare([ours, theirs], NOISE)
@@ -328,7 +324,7 @@ def test_runs_of_an_ablation_do_not_join_the_search_in_their_place(constrained, 
 
 @pytest.mark.parametrize("other", [{"gamma_train": 0.7}, {"layers": 9}, {"recipe": "another"}])
 def test_runs_of_an_ablation_stay_where_nothing_else_stands(other, constrained, erm):
-    ablated = told(at(constrained, "constrained-ablated"), **other)
+    ablated = with_info(at(constrained, "constrained-ablated"), **other)
     for runs in ([constrained, ablated, erm], [ablated, erm]):
         assert report._without_ablations(runs, {ablated.name}) == runs
 

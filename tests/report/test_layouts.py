@@ -13,6 +13,7 @@ from cudt.report.collect import ReadRun
 from cudt.report.compare import SIDES, Difference, Standing
 from cudt.report.layout import Entry, Layout
 from cudt.report.paper import RESULTS, Cell, Place, ResultTable, Side
+from tests.report import with_info
 from tests.report.test_layout import check_latex, markdown_rows
 from tests.report.test_paper import evaluated, planted, published, seeds, ut_on_imdb, variants
 
@@ -82,8 +83,7 @@ def test_what_is_not_a_number_is_told_as_such(planted):
 
 def test_the_better_side_is_bold_and_an_infeasible_one_is_marked(planted):
     verdicts = [{"layer": 2, "verdict": "relaxed"}]
-    told = {**planted["text-constrained"].info, "verdicts": verdicts, "feasible": False}
-    run = replace(planted["text-constrained"], info=told)
+    run = with_info(planted["text-constrained"], verdicts=verdicts, feasible=False)
     side = side_of(run, is_better=True)
     entry = entries(side)[0]
     assert entry.is_bold
@@ -190,7 +190,7 @@ def test_ours_are_those_of_the_best_run_by_validation_data(planted):
     first, second = variants(constrained, 0.3, 0.1)
     runs = [with_alpha(first, 0.3), with_alpha(second, 0.125), erm]
     row = settings_of(runs, "UT", "IMDb")
-    assert (row["alpha"], row["best_of"], row["f_0"]) == (0.125, 2, second.info["reference"])
+    assert (row["alpha"], row["best_of"], row["f_0"]) == (0.125, 2, second.info.reference)
     assert row["run"] == str(second.run.path)
     layout = next(one for one in layouts.hyper_parameters(runs)[0] if one.stem == "dual-language")
     place = layout.headings.index("α")
@@ -204,7 +204,7 @@ def test_runs_of_another_depth_or_level_are_not_chosen_from(other, planted):
     constrained = ut_on_imdb(planted, gamma_train=SEARCHED)[0]
     elsewhere = replace(constrained.run, path=constrained.run.path.with_name("elsewhere"))
     # Whose loss is less since less is asked of it.
-    easier = replace(constrained, run=elsewhere, info={**constrained.info, "best": {"validation_loss": 0.0}, **other})
+    easier = replace(with_info(constrained, best={"validation_loss": 0.0}, **other), run=elsewhere)
     row = settings_of([constrained, easier], "UT", "IMDb")
     assert (row["best_of"], row["run"]) == (1, str(constrained.run.path))
     row = settings_of([constrained, easier], "imdb-ut", "imdb")
@@ -229,7 +229,7 @@ def test_settings_that_the_paper_searched_at_another_level_stand_apart(planted):
 
 def test_other_recipes_are_chosen_from_by_depth_and_level(planted):
     run = planted["text-constrained"]
-    runs = [replace(run, info={**run.info, "gamma_train": gamma}) for gamma in (0.4, 0.1, 0.4)]
+    runs = [with_info(run, gamma_train=gamma) for gamma in (0.4, 0.1, 0.4)]
     rows = rows_of(runs, "reviews-ut", "reviews")
     assert rows[["gamma_train", "best_of"]].to_numpy().tolist() == [[0.1, 1], [0.4, 2]]
 

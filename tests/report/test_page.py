@@ -113,10 +113,10 @@ def test_the_page_shows_every_run_with_its_verdicts_settings_and_commands(pair, 
     assert "2 finished runs of 1 recipe ·" in text
     for run in collect([pair]).runs:
         command = f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas 0,0.4,1 --noise-seed 0"
-        assert f"{run.info['command']}\n{command}" in text
+        assert f"{run.info.command}\n{command}" in text
         assert run.run.recipe.text() in text
-        for verdict in run.info["verdicts"]:
-            assert f"{verdict['violation']:.4f}" in text
+        for verdict in run.info.verdicts:
+            assert f"{verdict.violation:.4f}" in text
 
 
 def test_the_numbers_of_the_charts_are_in_the_page(pair_page):
@@ -392,7 +392,7 @@ def test_under_discrete_noise_probabilities_above_0_are_out_of_distribution(trai
 
 
 def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_path):
-    verdicts = [dict(verdict, verdict="violated") for verdict in trained_run.info()["verdicts"]]
+    verdicts = [dict(verdict, verdict="violated") for verdict in trained_run.finished_info().verdicts]
     for objective, curve in CURVES.items():
         make_run(trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts)
     (row,) = compared(tmp_path)

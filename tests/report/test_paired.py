@@ -455,7 +455,7 @@ def test_five_hundred_small_runs_are_compared_in_seconds(trained_run, tmp_path):
             shutil.copytree(run.path, copy := tmp_path / "all" / f"{objective}-{number}")
             text = (copy / "run.json").read_text().replace('"seed": 0', f'"seed": {number % 5}')
             variant = f'"variant": "{number // 5}"'
-            (copy / "run.json").write_text(text.replace(f'"variant": "{run.info()["variant"]}"', variant))
+            (copy / "run.json").write_text(text.replace(f'"variant": "{run.finished_info().variant}"', variant))
     runs = collect([tmp_path / "all"]).runs
     begun = time.process_time()
     table, _ = paired.compare(runs)

@@ -16,7 +16,7 @@ from cudt.report import paper
 from cudt.report.collect import ReadRun, collect
 from cudt.report.compare import SIDES
 from cudt.report.paper import Cell, ResultTable
-from tests.report import make_run, make_scored_run, make_video_run
+from tests.report import make_run, make_scored_run, make_video_run, with_info
 
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
@@ -42,8 +42,8 @@ def planted(trained_run, tmp_path_factory) -> dict[str, ReadRun]:
 def published(run: ReadRun, recipe: str, *overrides: str, **info: Any) -> ReadRun:
     """The run as one of a recipe that comes with cudt, with other facts."""
     loaded = recipes.load(recipe, overrides, objective=run.objective, seed=run.seed)
-    told = {**run.info, "recipe": recipe, "layers": 3, "gamma_train": 0.0, **info}
-    return replace(run, run=replace(run.run, recipe=loaded), info=told)
+    changed = with_info(run, **{"recipe": recipe, "layers": 3, "gamma_train": 0.0, **info})
+    return replace(changed, run=replace(run.run, recipe=loaded))
 
 
 def evaluated(run: ReadRun, curve: Mapping[float, float], kind: str = "gaussian") -> ReadRun:
@@ -69,16 +69,13 @@ def validated(run: ReadRun, *values: float) -> ReadRun:
 def variants(run: ReadRun, *losses: float) -> list[ReadRun]:
     """Variants with these validation losses, each better in the test by 0.1 than the one before."""
     return [
-        shifted(replace(run, info={**run.info, "variant": f"{n}", "best": {"validation_loss": loss}}), 0.1 * n)
+        shifted(with_info(run, variant=f"{n}", best={"validation_loss": loss}), 0.1 * n)
         for n, loss in enumerate(losses)
     ]
 
 
 def seeds(run: ReadRun, *losses: float) -> list[ReadRun]:
-    return [
-        shifted(replace(run, info={**run.info, "seed": n, "best": {"validation_loss": loss}}), 0.1 * n)
-        for n, loss in enumerate(losses)
-    ]
+    return [shifted(with_info(run, seed=n, best={"validation_loss": loss}), 0.1 * n) for n, loss in enumerate(losses)]
 
 
 def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
@@ -159,7 +156,7 @@ def test_errors_are_averaged_over_the_levels(planted):
 def test_other_noise_and_runs_that_are_not_evaluated_fill_no_cell(planted):
     run = ut_on_imdb(planted)[0]
     uniform = replace(run, ood=run.ood.assign(perturbation="uniform"))
-    for table in paper.result_tables([uniform, replace(unevaluated(run), info={**run.info, "seed": 1})]):
+    for table in paper.result_tables([uniform, with_info(unevaluated(run), seed=1)]):
         assert table.is_published
         assert table.n_filled == 0
 
@@ -219,7 +216,7 @@ def test_a_section_that_is_left_out_makes_a_run_another(planted):
 def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
     run = ut_on_imdb(planted)[0]
     assert paper.is_published(run)
-    assert not paper.is_published(replace(run, info={**run.info, "recipe": "my-own"}))
+    assert not paper.is_published(with_info(run, recipe="my-own"))
     assert not paper.is_published(planted["text-constrained"])
 
 

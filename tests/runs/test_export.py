@@ -25,6 +25,7 @@ from cudt.utils.errors import DataWarning
 from tests import instructions, texts
 from tests.conftest import quiet
 from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.runs import raw_info
 
 NAMES = ("lora", "full", "first", "mean")
 TEXTS = ("a text", "the film was good and the plot was dull.", "awful")
@@ -142,7 +143,7 @@ def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(tr
     assert isinstance(layerwise.model, Causal)
     first = logits(layerwise.model)
     layerwise.load_learned_weights(trained["lora"].load_last_checkpoint()["weights"])
-    assert trained["lora"].info()["best"]["epoch"] == 1
+    assert trained["lora"].finished_info().best.epoch == 1
     for other in (first, logits(layerwise.model)):
         assert not torch.allclose(torch.tensor(read["lora"]), other, atol=1e-2)
 
@@ -214,7 +215,7 @@ def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, t
     shutil.copytree(trained["lora"].path, run.path)
     before = contents(run.path / "model")
     shutil.rmtree(run.path / "model")
-    info = {key: value for key, value in run.info().items() if key != "saved_model"}
+    info = {key: value for key, value in raw_info(run).items() if key != "saved_model"}
     (run.path / "run.json").write_text(json.dumps(info))
 
     def again() -> None:
@@ -253,7 +254,7 @@ def test_the_card_says_how_the_model_was_trained_and_what_each_layer_does(name, 
     assert [int(layer) for layer, _, _ in rows] == validation["layer"].tolist() == [1, 2, 3]
     assert [float(loss) for _, loss, _ in rows] == pytest.approx(validation["loss"].tolist(), rel=1e-3)
     assert [float(metric) for _, _, metric in rows] == pytest.approx(validation["metric"].tolist(), rel=1e-3)
-    assert f"| {run.info()['metric']['name']} |" in text
-    kept = "are\nkept" if run.info()["feasible"] else "are\nnot all kept"
+    assert f"| {run.finished_info().metric.name} |" in text
+    kept = "are\nkept" if run.finished_info().feasible else "are\nnot all kept"
     assert (kept in text) == (objective == "constrained")
     assert "FOLDER" not in text

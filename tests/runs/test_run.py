@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt.runs.run import EXAMPLES, FORMAT, TABLES, Run, find_runs, open_run, run_for, write_recipe
+from cudt.runs.info import FORMAT, RunInfo
+from cudt.runs.run import EXAMPLES, TABLES, Run, find_runs, open_run, run_for, write_recipe
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -19,7 +20,7 @@ def run(tmp_path: Path) -> Run:
     """A run folder that was begun."""
     made = run_for(tiny_recipe(), tmp_path / "outputs")
     write_recipe(made)
-    made.update_info(status="running")
+    made.update_info(RunInfo(status="running"))
     return made
 
 
@@ -30,15 +31,9 @@ def files(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- info and tables
 
 
-def test_info_is_updated_key_by_key(run):
-    run.update_info(best={"epoch": 1})
-    run.update_info(status="finished", note="γ")
-    assert run.info() == {"format": FORMAT, "status": "finished", "best": {"epoch": 1}, "note": "γ"}
-
-
 def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
     run = run_for(tiny_recipe(), tmp_path)
-    assert run.info() == {}
+    assert run.info() == RunInfo()
     assert list(run.read_table("ood").columns) == TABLES["ood"]
     assert run.read_table("ood").empty
     assert files(tmp_path) == []
@@ -178,7 +173,7 @@ def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
 
 @pytest.mark.parametrize("other", [0, 2, None])
 def test_a_run_of_another_format_is_refused(run, other):
-    run.update_info(format=other)
+    run.update_info(RunInfo(format=other))
     (run.path / "recipe.yaml").write_text("in_another_format: true\n")
     told = "without a run format" if other is None else f"in run format {other}"
     with pytest.raises(UserError, match=f"{told}; this version reads format {FORMAT}"):

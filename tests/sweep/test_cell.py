@@ -17,6 +17,7 @@ from cudt.evaluation import evaluate
 from cudt.models.layer_losses import measure
 from cudt.noise.source import NoiseSource
 from cudt.runs import trained
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
 from cudt.sweep.cell import Job
@@ -77,13 +78,13 @@ def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
     rows = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 3)]
     by_epoch = dict(zip(rows["epoch"], rows["value"], strict=True))
     assert len(by_epoch) == 2
-    assert cell.score_of(run, "loss", None) == pytest.approx(by_epoch[run.info()["best"]["epoch"]], abs=1e-6)
+    assert cell.score_of(run, "loss", None) == pytest.approx(by_epoch[run.finished_info().best.epoch], abs=1e-6)
 
 
 def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
     layerwise = trained.load(run, None, CPU)
     task, settings = layerwise.task, run.recipe.settings
-    noise = NoiseSource(settings.noise.kind, run.info()["sigma_x"]["training"], "validation")
+    noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     data = batches(task, task.examples("validation"), 7, CPU)
     (level,) = measure(layerwise, data, noise, [settings.noise.gamma_train])
     assert cell.score_of(run, "metric", None) == pytest.approx(level.layer_scores[-1].item(), abs=1e-9)
@@ -93,7 +94,7 @@ def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
     found = cell.do(job_for(run, "grid", GAMMAS), quiet())
     layerwise = trained.load(run, None, CPU)
     task = layerwise.task
-    noise = NoiseSource(run.recipe.settings.noise.kind, run.info()["sigma_x"]["evaluation"], 0)
+    noise = NoiseSource(run.recipe.settings.noise.kind, run.finished_info().sigma_x.evaluation, 0)
     levels = measure(layerwise, batches(task, task.examples("validation"), 7, CPU), noise, GAMMAS)
     by_hand = [level.layer_scores[-1].item() for level in levels]
     assert len(set(by_hand)) > 1
@@ -123,7 +124,7 @@ def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
 
 
 def test_what_is_not_finished_is_not_judged(run):
-    run.update_info(status="interrupted")
+    run.update_info(RunInfo(status="interrupted"))
     with pytest.raises(UserError, match="is interrupted, not finished"):
         evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda batches, total, what: batches)
 
@@ -146,15 +147,15 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
     assert not run.last_checkpoint.exists()
     assert not (run.path / "model").exists()
     assert not (run.path / "validation.csv").exists()
-    info, layers = run.info(), run.read_table("layers")
-    assert info["command"] == f"cudt train --recipe {run.path / 'recipe.yaml'} --out {tmp_path}"
+    info, layers = run.finished_info(), run.read_table("layers")
+    assert info.command == f"cudt train --recipe {run.path / 'recipe.yaml'} --out {tmp_path}"
     # 96 examples in updates of 32, twice.
     assert done.facts == {
         "validation_loss": layers["loss"].iloc[-1],
         "validation_metric": layers["metric"].iloc[-1],
-        "feasible": info["feasible"],
-        "monotone": info["monotone"],
-        "best_epoch": info["best"]["epoch"],
+        "feasible": info.feasible,
+        "monotone": info.monotone,
+        "best_epoch": info.best.epoch,
         "updates": 6,
     }
 
@@ -232,7 +233,7 @@ def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk,
     assert found.n_finished == 2
     assert asked == {"train", "validation"}
     best = run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")
-    assert best.info()["status"] == "finished"
+    assert best.info().status == "finished"
     # And testing would have been noticed.
     with pytest.raises(AssertionError, match="test data"):
         evaluate.evaluate_ood(best, evaluate.Grid([0.0]), "cpu", None, lambda batches, total, what: batches)

@@ -134,7 +134,7 @@ def check_every_cell_is_there_once(out: Path) -> None:
     assert trials[["descent.alpha", "seed"]].drop_duplicates().shape[0] == CELLS
     assert sorted(trials["run"]) == sorted(path.relative_to(out).as_posix() for path in out.glob("reviews-ut/*"))
     assert trials["run"].nunique() == CELLS
-    assert {open_run(out / run).info()["status"] for run in trials["run"]} == {"finished"}
+    assert {open_run(out / run).info().status for run in trials["run"]} == {"finished"}
 
 
 def deaths(out: Path) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cudt.runs.info import RunInfo, Status
 from cudt.runs.run import run_for
 from cudt.sweep import cost, plan
 from cudt.sweep.conduct import Options, open_studies
@@ -38,13 +39,13 @@ def cells(made: Plan) -> list[tuple[str, str, float | None]]:
     return [(cell.name, cell.state, cell.seconds) for cell in made.cells]
 
 
-def begin(sweep: Sweep, out: Path, status: str, **parameters) -> None:
+def begin(sweep: Sweep, out: Path, status: Status, **parameters) -> None:
     """A run folder as a cell leaves it."""
     arm = next(iter(sweep.search.arms))
     searched = {key.replace("__", "."): value for key, value in parameters.items()}
     run = run_for(sweep.recipe(sweep.settings[0], arm, searched), out)
     run.path.mkdir(parents=True)
-    run.update_info(status=status)
+    run.update_info(RunInfo(status=status))
 
 
 def everything_below(folder: Path) -> list[Path]:

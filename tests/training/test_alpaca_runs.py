@@ -19,6 +19,7 @@ from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise.source import NoiseSource
+from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run, open_run
 from cudt.tasks.base import IGNORED
 from cudt.training.trainer import Trainer
@@ -86,23 +87,23 @@ def test_every_objective_lowers_the_loss(folder, tmp_path, objective, sampling):
     untrained = assemble(finished.recipe, folder, CPU)
     task = untrained.task
     (before,) = measure(untrained.layerwise, batches(task, task.examples("validation"), 8, CPU), None, [0.0])
-    info = finished.info()
-    assert info["layers"] == 3
-    assert info["best"]["validation_loss"] < before.layer_losses[-1].item() - 0.5
-    assert info["metric"] == {"name": "token_accuracy", "higher_is_better": True, "of_mean": "mean"}
+    info = finished.finished_info()
+    assert info.layers == 3
+    assert info.best.validation_loss < before.layer_losses[-1].item() - 0.5
+    assert info.metric == MetricInfo(name="token_accuracy", higher_is_better=True, of_mean="mean")
 
 
 def test_all_weights_learn_without_adapters(folder, tmp_path):
     settings = ("model.lora=null", "training.epochs=3", "training.learning_rate=3e-2", "noise.gamma_train=0")
     finished = train(folder, tmp_path, *settings, objective="erm")
-    assert finished.info()["best"]["validation_loss"] < assemble(finished.recipe, folder, CPU).task.reference_loss()
-    sigma = finished.info()["sigma_x"]
-    assert sigma["training"] != sigma["evaluation"]
+    assert finished.finished_info().best.validation_loss < assemble(finished.recipe, folder, CPU).task.reference_loss()
+    sigma = finished.finished_info().sigma_x
+    assert sigma.training != sigma.evaluation
 
 
 def test_adapters_leave_the_embeddings_and_their_deviation_alone(trained):
-    sigma = trained.info()["sigma_x"]
-    assert sigma["training"] == sigma["evaluation"]
+    sigma = trained.finished_info().sigma_x
+    assert sigma.training == sigma.evaluation
 
 
 def test_the_best_weights_of_a_run_with_adapters_are_the_adapters(trained, folder):
@@ -111,7 +112,7 @@ def test_the_best_weights_of_a_run_with_adapters_are_the_adapters(trained, folde
     assert sum(weight.numel() for weight in weights.values()) == ADAPTERS
     # Four bytes each, and names.
     assert trained.best_weights.stat().st_size < 4 * ADAPTERS + 200 * len(weights)
-    assert trained.info()["parameters"] == ADAPTERS + sum(
+    assert trained.info().parameters == ADAPTERS + sum(
         weight.numel() for weight in load_file(folder / "llama" / "model.safetensors").values()
     )
 
@@ -121,7 +122,7 @@ def cut(folder, tmp_path_factory) -> dict[str, int]:
     """What run.json notes where half of the prompts are too long."""
     with pytest.warns(DataWarning, match="prompts cut"):
         finished = train(folder, tmp_path_factory.mktemp("cut"), "training.epochs=1", "task.max_length=170")
-    return finished.info()["data_notes"]
+    return finished.info().data_notes
 
 
 def test_what_was_cut_in_training_data_is_in_the_run(cut):
@@ -141,7 +142,7 @@ def test_checkpointing_trains_alike(folder, tmp_path):
 def test_weights_in_bf16_are_trained(folder, tmp_path):
     finished = train(folder, tmp_path, *FEW, "model.dtype=bf16")
     assert {weight.dtype for weight in finished.load_best_weights().values()} == {torch.float32}
-    assert finished.info()["best"]["validation_loss"] < 6
+    assert finished.finished_info().best.validation_loss < 6
 
 
 # ---------------------------------------------------------------- some tokens, some layers
@@ -237,7 +238,7 @@ def test_the_table_has_token_accuracy_and_loss_as_the_examples_have_them(run, fo
     }
     problem = problem_of(run, folder)
     task = problem.task
-    noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0)
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
     examples = batches(task, task.examples("test"), 64, CPU)
     for gamma, level in zip([0.0, 0.5], measure(problem.layerwise, examples, noise, [0.0, 0.5]), strict=True):
         # Examples count by their tokens: the mean is over all of them.

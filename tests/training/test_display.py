@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from cudt.runs.info import VerdictInfo
 from cudt.training.display import (
     LiveDisplay,
     PlainDisplay,
@@ -157,7 +158,7 @@ def test_the_picture_has_a_heading():
     ("verdict", "colour"), [("met", "green"), ("borderline", "green"), ("relaxed", "yellow"), ("violated", "red")]
 )
 def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
-    row = {"layer": 1, "loss": 0.5, "allowed": 0.45, "violation": 0.05, "standard_error": 0.01, "verdict": verdict}
+    row = VerdictInfo(layer=1, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict=verdict)
     table = verdict_table([row])
     last = list(table.columns[-1].cells)[-1]
     assert isinstance(last, Text)

@@ -23,15 +23,15 @@ def test_a_recipe_that_does_not_fit_its_model_leaves_nothing(tmp_path):
 
 
 def test_run_json_says_what_was_run_and_where(trained_run):
-    info = trained_run.info()
-    assert info["status"] == "finished"
-    assert (info["recipe"], info["objective"], info["seed"]) == ("reviews-ut", "constrained", 0)
-    assert info["task_version"] == 1
-    assert info["layers"] == 3
-    assert info["device"] == "cpu"
-    assert {"cudt", "python", "torch", "cooper-optim"} <= set(info["versions"])
-    assert info["variant"] == trained_run.recipe.identity(without_seed=True)
-    assert len(info["verdicts"]) == 3
+    info = trained_run.finished_info()
+    assert info.status == "finished"
+    assert (info.recipe, info.objective, info.seed) == ("reviews-ut", "constrained", 0)
+    assert info.task_version == 1
+    assert info.layers == 3
+    assert info.device == "cpu"
+    assert {"cudt", "python", "torch", "cooper-optim"} <= set(info.versions)
+    assert info.variant == trained_run.recipe.identity(without_seed=True)
+    assert len(info.verdicts) == 3
 
 
 def test_the_folder_is_named_by_recipe_objective_and_identity(trained_run):

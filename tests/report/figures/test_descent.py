@@ -78,7 +78,7 @@ def test_layer_losses_are_those_of_the_test_split_at_the_training_level(trained_
     descent.draw_layer_losses(axes, groups_of(tmp_path), "gaussian")
     line, reference = axes.lines
     assert np.allclose(points_of(line), [[1, 0.6], [2, 0.5], [3, 0.4]])
-    assert reference.get_ydata()[0] == trained_run.info()["reference"]
+    assert reference.get_ydata()[0] == trained_run.finished_info().reference
     assert axes.texts[0].get_text() == "$f_0$"
 
 

@@ -1,0 +1,211 @@
+"""run.json as typed models, shared by everything that writes or reads it.
+
+`RunInfo` is the file at any time: what is not known yet is None. `FinishedInfo` is the file of a finished run: what
+every finished run has is required. Keys that this version does not know are kept when the file is written again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from cudt.config.schema import ObjectiveName
+from cudt.utils.errors import UserError
+from cudt.utils.files import write_text
+
+#: The version of the run folder's format.
+FORMAT = 1
+
+Status = Literal["running", "interrupted", "failed", "finished"]
+
+
+class InfoPart(BaseModel):
+    """An object in run.json; strict, so that a text is never read as a number."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+
+class MetricInfo(InfoPart):
+    """The task's metric."""
+
+    name: str
+    higher_is_better: bool
+    of_mean: str
+    """How the metric follows from the mean score of the examples: it is the mean, or its root."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        """Runs of earlier versions do not say `of_mean`; RMSE was the only root."""
+        if isinstance(values, dict):
+            return {"of_mean": "root" if values.get("name") == "RMSE" else "mean", **values}
+        return values
+
+
+class BestEpoch(InfoPart):
+    """The epoch whose weights are evaluated."""
+
+    epoch: int
+    validation_loss: float
+
+
+class SigmaX(InfoPart):
+    """The standard deviation σ_x of the signal, as training and as evaluation use it."""
+
+    training: float
+    evaluation: float
+
+
+class VerdictInfo(InfoPart):
+    """The verdict about one layer's constraint (`cudt.method.feasibility.LayerVerdict`)."""
+
+    layer: int
+    loss: float
+    allowed: float
+    violation: float
+    standard_error: float
+    slack: float
+    verdict: str
+
+
+class EvaluationNote(InfoPart):
+    """What one kind of noise was evaluated at: levels, noise seeds, and the number of examples with pictures."""
+
+    levels: list[float]
+    seeds: list[int]
+    samples: int
+
+
+class RunInfo(InfoPart):
+    """run.json. The fields are in the order of the keys in the file."""
+
+    format: int | None = None
+    status: Status | None = None
+    """None for a folder without run.json."""
+    reason: str | None = None
+    """Why the run failed."""
+    recipe: str | None = None
+    objective: str | None = None
+    seed: int | None = None
+    variant: str | None = None
+    """The hash of all settings but the seed."""
+    task_version: int | None = None
+    training_data: str | None = None
+    data_notes: dict[str, int] = {}
+    frozen_weights: str | None = None
+    metric: MetricInfo | None = None
+    has_texts: bool = True
+    has_pictures: bool = False
+    gamma_train: float | None = None
+    layers: int | None = None
+    parameters: int | None = None
+    reference: float | None = None
+    rates: list[float] | None = None
+    device: str | None = None
+    processes: int | None = None
+    autocast: str | None = None
+    versions: dict[str, str] = {}
+    command: str | None = None
+    begun: str | None = None
+    best: BestEpoch | None = None
+    sigma_x: SigmaX | None = None
+    feasible: bool | None = None
+    monotone: bool | None = None
+    verdicts: list[VerdictInfo] | None = None
+    multipliers: list[float] | None = None
+    ended: str | None = None
+    saved_model: str | None = None
+    """The folder of the exported model; None where the model cannot be exported, not set where it was not tried."""
+    evaluated: dict[str, EvaluationNote] = {}
+    """By kind of noise."""
+    test_data: str | None = None
+
+
+class FinishedInfo(RunInfo):
+    """The run.json of a finished run."""
+
+    status: Literal["finished"]
+    recipe: str
+    objective: ObjectiveName
+    seed: int
+    variant: str
+    metric: MetricInfo
+    gamma_train: FiniteFloat
+    layers: int
+    reference: float
+    command: str
+    best: BestEpoch
+    sigma_x: SigmaX
+    feasible: bool
+    monotone: bool
+    verdicts: list[VerdictInfo] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_layers(cls, values: Any) -> Any:
+        """Runs of earlier versions do not say their depth; there is one verdict for each layer."""
+        if isinstance(values, dict) and isinstance(values.get("verdicts"), list):
+            return {"layers": len(values["verdicts"]), **values}
+        return values
+
+
+def read_info(folder: Path) -> RunInfo:
+    """The run.json of a folder; all defaults where there is none."""
+    return _validated(RunInfo, folder)
+
+
+def read_finished_info(folder: Path) -> FinishedInfo:
+    """The run.json of a finished run; a UserError for any other."""
+    status = read_info(folder).status
+    if status != "finished":
+        raise UserError(
+            f"'{folder}' is {status or 'not started'}, not finished; "
+            "run `cudt train` with the same recipe and settings to resume it"
+        )
+    return _validated(FinishedInfo, folder)
+
+
+def read_format(folder: Path) -> Any:
+    """The format that a run.json says it has, before the rest of the file is checked; None where it says none."""
+    return _read_values(folder / "run.json").get("format")
+
+
+def write_info(folder: Path, changes: RunInfo) -> None:
+    """Replace in run.json the keys that `changes` sets; all others stay, also those that this version does not know."""
+    file = folder / "run.json"
+    values = {"format": FORMAT, **_read_values(file), **changes.model_dump(exclude_unset=True)}
+    write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
+_Info = TypeVar("_Info", bound=RunInfo)
+
+
+def _validated(kind: type[_Info], folder: Path) -> _Info:
+    file = folder / "run.json"
+    try:
+        return kind.model_validate(_read_values(file))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise UserError(f"{file}: damaged (missing key {key})") from None
+        reason = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        raise UserError(f"{file}: damaged ({key}: {reason})") from None
+
+
+def _read_values(file: Path) -> dict[str, Any]:
+    """The file as it is; empty where there is none."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: damaged ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{file}: damaged (not a JSON object)")
+    return values

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from cudt.runs.info import (
+    FORMAT,
+    BestEpoch,
+    EvaluationNote,
+    FinishedInfo,
+    MetricInfo,
+    RunInfo,
+    SigmaX,
+    read_finished_info,
+    read_info,
+    write_info,
+)
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe, train_quietly
+from tests.runs import plant_info, raw_info
+
+#: A file as it is written: key order, indent, signs that are not ASCII, numbers that JSON itself does not have.
+WHOLE = """{
+  "format": 1,
+  "status": "finished",
+  "reason": null,
+  "recipe": "smoke-llama",
+  "objective": "constrained",
+  "seed": 0,
+  "variant": "1ad4b994",
+  "task_version": 1,
+  "training_data": "e8eaa7f36381ef8a",
+  "data_notes": {
+    "cut": 3
+  },
+  "frozen_weights": "a7f963dbc4e37ce9",
+  "metric": {
+    "name": "token_accuracy",
+    "higher_is_better": true,
+    "of_mean": "mean"
+  },
+  "has_texts": true,
+  "has_pictures": false,
+  "gamma_train": 0.25,
+  "layers": 1,
+  "parameters": 15536,
+  "reference": 6.0,
+  "rates": [
+    0.05
+  ],
+  "device": "cpu",
+  "processes": 1,
+  "autocast": "no",
+  "versions": {
+    "cudt": "0.1.0",
+    "cooper-optim": "1.0.1"
+  },
+  "command": "cudt train --recipe smoke-llama --out γ",
+  "begun": "2026-11-17T08:53:31+00:00",
+  "best": {
+    "epoch": 2,
+    "validation_loss": NaN
+  },
+  "sigma_x": {
+    "training": 0.19430950878720787,
+    "evaluation": 0.19430950878720787
+  },
+  "feasible": false,
+  "monotone": true,
+  "verdicts": [
+    {
+      "layer": 1,
+      "loss": 5.87389699577875,
+      "allowed": 5.699999999999999,
+      "violation": 0.17389699577875103,
+      "standard_error": 0.08897927527992809,
+      "slack": 0.0606829859316349,
+      "verdict": "borderline"
+    }
+  ],
+  "multipliers": [
+    0.0910244807600975
+  ],
+  "ended": "2026-11-17T08:53:31+00:00",
+  "saved_model": null,
+  "evaluated": {
+    "gaussian": {
+      "levels": [
+        0.0,
+        0.7
+      ],
+      "seeds": [
+        0
+      ],
+      "samples": 0
+    }
+  },
+  "test_data": "b5cf52327d1612ea"
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a whole run.json."""
+    (tmp_path / "run.json").write_text(WHOLE, encoding="utf-8")
+    return tmp_path
+
+
+def values(folder):
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+
+
+def plant(folder, **changes):
+    (folder / "run.json").write_text(json.dumps({**values(folder), **changes}), encoding="utf-8")
+
+
+def without(folder, key):
+    kept = {name: value for name, value in values(folder).items() if name != key}
+    (folder / "run.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def test_a_file_stays_byte_for_byte_when_nothing_changes(folder):
+    for changes in (RunInfo(), read_info(folder), read_finished_info(folder)):
+        write_info(folder, changes)
+        assert (folder / "run.json").read_text(encoding="utf-8") == WHOLE
+
+
+def test_a_model_writes_the_file_that_it_was_read_from(folder, tmp_path):
+    write_info(tmp_path / "copy", read_info(folder))
+    assert (tmp_path / "copy" / "run.json").read_text(encoding="utf-8") == WHOLE
+
+
+def test_only_the_keys_that_an_update_sets_are_replaced(folder):
+    before = values(folder)
+    write_info(folder, RunInfo(status="failed", best=BestEpoch(epoch=3, validation_loss=0.5)))
+    after = values(folder)
+    assert list(after) == list(before)
+    changed = {key for key in after if str(after[key]) != str(before[key])}
+    assert changed == {"status", "best"}
+    assert after["best"] == {"epoch": 3, "validation_loss": 0.5}
+
+
+def test_a_new_file_begins_with_its_format(tmp_path):
+    write_info(tmp_path, RunInfo(status="running"))
+    assert (tmp_path / "run.json").read_text() == f'{{\n  "format": {FORMAT},\n  "status": "running"\n}}\n'
+
+
+def test_keys_of_a_newer_version_are_kept(folder):
+    plant(
+        folder,
+        energy={"joules": 5},
+        evaluated={"gaussian": {"levels": [0.5], "seeds": [0], "samples": 0, "seconds": 7}},
+        metric={"name": "accuracy", "higher_is_better": True, "of_mean": "mean", "unit": "%"},
+    )
+    note = EvaluationNote(levels=[1.0], seeds=[0], samples=0)
+    write_info(folder, RunInfo(status="running", evaluated={**read_info(folder).evaluated, "uniform": note}))
+    after = values(folder)
+    assert after["energy"] == {"joules": 5}
+    assert after["metric"]["unit"] == "%"
+    assert after["evaluated"]["gaussian"] == {"levels": [0.5], "seeds": [0], "samples": 0, "seconds": 7}
+    assert after["evaluated"]["uniform"] == {"levels": [1.0], "seeds": [0], "samples": 0}
+
+
+def test_a_trained_run_has_the_keys_in_the_order_of_the_fields(trained_run):
+    keys = list(raw_info(trained_run))
+    assert keys == [name for name in RunInfo.model_fields if name in keys]
+    assert set(RunInfo.model_fields) - set(keys) == {"evaluated", "test_data"}
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_a_folder_without_a_file_has_no_status(tmp_path):
+    info = read_info(tmp_path)
+    assert info == RunInfo()
+    assert info.status is None
+    assert (info.evaluated, info.data_notes, info.has_texts, info.has_pictures) == ({}, {}, True, False)
+
+
+def test_values_are_attributes(folder):
+    info = read_finished_info(folder)
+    assert isinstance(info, FinishedInfo)
+    assert (info.status, info.recipe, info.seed, info.gamma_train) == ("finished", "smoke-llama", 0, 0.25)
+    assert info.metric == MetricInfo(name="token_accuracy", higher_is_better=True, of_mean="mean")
+    assert info.best.epoch == 2
+    assert math.isnan(info.best.validation_loss)
+    assert info.sigma_x == SigmaX(training=0.19430950878720787, evaluation=0.19430950878720787)
+    assert info.verdicts[0].verdict == "borderline"
+    assert info.evaluated["gaussian"].levels == [0.0, 0.7]
+    assert info.versions["cooper-optim"] == "1.0.1"
+
+
+def test_a_file_of_an_earlier_version_is_completed(folder):
+    without(folder, "layers")
+    plant(folder, metric={"name": "accuracy", "higher_is_better": True})
+    info = read_finished_info(folder)
+    assert info.layers == 1
+    assert info.metric.of_mean == "mean"
+    plant(folder, metric={"name": "RMSE", "higher_is_better": False})
+    assert read_finished_info(folder).metric.of_mean == "root"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"seed": "0"}, "seed"),
+        ({"status": "resting"}, "status"),
+        ({"gamma_train": "0.25"}, "gamma_train"),
+        ({"feasible": 1}, "feasible"),
+        ({"metric": "accuracy"}, "metric: Input should be an object"),
+        ({"best": {"epoch": 1.5, "validation_loss": 0.1}}, "best.epoch"),
+        ({"verdicts": ["met"]}, "verdicts.0: Input should be an object"),
+        ({"evaluated": {"gaussian": {"levels": ["0"], "seeds": [0], "samples": 0}}}, "evaluated.gaussian.levels.0"),
+        ({"best": {"epoch": 1}}, "missing key best.validation_loss"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_an_error_with_file_and_key(folder, changes, key):
+    plant(folder, **changes)
+    with pytest.raises(UserError) as error:
+        read_info(folder)
+    assert str(error.value).startswith(f"{folder / 'run.json'}: damaged ({key}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["recipe", "seed", "metric", "best", "sigma_x", "verdicts", "command", "variant"])
+def test_a_finished_run_has_every_key_that_is_read_later(folder, key):
+    without(folder, key)
+    assert read_info(folder).status == "finished"
+    with pytest.raises(UserError, match=rf"run\.json: damaged \(missing key {key}\)"):
+        read_finished_info(folder)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": None}, {"gamma_train": math.nan}, {"verdicts": []}, {"objective": "own"}, {"test_data": [1]}]
+)
+def test_a_finished_run_has_usable_values(folder, changes):
+    plant(folder, **changes)
+    with pytest.raises(UserError, match=rf"run\.json: damaged \({next(iter(changes))}: "):
+        read_finished_info(folder)
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_the_info_of_an_unfinished_run_is_refused_with_a_way_to_resume_it(folder, status):
+    plant(folder, status=status)
+    with pytest.raises(UserError, match=f"is {status}, not finished; run `cudt train` .* to resume"):
+        read_finished_info(folder)
+
+
+def test_an_update_of_a_run_is_read_back(tmp_path):
+    run = train_quietly(tiny_recipe("training.epochs=1"), tmp_path)
+    plant_info(run, note="γ")
+    run.update_info(RunInfo(reason="because"))
+    assert run.info().reason == "because"
+    assert run.finished_info().best.epoch == 1
+    assert raw_info(run)["note"] == "γ"

@@ -54,7 +54,9 @@ def _layers(model: nn.Module, batch: Mapping[str, Any]) -> tuple[nn.Module, ...]
         if "input_ids" in batch:
             inputs = {name: value.to(batch["input_ids"].device) for name, value in five_tokens().items()}
         else:
-            inputs = {name: value[:1] for name, value in batch.items() if isinstance(value, Tensor) and name != "labels"}
+            inputs = {
+                name: value[:1] for name, value in batch.items() if isinstance(value, Tensor) and name != "labels"
+            }
         training = [module for module in model.modules() if module.training]
         try:
             _LAYERS[model] = dissect(model.eval(), inputs).layers

@@ -80,14 +80,14 @@ def test_one_run_writes_its_completions_and_says_where(call):
     name = "ask-gamma0.5-seed3-tokens6"
     assert f"completions in one/completions/{name}.json" in output
     assert [one["instruction"] for one in written("one", name)] == [row["instruction"] for row in ASKED]
-    assert "side by side" not in output
+    assert "both runs" not in output
 
 
 def test_two_runs_are_also_put_side_by_side(call):
     code, output, _ = call("one", "two")
     assert code == 0
     pairs = written("one", "ask-gamma0-seed0-tokens6-against-two")
-    assert "side by side in one/completions/ask-gamma0-seed0-tokens6-against-two.json" in output
+    assert "both runs in one/completions/ask-gamma0-seed0-tokens6-against-two.json" in output
     for pair, first, second in zip(pairs, written("one"), written("two"), strict=True):
         assert pair == {
             "instruction": first["instruction"],
@@ -124,7 +124,10 @@ def test_three_runs_are_too_many(call):
 
 
 def test_a_run_is_not_compared_with_itself(call):
-    assert refused(call, "one", "../" + Path.cwd().name + "/one") == "'one' is given twice: give two runs to compare\n"
+    assert (
+        refused(call, "one", "../" + Path.cwd().name + "/one")
+        == "run folder 'one' is given twice: give two different runs to compare\n"
+    )
 
 
 def test_a_missing_file_and_a_missing_run_are_told(call):

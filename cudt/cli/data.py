@@ -1,0 +1,32 @@
+"""`cudt data`: which data sets are available."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cudt.cli import completion
+from cudt.cli.options import DataRoot
+from cudt.cli.terminal import make_console
+
+Prepared = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RECIPE",
+        help="Decode or tokenize the data of a recipe in advance. Repeatable.",
+        show_default=False,
+        autocompletion=completion.recipes,
+    ),
+]
+
+
+def data(prepare: Prepared = None, data_root: DataRoot = None) -> None:
+    """Show which data sets are available, which are missing, and where to get them; or prepare the data of a recipe."""
+    from cudt.tasks import holdings
+
+    console = make_console()
+    for recipe in prepare or []:
+        console.print(f"{recipe}: {holdings.prepare(recipe, data_root)}", soft_wrap=True)
+    if not prepare:
+        console.print("\n".join(holdings.lines(data_root)), soft_wrap=True, highlight=False)

@@ -1,0 +1,169 @@
+"""Options that several commands share, and option values given as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from cudt.cli import completion
+from cudt.utils.errors import UserError
+
+
+class DeviceChoice(str, Enum):
+    """Values of --device."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
+    # The shell asks for completions with a half-written command line, which must not be refused.
+    if folder is not None and not folder.is_dir() and not context.resilient_parsing:
+        raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
+    return folder
+
+
+Device = Annotated[DeviceChoice, typer.Option(help="Device to compute on; auto uses CUDA if available.")]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", show_default=False, callback=_check_data_root
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
+RecipeOption = Annotated[
+    str,
+    typer.Option("--recipe", help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=completion.recipes),
+]
+RecipeArgument = Annotated[
+    str, typer.Argument(help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=completion.recipes)
+]
+RunFolders = Annotated[
+    list[Path], typer.Argument(help="Run folders.", show_default=False, autocompletion=completion.run_folders)
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, for example training.epochs=3. Repeatable.",
+        show_default=False,
+    ),
+]
+Seeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--seed", "--seeds", metavar="SEED...", help="Seeds to train, for example 0 1 2.", show_default="the recipe's"
+    ),
+]
+Objectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective",
+        "--objectives",
+        metavar="NAME...",
+        help="Objectives to train, for example erm constrained.",
+        show_default="the recipe's",
+        autocompletion=completion.objectives,
+    ),
+]
+Perturbations = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND...",
+        help="Noise: gaussian or uniform at level γ on embeddings or pixels, discrete at level p in texts.",
+        show_default="the recipe's",
+        autocompletion=completion.noises,
+    ),
+]
+SavedSamples = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Save pictures of N test examples (video only).", show_default="none"),
+]
+
+
+# ---------------------------------------------------------------- lists of values
+
+
+def _is_seed(word: str) -> bool:
+    return word.replace(",", "").isdigit()
+
+
+def _is_plugin(kind: str) -> Callable[[str], bool]:
+    def is_known(word: str) -> bool:
+        from cudt.config import registry
+
+        return all(not registry.problem(kind, name) for name in word.split(","))
+
+    return is_known
+
+
+#: Options that take a list, and whether a word can be one of their values: a recipe or a run folder may follow.
+_LISTS: dict[str, Callable[[str], bool]] = {
+    "--seed": _is_seed,
+    "--seeds": _is_seed,
+    "--objective": _is_plugin("objective"),
+    "--objectives": _is_plugin("objective"),
+    "--perturbation": _is_plugin("noise"),
+}
+
+
+class ListCommand(TyperCommand):
+    """A command where `--seed 0 1` means the same as `--seed 0 --seed 1`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line with lists written out as repeated options."""
+        return super().parse_args(ctx, repeat_options(args))
+
+
+def repeat_options(words: list[str]) -> list[str]:
+    """A command line with `--seed 0 1` written as `--seed 0 --seed 1`."""
+    repeated: list[str] = []
+    option, has_value = "", False
+    for word in words:
+        if option and has_value and _LISTS[option](word):
+            repeated.append(option)
+        elif word in _LISTS:
+            option, has_value = word, False
+        elif option and not has_value:
+            has_value = True
+        else:
+            option = ""
+        repeated.append(word)
+    return repeated
+
+
+def split_list(values: list[str] | None) -> list[str]:
+    """The values of a list option, each once: repeated, or separated by commas."""
+    parts = [part.strip() for value in values or [] for part in value.split(",")]
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def parse_seeds(values: list[str] | None) -> list[int]:
+    """The values of --seed as integers."""
+    for part in (parts := split_list(values)):
+        if not part.isdigit():
+            raise UserError(f"--seed {part}: expected non-negative integers, for example --seed 0 1 2")
+    return [int(part) for part in parts]
+
+
+def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]:
+    """The values of an option that names plug-ins of a kind; refuses unknown ones."""
+    from cudt.config import registry
+
+    for name in (names := split_list(values)):
+        if problem := registry.problem(kind, name):
+            raise UserError(f"{option} {name}: {problem}")
+    return names
+
+
+def require_folder(path: Path, what: str = "folder") -> None:
+    """Refuse a path that is not a folder."""
+    if not path.is_dir():
+        raise UserError(f"{what} '{path}' does not exist")

@@ -1,0 +1,43 @@
+"""`cudt reproduce`: all experiments of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cudt.cli.options import DataRoot, Device, DeviceChoice
+from cudt.cli.terminal import make_console
+
+Scale = Annotated[str, typer.Option(help="smoke, cpu or full, or a YAML file like those in recipes/reproduce.")]
+OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their estimated cost, run nothing.")]
+Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
+Folder = Annotated[Path | None, typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE")]
+
+
+def reproduce(
+    scale: Scale,
+    plan: OnlyPlan = False,
+    workers: Workers = 1,
+    retry_failed: RetryFailed = False,
+    device: Device = DeviceChoice.auto,
+    data_root: DataRoot = None,
+    out: Folder = None,
+) -> None:
+    """Run all experiments of the paper, the cheapest first: sweeps, evaluations, report.
+
+    Experiments whose data or weights are missing are skipped; cudt prints how to get them. Re-running the same
+    command resumes.
+    """
+    from cudt.reproduce import scale as scales
+
+    loaded = scales.load(scale)
+    from cudt.reproduce import conduct
+    from cudt.sweep.conduct import Options
+
+    folder = out or Path("outputs") / f"reproduce-{loaded.name}"
+    options = Options(folder, device.value, data_root, workers, retry_failed=retry_failed)
+    if not conduct.reproduce(loaded, options, make_console(), only_plan=plan):
+        raise typer.Exit(1)

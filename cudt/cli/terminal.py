@@ -1,0 +1,25 @@
+"""Consoles and progress bars that the commands share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from cudt.utils.progress import is_main_process, track
+
+
+def make_console() -> Console:
+    """Standard output; only the main process of a distributed run prints."""
+    return Console(markup=False, emoji=False, quiet=not is_main_process())
+
+
+def make_error_console() -> Console:
+    """Standard error, for errors and warnings."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def progress_on(console: Console) -> Any:
+    """A `track` function that draws its progress bar on this console."""
+    return partial(track, console=console)

@@ -1,0 +1,122 @@
+"""`cudt train`: train a recipe, once for each seed and objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from cudt.cli.options import (
+    Changes,
+    DataRoot,
+    Device,
+    DeviceChoice,
+    Objectives,
+    Out,
+    RecipeOption,
+    Seeds,
+    parse_plugins,
+    parse_seeds,
+)
+from cudt.cli.terminal import make_console, make_error_console
+from cudt.utils.errors import TrainingStoppedError
+
+if TYPE_CHECKING:
+    from cudt.config.recipe import NamedRecipe
+    from cudt.runs.run import Run
+
+
+def train(
+    recipe: RecipeOption,
+    objective: Objectives = None,
+    seed: Seeds = None,
+    set_: Changes = None,
+    device: Device = DeviceChoice.auto,
+    data_root: DataRoot = None,
+    out: Out = Path("outputs"),
+) -> None:
+    """Train a recipe; with several seeds or objectives, one run after the other.
+
+    Re-running the same command resumes an interrupted run and skips a finished one.
+    """
+    loaded = load_recipes(recipe, set_, objective, seed)
+    from cudt.utils.device import choose
+
+    choose(device.value)
+    console = make_console()
+    trained = train_all(console, loaded, out, device, data_root)
+    if trained.runs:
+        console.print("next: cudt eval-ood " + " ".join(str(run.path) for run in trained.runs), soft_wrap=True)
+    if trained.n_stopped:
+        raise typer.Exit(1)
+
+
+def load_recipes(
+    recipe: str, changes: list[str] | None, objectives: list[str] | None, seeds: list[str] | None
+) -> list[NamedRecipe]:
+    """The recipe for each seed and objective; all are checked before the first one is trained."""
+    wanted_seeds: list[int | None] = [*parse_seeds(seeds)] or [None]
+    wanted_objectives: list[str | None] = [*parse_plugins("--objective", "objective", objectives)] or [None]
+    from cudt.config import recipe as recipes
+
+    return [
+        recipes.load(recipe, changes or (), objective=objective, seed=seed)
+        for seed in wanted_seeds
+        for objective in wanted_objectives
+    ]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The runs that finished, and the number of those that stopped with an error."""
+
+    runs: list[Run]
+    n_stopped: int
+
+
+def train_all(
+    console: Console, recipes: list[NamedRecipe], out: Path, device: DeviceChoice, data_root: Path | None
+) -> Trained:
+    """Train one run after the other; a run that stops does not keep the next from starting."""
+    finished: list[Run] = []
+    for loaded in recipes:
+        try:
+            finished.append(_train_one(console, loaded, out, device, data_root))
+        except TrainingStoppedError as error:
+            make_error_console().print(f"stopped: {error}", soft_wrap=True)
+    return Trained(finished, len(recipes) - len(finished))
+
+
+def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceChoice, data_root: Path | None) -> Run:
+    from cudt.runs.run import run_for
+    from cudt.training import launch
+    from cudt.training.display import display_for
+
+    run = run_for(loaded, out)
+    status = run.info().status
+    if status == "finished":
+        console.print(f"already finished: {run.path}", soft_wrap=True)
+    elif status is not None:
+        console.print(f"resuming {run.path} ({status})", soft_wrap=True)
+    else:
+        console.print(f"training {_describe(loaded)} in {run.path}", soft_wrap=True)
+    trained = launch.train(loaded, out, device.value, data_root, display_for(console))
+    _print_verdict(console, trained)
+    return trained
+
+
+def _describe(loaded: NamedRecipe) -> str:
+    return f"{loaded.name} ({loaded.settings.objective}, seed {loaded.settings.seed})"
+
+
+def _print_verdict(console: Console, run: Run) -> None:
+    from cudt.training.display import verdict_table
+
+    info = run.finished_info()
+    console.print(verdict_table(info.verdicts))
+    feasible = "feasible" if info.feasible else "not feasible"
+    monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
+    console.print(f"{feasible}; {monotone} (validation data, best epoch {info.best.epoch})", soft_wrap=True)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cudt.runs.info import RunInfo
+from tests.cli.conftest import contents
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_if_one_run_is_unfinished_none_is_evaluated(status, call, copy, trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "whole")
+    copy.update_info(RunInfo(status=status))
+    before = contents(tmp_path)
+    code, _, error = call("eval-ood", "whole", "copy")
+    assert code == 2
+    assert error.startswith(f"error: 'copy' is {status}, not finished; ")
+    assert len(error.splitlines()) == 1
+    assert contents(tmp_path) == before
+
+
+def test_a_second_grid_is_added_to_the_first(call, copy):
+    assert call("eval-ood", "copy", "--device", "cpu")[0] == 0
+    first = copy.read_table("ood")
+    assert call("eval-ood", "copy", "--gammas", "0.5:2:0.75", "--device", "cpu")[0] == 0
+    both = copy.read_table("ood")
+    assert both["gamma"].unique().tolist() == [0, 0.5, 1, 1.25, 2]
+    # The metric and the loss of each, with both ends of their intervals.
+    assert len(both) == 5 * 6
+    # A level that was evaluated again has the same value.
+    assert both[both["gamma"].isin([0, 0.5, 1])].reset_index(drop=True).equals(first)
+
+
+@pytest.mark.parametrize("kinds", [["gaussian", "uniform"], ["gaussian,uniform"]], ids=["spaces", "comma"])
+def test_several_kinds_of_noise_are_one_table(kinds, call, copy):
+    code, output, _ = call("eval-ood", "--perturbation", *kinds, "copy", "--gammas", "1", "--device", "cpu")
+    assert code == 0
+    assert copy.read_table("ood")["perturbation"].unique().tolist() == ["gaussian", "uniform"]
+    assert "uniform" in output
+
+
+def test_an_unknown_noise_is_refused(call, copy):
+    code, _, error = call("eval-ood", "copy", "--perturbation", "gausian")
+    assert code == 2
+    assert error.startswith("error: --perturbation gausian: unknown noise 'gausian'; did you mean 'gaussian'?")
+
+
+def test_a_run_that_another_process_uses_is_not_evaluated(call, copy):
+    with copy.locked():
+        code, _, error = call("eval-ood", "copy", "--device", "cpu")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: copy: another process is ")
+
+
+@pytest.mark.parametrize("folder", ["a [bold] b", "a[/b]"])
+def test_a_folder_may_have_brackets_in_its_name(folder, call, trained_run, tmp_path):
+    path = Path(folder) / "run"
+    shutil.copytree(trained_run.path, tmp_path / path)
+    code, output, _ = call("eval-ood", path, "--gammas", "0", "--device", "cpu")
+    assert code == 0
+    assert str(path / "ood.csv") in output
+    code, output, _ = call("report", folder, "--out", f"{folder}/report")
+    assert code == 0
+    assert f"{folder}/report/index.html" in output

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from cudt.cli.options import parse_plugins, parse_seeds, repeat_options, split_list
+from cudt.utils.errors import UserError
+
+LISTS = {
+    "--seed 0 1": "--seed 0 --seed 1",
+    "--seeds 0 1 imdb": "--seeds 0 --seeds 1 imdb",
+    "--seeds 0,1 2 --out 3": "--seeds 0,1 --seeds 2 --out 3",
+    "imdb --objectives erm constrained --seed 0": "imdb --objectives erm --objectives constrained --seed 0",
+    "--objective erm imdb": "--objective erm imdb",
+    "--perturbation gaussian uniform outputs/x": "--perturbation gaussian --perturbation uniform outputs/x",
+    "--objective json.tool": "--objective json.tool",
+    "--out 1 2": "--out 1 2",
+    "--seed one two": "--seed one two",
+    "--seed 0 --set a=1 2": "--seed 0 --set a=1 2",
+    "--seed": "--seed",
+}
+
+
+@pytest.mark.parametrize(("written", "parsed"), LISTS.items(), ids=LISTS)
+def test_lists_are_written_out_as_repeated_options(written, parsed):
+    assert repeat_options(written.split()) == parsed.split()
+
+
+def test_a_list_may_be_separated_by_commas_and_holds_each_value_once():
+    assert split_list(["0,1", "1", " 2 ,"]) == ["0", "1", "2"]
+    assert split_list(None) == []
+    assert parse_seeds(["2,1", "1"]) == [2, 1]
+    assert parse_plugins("--objective", "objective", ["erm,supervised"]) == ["erm", "supervised"]
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "0-3", "x"])
+def test_seeds_are_non_negative_integers(seed):
+    with pytest.raises(UserError, match=f"^--seed {seed}: expected non-negative integers"):
+        parse_seeds([seed])

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from cudt.runs.info import RunInfo
+from cudt.training import launch
+from cudt.utils.errors import TrainingStoppedError
+from tests.cli.conftest import SMALL, contents
+from tests.conftest import tiny_recipe
+
+
+def test_a_change_without_a_value_is_refused(call, tmp_path):
+    code, _, error = call("train", "--recipe", "reviews-ut", "--set", "training.epochs")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: --set 'training.epochs': ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(call, tmp_path):
+    code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--set", "descent.alpha=[0.1, 0.2]")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: descent.alpha: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_is_skipped_and_not_changed(call, trained_run):
+    out = trained_run.path.parents[1]
+    before = contents(out)
+    code, output, error = call("train", "--recipe", "reviews-ut", *SMALL, "--out", out)
+    assert (code, error) == (0, "")
+    assert output.startswith(f"already finished: {trained_run.path}\n")
+    assert contents(out) == before
+
+
+def folders(*names: tuple[str, int]) -> list[str]:
+    return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
+
+
+def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
+    code, output, error = call(
+        "train", "--recipe", "reviews-ut", *SMALL, "--seed", "0", "1", "--objective", "erm", "constrained"
+    )
+    assert (code, error) == (0, "")
+    expected = folders(("erm", 0), ("constrained", 0), ("erm", 1), ("constrained", 1))
+    assert {path.name for path in tmp_path.glob("outputs/reviews-ut/*")} == {*expected}
+    started = [line for line in output.splitlines() if line.startswith("training reviews-ut")]
+    assert started == [
+        f"training reviews-ut ({name}, seed {seed}) in outputs/reviews-ut/{folder}"
+        for (seed, name), folder in zip(
+            [(seed, name) for seed in (0, 1) for name in ("erm", "constrained")], expected, strict=True
+        )
+    ]
+    assert output.splitlines()[-1] == "next: cudt eval-ood " + " ".join(
+        f"outputs/reviews-ut/{folder}" for folder in expected
+    )
+
+
+def test_an_unknown_objective_is_refused_before_anything_is_trained(call, tmp_path):
+    code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm,constraned")
+    assert code == 2
+    assert error.startswith(
+        "error: --objective constraned: unknown objective 'constraned'; did you mean 'constrained'?"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seed_that_is_not_an_integer_is_refused(call, tmp_path):
+    code, _, error = call("train", "--recipe", "reviews-ut", "--seed", "one")
+    assert (code, error) == (
+        2,
+        "error: --seed one: expected non-negative integers, for example --seed 0 1 2\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_path):
+    train = launch.train
+
+    def stop_erm(recipe, *rest, **more):
+        if recipe.settings.objective == "erm":
+            raise TrainingStoppedError("the loss is not finite")
+        return train(recipe, *rest, **more)
+
+    monkeypatch.setattr(launch, "train", stop_erm)
+    code, output, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm", "constrained")
+    assert (code, error) == (1, "stopped: the loss is not finite\n")
+    (run,) = folders(("constrained", 0))
+    assert output.splitlines()[-1] == f"next: cudt eval-ood outputs/reviews-ut/{run}"
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(launch, "train", lambda recipe, out, *_: trained_run)
+    path = tmp_path / "outputs" / "reviews-ut" / trained_run.path.name
+    shutil.copytree(trained_run.path, path)
+    type(trained_run)(path, trained_run.recipe).update_info(RunInfo(status=status))
+    code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL)
+    assert code == 0
+    assert output.startswith(f"resuming {path.relative_to(tmp_path)} ({status})\n")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import shutil
 
+from cudt.runs.info import RunInfo
+
 
 def test_the_report_names_the_runs_that_it_leaves_out(call, copy, trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "whole")

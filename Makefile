@@ -18,13 +18,14 @@ WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 # auto, cpu or cuda; full is done without a GPU only where cpu is said.
 DEVICE ?= auto
 
-.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm reproduce-paper test test-slow check format clean
+.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm reproduce-paper test test-slow check docs format clean
 
 help:
 	@echo "make demo        set up, train ERM and constrained on generated reviews, evaluate, report (offline after set-up)"
 	@echo "make test        set up and run the tests"
 	@echo "make test-slow   the tests that take longer"
 	@echo "make check       ruff and mypy"
+	@echo "make docs        the documentation as a site, into site/ (offline after set-up)"
 	@echo "make demo-seeds  the demo's comparison on six seeds and three objectives"
 	@echo "make demo-video  the same as the demo on generated video: DUST, with pictures"
 	@echo "make ucsd-dust-cpu DATA_ROOT=data SEEDS='0 1' DUST on real video: train both, evaluate, report"
@@ -112,6 +113,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Strict: a broken link or a page that is missing in mkdocs.yml is an error.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

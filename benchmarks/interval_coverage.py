@@ -1,4 +1,4 @@
-"""How often 95 % intervals of a difference hold the truth: the table in docs/statistics.md.
+"""How often 95 % intervals of a difference hold the truth: the table in docs/background/statistics.md.
 
     python -m benchmarks.interval_coverage [--draws 1000]
 

@@ -6,7 +6,7 @@ With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η down g₂ (`relu_energy`)
 
 W_s contains the residual connection: (1−η)I is what a step of size η leaves of Z. What theory promises of the two
-steps, and how much of it training keeps, is in docs/energies.md.
+steps, and how much of it training keeps, is in docs/background/energies.md.
 """
 
 from __future__ import annotations

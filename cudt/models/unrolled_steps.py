@@ -1,7 +1,7 @@
 """Steps of unrolled transformers and the energies they descend on; UT and DUST are made of them.
 
 With tokens x_1 … x_T in the rows of X, attention is akin to a step down g₁ and the ReLU is a step down g₂. What theory
-promises of both, and how much of it training keeps, is in docs/energies.md.
+promises of both, and how much of it training keeps, is in docs/background/energies.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
     """y_t ← Σ_{u≠t} γ_tu·y_u / Σ_u γ_tu, γ_tu = exp(−½‖y_t − y_u‖²): never raises g₁.
 
     This is the step Y − D⁻¹∇g₁ that the paper's proof takes. It is weighted attention without the token itself in
-    the numerator; with it, as in the paper's theorem, the norms can grow (docs/energies.md).
+    the numerator; with it, as in the paper's theorem, the norms can grow (docs/background/energies.md).
     """
     kernel = torch.exp(-0.5 * torch.cdist(y, y) ** 2) * mask.unsqueeze(-2)
     return (kernel @ y - y) / kernel.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Differences to ERM with 95 % intervals: the same test examples under the same noise (docs/statistics.md)."""
+"""Differences to ERM with 95 % intervals: the same test examples under the same noise (docs/background/statistics.md)."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def test_a_scale_that_comes_with_cudt_is_sound_and_says_what_it_is_for(name):
 
 
 def papers_sweeps() -> list[tuple[str, str]]:
-    """Search and recipe of every row of the table in docs/sweeps.md, which names some of them in words."""
-    _, _, table = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8").partition("## The paper's sweeps")
+    """Search and recipe of every row of the table in docs/guides/sweeps.md, which names some of them in words."""
+    _, _, table = (ROOT / "docs/guides/sweeps.md").read_text(encoding="utf-8").partition("## The paper's sweeps")
     found = []
     for line in (line for line in table.splitlines() if line.startswith("| `")):
         searches, recipes = (re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")[1:3])

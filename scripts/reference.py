@@ -1,0 +1,171 @@
+"""Fill in the generated parts of docs/reference (an MkDocs hook, named in mkdocs.yml).
+
+A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is built, so that the
+reference cannot go stale. To see a part without building the site:
+
+    python scripts/reference.py commands
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+_MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
+#: The class or module behind each kind of plug-in: title, module, classes.
+CONTRACTS = (
+    ("Model", "cudt.models.base", ("LayeredModel",)),
+    ("Task", "cudt.tasks.base", ("Task",)),
+    ("Noise", "cudt.noise.base", ("NoiseKind", "SignalNoise", "TextNoise")),
+    ("Objective", "cudt.method.objectives.base", ("Objective",)),
+    ("Dual optimiser", "cudt.method.dual_optimizers", ()),
+    ("Figure", "cudt.report.figures", ()),
+)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """MkDocs calls this for every page before it is rendered."""
+    return _MARKER.sub(lambda found: PARTS[found.group(1)](), markdown)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; line breaks and bars inside cells are made safe."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as Typer knows them."""
+    import typer
+
+    from cudt.cli.main import app
+
+    return "\n\n".join(_command(names, command) for names, command in walk(("cudt",), typer.main.get_command(app)))
+
+
+def walk(names: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A command and those below it, each with its full name."""
+    yield names, command
+    for name, below in getattr(command, "commands", {}).items():
+        if not below.hidden:
+            yield from walk((*names, name), below)
+
+
+def _command(names: tuple[str, ...], command: Any) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    synopsis = " ".join([*names, *(_usage(one) for one in arguments), "[OPTIONS]"])
+    help_text = "\n".join(line.strip() for line in (command.help or "").replace("\b", "").splitlines())
+    parts = [f"## `{' '.join(names)}`", help_text, f"```\n{synopsis}\n```"]
+    if rows := [_parameter(one) for one in command.params if not one.hidden and one.name != "help"]:
+        parts.append(table(("option", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = (argument.metavar or argument.name).upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _parameter(parameter: Any) -> tuple[str, str, str]:
+    is_argument = parameter.param_type_name == "argument"
+    flags = [_usage(parameter)] if is_argument else [*parameter.opts, *parameter.secondary_opts]
+    meaning = parameter.help or ""
+    if parameter.envvar:
+        meaning += f" Environment variable: `{parameter.envvar}`."
+    return ", ".join(f"`{flag}`" for flag in flags), _shown_default(parameter), meaning
+
+
+def _shown_default(parameter: Any) -> str:
+    if isinstance(parameter.show_default, str):
+        return parameter.show_default
+    if parameter.required:
+        return "required"
+    default = parameter.default.value if isinstance(parameter.default, Enum) else parameter.default
+    return "" if default in (None, "", [], (), False) or callable(default) else f"`{default}`"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a plug-in's base class: how it is written, what it means, and whether a plug-in has to define it."""
+
+    signature: str
+    meaning: str
+    is_required: bool
+
+
+def contracts() -> str:
+    """The base class of each kind of plug-in, member by member, from the docstrings in the code."""
+    sections = []
+    for title, module_name, classes in CONTRACTS:
+        module = ast.parse(_source(module_name))
+        sections += [f"## {title}", f"`{module_name}`", _prose(ast.get_docstring(module) or "")]
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and node.name in classes:
+                rows = [
+                    (f"`{one.signature}`", "yes" if one.is_required else "", one.meaning) for one in members(node)
+                ]
+                sections += [f"### `{node.name}`", _prose(ast.get_docstring(node) or "")]
+                sections.append(table(("member", "required", "meaning"), rows))
+    return "\n\n".join(sections)
+
+
+def _source(module_name: str) -> str:
+    """The text of a module, which is not imported: most of them would import torch."""
+    found = importlib.util.find_spec(module_name)
+    return Path((found and found.origin) or "").read_text(encoding="utf-8")
+
+
+def _prose(docstring: str) -> str:
+    """A docstring as Markdown. Its indented blocks are code."""
+    return re.sub(r"(?m)^(\S.*)\n(?=    \S)", r"\1\n\n", docstring)
+
+
+def members(node: ast.ClassDef) -> Iterator[Member]:
+    """The public attributes and methods of a class, in order."""
+    for number, one in enumerate(node.body):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and not one.target.id.startswith("_"):
+            value = f" = {ast.unparse(one.value)}" if one.value else ""
+            meaning = _string(node.body[number + 1]) if number + 1 < len(node.body) else ""
+            yield Member(f"{one.target.id}: {ast.unparse(one.annotation)}{value}", meaning, one.value is None)
+        elif isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+            decorators = {ast.unparse(decorator) for decorator in one.decorator_list}
+            arguments = "" if "property" in decorators else f"({_arguments(one.args)})"
+            meaning = (ast.get_docstring(one) or "").replace("\n", " ")
+            yield Member(one.name + arguments, meaning, "abstractmethod" in decorators)
+
+
+def _string(node: ast.stmt) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return node.value.value
+    return ""
+
+
+def _arguments(arguments: ast.arguments) -> str:
+    return ", ".join(one.arg for one in (*arguments.args, *arguments.kwonlyargs) if one.arg not in ("self", "cls"))
+
+
+def tables() -> str:
+    """The columns of every table in a run folder."""
+    from cudt.runs.run import EXAMPLES, TABLES
+
+    columns = {**{f"{name}.csv": names for name, names in TABLES.items()}, "examples.parquet": list(EXAMPLES)}
+    rows = [(f"`{name}`", ", ".join(f"`{column}`" for column in names)) for name, names in columns.items()]
+    return table(("file", "columns"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "contracts": contracts,
+    "tables": tables,
+}
+
+if __name__ == "__main__":
+    print("\n\n".join(PARTS[name]() for name in sys.argv[1:]))

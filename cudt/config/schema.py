@@ -60,15 +60,26 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    """Part of a recipe: unknown keys are refused, a text is not taken for a number, nothing changes after reading."""
+    """A section of a YAML file. It refuses unknown keys, does not convert text to numbers, and cannot be changed.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+    The text below a field is its documentation: `cudt recipes show` and the reference pages print it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
 
 class NamedSection(Section):
-    """The `model` or `task` section: `name` picks the file that defines the rest of it."""
+    """The `task` or `model` section. The file that `name` names defines its other keys."""
 
     name: str
+    """Name of a file that comes with cudt, or import path of your own module, like `my_package.my_model`."""
 
 
 class ModelSection(NamedSection):
@@ -76,22 +87,26 @@ class ModelSection(NamedSection):
 
     @property
     def tokenizer_source(self) -> str | None:
-        """The pretrained model whose tokenizer a text task has to use; None for a model that brings none."""
+        """The pretrained model whose tokenizer a text task has to use; None for a model without a tokenizer."""
         return None
 
 
 class Limit(Section):
-    """At most so many examples of a split, drawn by `data_seed`."""
+    """The largest number of examples of each split; they are drawn at random with `data_seed`."""
 
     train: Count | None = None
+    """Training examples to use; null for all."""
     validation: Count | None = None
+    """Validation examples to use; null for all."""
     test: Count | None = None
+    """Test examples to use; null for all."""
 
 
 class TargetLoss(Section):
-    """α from where the last layer should end: 1 − α = (target_loss / f_0)^(1/L)."""
+    """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
     target_loss: Positive
+    """Loss that the last layer should reach; sets the same α for every layer."""
 
 
 def _alpha_kind(value: Any) -> str:
@@ -123,85 +138,123 @@ WordOrWords = Annotated[
 
 
 class Dual(Section):
-    """How the multipliers λ ascend."""
+    """How the multipliers λ are updated."""
 
     optimizer: DualOptimizerName = "adam"
+    """Optimizer of the multipliers; the paper uses Adam. nupi damps oscillations of λ."""
     learning_rate: Positive = 1e-2
+    """Dual learning rate η₂. Typical for pretrained encoders: 0.01 to 0.1."""
     proportional_gain: Annotated[float, Field(ge=0)] | None = None
+    """Proportional gain Kp of nupi; null for 1. Only with optimizer: nupi."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer: nupi."""
 
     @model_validator(mode="after")
     def _gains_are_used(self) -> Dual:
         has_gains = self.proportional_gain is not None or self.smoothing is not None
         if has_gains and not getattr(registry.load("dual optimizer", self.optimizer), "USES_GAINS", False):
-            raise ValueError("proportional_gain and smoothing belong to optimizer: nupi")
+            raise ValueError(
+                f"proportional_gain and smoothing have no effect with optimizer '{self.optimizer}'; "
+                "remove them or set optimizer: nupi"
+            )
         return self
 
 
 class Descent(Section):
-    """The constraints f_l ≤ (1 − α_l)·f_{l−1} and their resilience."""
+    """The constraints f_l ≤ (1 − α_l)·f_{l−1}, and what happens where they cannot be met."""
 
     alpha: Alpha = 0.1
+    """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss: f}. Typical for
+    pretrained encoders: 0.1 to 0.25."""
     reference: Reference = "auto"
+    """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer that ignores the input.
+    Typical for pretrained encoders: 1."""
     form: Literal["linear", "log"] = "linear"
+    """How violations are measured: linear, f_l − (1 − α)·f_{l−1}, or log, the difference of the logarithms."""
     resilience: Literal["none", "slack", "decay"] = "none"
+    """What relaxes constraints that cannot be met: nothing, a learned slack u, or decay of the multipliers."""
     beta: Positive | None = None
+    """Price β of relaxing a constraint; required with slack and decay, null with none. Typical for pretrained encoders:
+    1 to 5."""
     slack_restart: bool = True
+    """Whether the slack starts anew after every epoch; only with resilience: slack."""
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs at the start that train without constraints."""
     dual: Dual = Dual()
+    """How the multipliers are updated."""
 
     @model_validator(mode="after")
     def _resilience_has_a_price(self) -> Descent:
         if (self.resilience == "none") != (self.beta is None):
-            raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+            if self.beta is None:
+                raise ValueError(
+                    f"resilience: {self.resilience} needs beta, the price of relaxing a constraint; set it"
+                )
+            raise ValueError(
+                "beta has no effect with resilience: none; set resilience to slack or decay, or beta to null"
+            )
         return self
 
 
 class Training(Section):
-    """The primal side."""
+    """Training of the weights."""
 
     epochs: Count = 10
+    """Passes over the training data. Typical for pretrained encoders: 1 to 3."""
     batch_size: Count = 32
-    """Examples in an update, over all micro-batches and processes."""
+    """Examples per update, over all micro-batches and processes. Typical for pretrained encoders: 16."""
     group_by_length: bool = False
-    """Put examples of like length into an update: less padding, but batches that are a little less random."""
+    """Whether updates take examples of similar length: less padding, slightly less random batches."""
     accumulation: Count = 1
-    """Into how many micro-batches an update is split; changes memory, never the step."""
+    """Micro-batches per update; more need less memory and give the same step."""
     optimizer: Literal["adam", "adamw"] = "adam"
+    """Optimizer of the weights."""
     learning_rate: Positive = 1e-3
+    """Primal learning rate η₁. Typical for pretrained encoders: 1e-5 to 5e-5."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0
+    """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the forward and backward pass."""
     log_every: Count = 10
+    """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
-    """Updates between checkpoints within an epoch; there is one after each epoch in any case."""
+    """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
 
 
 class Readout(Section):
-    """What an update reads of the layers, where reading all costs too much: unbiased samples. Evaluation reads all."""
+    """Read only a random sample of layers and tokens in training, to save time; evaluation always reads all."""
 
     tokens: Count | None = None
-    """Answer tokens of an example that are read at every layer but the last, drawn anew in each epoch; else all."""
+    """Answer tokens per example that are read at every layer but the last, drawn in each epoch; null for all."""
     layers: Count | None = None
-    """Constraints (of `supervised`: layers) that an update looks at, drawn anew each time; else all."""
+    """Constraints per update (layers, for `supervised`), drawn for each update; null for all."""
 
 
 class Noise(Section):
-    """The perturbation seen in training: σ = γ_train·σ_x."""
+    """The noise in training, with standard deviation σ = γ_train·σ_x."""
 
     kind: TrainingNoiseName = "gaussian"
+    """Kind of noise added to embeddings or pixels."""
     gamma_train: Annotated[float, Field(ge=0)] = 0.0
+    """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for text, 0 to 0.15 for
+    video."""
 
 
 class Evaluation(Section):
-    """What `cudt eval-ood` does when it is not told otherwise. Not part of a run's identity."""
+    """Defaults of `cudt eval-ood`. They do not change a run's identity."""
 
     gammas: Gammas = "0:2.1:0.15"
+    """Noise levels γ, as start:stop:step or a list."""
     probabilities: Gammas = "0:0.3:0.03"
-    """The levels p of discrete noise."""
+    """Levels p of discrete noise: the probability that a character is replaced, and that a word is left out."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    """Kinds of noise to evaluate."""
     noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
+    """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
+    """Examples per batch in evaluation; changes memory and speed, not results."""
 
     @field_validator("gammas")
     @classmethod
@@ -221,11 +274,12 @@ class Evaluation(Section):
         return self.levels(GAMMA)
 
     def levels(self, scale: LevelScale) -> list[float]:
-        """The levels of a scale: those that the recipe lists, or the scale's own."""
+        """The levels of a scale: those of the recipe if it lists them, else the scale's default."""
         return as_grid(getattr(self, scale.setting) if scale.setting else scale.default, scale)
 
 
 def as_grid(levels: str | list[float], scale: LevelScale = GAMMA) -> list[float]:
+    """The levels of a grid in order; ValueError if it is invalid."""
     try:
         return parse_levels(levels, scale) if isinstance(levels, str) else check_levels(levels, str(levels), scale)
     except UserError as error:
@@ -233,27 +287,42 @@ def as_grid(levels: str | list[float], scale: LevelScale = GAMMA) -> list[float]
 
 
 class Published(Section):
-    """Which numbers of the paper's tables a recipe's runs stand beside."""
+    """The rows of the paper's tables that a recipe's runs are compared with."""
 
     model: str
+    """Model as the paper's tables call it."""
     dataset: str
+    """Dataset as the paper's tables call it."""
     erm: dict[str, Any] = {}
-    """Settings of the paper's unconstrained model that are not the recipe's own."""
+    """Settings of the paper's unconstrained model that differ from this recipe, by dotted key."""
 
 
 class Recipe(Section):
-    """One experiment. `model` and `task` are typed by the files that they name (see recipe.py)."""
+    """One experiment. The files that `model.name` and `task.name` name define the keys of these sections."""
 
-    reproduces: str
+    reproduces: str = ""
+    """What the recipe reproduces, for `cudt recipes`."""
     published: Published | None = None
-    needs: str
-    expect: str
+    """The paper's results to compare with, if any."""
+    needs: str = ""
+    """Data, weights and hardware that it needs."""
+    expect: str = ""
+    """Results and run time to expect."""
     task: NamedSection
+    """The data, the loss and the metric."""
     model: ModelSection
+    """The model."""
     objective: ObjectiveName = "constrained"
+    """What is minimised; `--objective` overrides it."""
     descent: Descent = Descent()
+    """The constraints."""
     training: Training = Training()
+    """Training of the weights."""
     readout: Readout = Readout()
+    """Sampling of layers and tokens in training."""
     noise: Noise = Noise()
+    """The noise in training."""
     evaluation: Evaluation = Evaluation()
+    """Defaults of `cudt eval-ood`."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of weights, batches and training noise; `--seed` overrides it."""

@@ -87,3 +87,12 @@ _StrictDumper.yaml_implicit_resolvers = _CLEAR.yaml_implicit_resolvers
 def dump(value: Any) -> str:
     """YAML text in the order of the keys, which `parse` reads back to the same value."""
     return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def dump_line(value: Any) -> str:
+    """A value on one line, as it would stand behind a key."""
+    text = yaml.dump(
+        value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1e6
+    )
+    # A plain scalar is a document of its own, which YAML ends with three dots.
+    return text.removesuffix("\n").removesuffix("...").strip()

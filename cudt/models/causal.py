@@ -38,11 +38,13 @@ class Lora(Section):
     """Low-rank adapters; the values are the paper's."""
 
     rank: Count = 6
+    """Rank of the adapters."""
     alpha: Positive = 8.0
-    """Updates are scaled by alpha/rank."""
+    """Scale of the adapters: updates are multiplied by alpha/rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Probability that an input of an adapter is dropped in training."""
     targets: WordOrWords = "all-linear"
-    """Every linear map of a layer; `default`, what peft adapts of a family (of Llama: queries and values); or names."""
+    """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of Llama), or names."""
 
     @field_validator("targets")
     @classmethod
@@ -56,13 +58,13 @@ class Config(ModelSection):
     """Which model, and what of it is trained."""
 
     pretrained: str
-    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
     lora: Lora | None = Lora()
-    """null trains all weights."""
+    """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
-    """The precision of the pretrained weights; adapters are fp32 in any case."""
+    """Number format of the pretrained weights; adapters are always fp32."""
     gradient_checkpointing: bool = False
-    """Compute each layer again in the backward pass rather than keep what it computed."""
+    """Whether the backward pass recomputes each layer: less memory, about a third more time."""
 
     @model_validator(mode="after")
     def _whole_training_is_in_fp32(self) -> Config:

@@ -31,9 +31,9 @@ class Config(PatchConfig):
     """A DUST of dictionaries with atoms² columns, and the weights of its energies."""
 
     sparsity: Positive = 0.9
-    """λ₁, the price of a code's entries."""
+    """λ₁, the weight of the ℓ₁ penalty on codes."""
     correlation: Positive = 0.25
-    """λ₂, the weight of attention."""
+    """λ₂, the weight of the attention energy."""
 
 
 def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:

@@ -32,9 +32,9 @@ class Config(ModelSection):
     """Which encoder, and where its answer is read."""
 
     pretrained: str
-    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
     readout: Literal["first", "mean"] = "first"
-    """The state of the first token, or the mean over all tokens."""
+    """What the head reads: the state of the first token, or the mean over all tokens."""
 
     @property
     def tokenizer_source(self) -> str:

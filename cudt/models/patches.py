@@ -22,12 +22,13 @@ class PatchConfig(ModelSection):
     """What models that cut frames into patches have in common."""
 
     layers: Count = 5
+    """Number of layers L; the paper uses 3, 5 and 7."""
     patch: Annotated[int, Field(ge=2)] = 16
-    """Side of a patch, in pixels; a single one has no cosine but the constant."""
+    """Side of a patch in pixels; the frame size must be a multiple of it."""
     atoms: Count = 24
-    """Cosines along each side of a patch; there are atoms² for the whole of it."""
+    """Cosines along each side of a patch; its dictionary has atoms² columns."""
     tie_layers: bool = False
-    """One set of weights for all layers, or one for each."""
+    """Whether all layers share one set of weights."""
 
 
 def video_task(task: Task, model: str) -> VideoDenoising:

@@ -32,14 +32,17 @@ class Config(ModelSection):
     """The size of a UT."""
 
     layers: Count = 5
+    """Number of layers L; the paper uses 3, 5, 7 and 9."""
     width: Count | None = None
-    """Of the word embeddings: those of `embeddings_from`, or else 64."""
+    """Width of the word embeddings; null for that of `embeddings_from`, or 64 without it."""
     attention_width: Count = 32
+    """Rows of W₁, the width in which attention compares words."""
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Step size η of a layer."""
     tie_layers: bool = False
-    """One W₁ and one W₂ for all layers, or a pair for each."""
+    """Whether all layers share one W₁ and one W₂."""
     embeddings_from: str | None = None
-    """A pretrained encoder (as `pretrained` of model encoder) whose word embeddings, and tokenizer, to start from."""
+    """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; null for none."""
 
     @property
     def tokenizer_source(self) -> str | None:

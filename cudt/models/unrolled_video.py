@@ -32,7 +32,7 @@ class Config(PatchConfig):
     """A UT whose attention compares atoms² coefficients."""
 
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """η of the ReLU's step."""
+    """Step size η of a layer."""
 
 
 class UnrolledVideo(PatchModel):

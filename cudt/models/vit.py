@@ -35,7 +35,7 @@ class Config(ModelSection):
     """Which model."""
 
     pretrained: str
-    """A name of the hub, a folder, or `package:` and a folder inside an installed package."""
+    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
 
 
 class ViT(Watched):

@@ -43,21 +43,26 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Config(NamedSection):
-    """Which instructions, and how they are split."""
+    """Which instructions to use, and how to split them."""
 
     file: str | None = None
-    """Instructions of your own, with `instruction`, `output` and perhaps `input`; below the data root, or from here."""
+    """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for Alpaca. Relative to
+    the data root or the current folder."""
     max_length: Annotated[int, Field(ge=8)] = 512
-    """Tokens of prompt and response together."""
+    """Most tokens of prompt and response together; longer examples are cut."""
     validation_share: Share = 0.05
+    """Share of the instructions held out for validation."""
     test_share: Share = 0.05
+    """Share of the instructions held out for testing."""
     limit: Limit = Limit()
+    """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
     @model_validator(mode="after")
     def _something_is_left_to_train_on(self) -> Config:
         if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share together leave nothing to train on")
+            raise ValueError("validation_share and test_share add up to 1 or more; lower them to leave training data")
         return self
 
 

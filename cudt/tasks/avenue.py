@@ -19,7 +19,7 @@ SET = VideoSet(
 
 
 class Config(VideoConfig):
-    """Avenue has 16 videos to train on and 21 to test."""
+    """Keys of Avenue, which has 16 training videos and 21 test videos."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

@@ -13,11 +13,14 @@ from cudt.utils.errors import UserError
 
 
 class Config(VideoConfig):
-    """Where the clips are, below the data root or from here; each video and each folder with frames is a clip."""
+    """Folders of clips, relative to the data root or the current folder. A video or a folder of frames is a clip."""
 
     train: str
+    """Folder of the training clips."""
     test: str
+    """Folder of the test clips."""
     validation: str | None = None
+    """Folder of the validation clips; null holds out the end of each training clip."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

@@ -13,7 +13,7 @@ COLUMNS = Columns(("text",), "label")
 
 
 class Config(TextConfig):
-    """IMDb has 25,000 reviews to train on and 25,000 to test."""
+    """Keys of IMDb, which has 25,000 training reviews and 25,000 test reviews."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:

@@ -14,10 +14,12 @@ COLUMNS = Columns(("premise", "hypothesis"), "label")
 
 
 class Config(TextConfig):
-    """GLUE keeps the labels of MNLI's test split to itself, so one of its validation splits is the test."""
+    """Keys of MNLI. GLUE does not publish the labels of its test split, so a validation split serves as test data."""
 
     max_length: Length | None = 128
+    """Most tokens of a pair; longer ones are cut. null for the model's own limit, at most 512."""
     test: Literal["validation_matched", "validation_mismatched"] = "validation_matched"
+    """Split of GLUE that serves as test data: genres as in training, or other genres."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:

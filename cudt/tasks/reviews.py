@@ -34,12 +34,16 @@ MAX_LENGTH = 20
 
 
 class Config(NamedSection):
-    """How many reviews of each split to generate, and from which seed."""
+    """How many reviews to generate, and with which seed."""
 
     train: Count = 4000
+    """Training reviews to generate."""
     validation: Count = 1000
+    """Validation reviews to generate."""
     test: Count = 2000
+    """Test reviews to generate."""
     data_seed: int = 0
+    """Seed of the generated reviews. Separate from the run's seed."""
 
 
 @dataclass(frozen=True)

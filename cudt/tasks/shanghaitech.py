@@ -17,7 +17,7 @@ SET = VideoSet(
 
 
 class Config(VideoConfig):
-    """ShanghaiTech has 330 videos to train on and 107 clips to test."""
+    """Keys of ShanghaiTech, which has 330 training videos and 107 test clips."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

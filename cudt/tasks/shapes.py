@@ -21,13 +21,18 @@ Image = np.ndarray[Any, Any]
 
 
 class Config(VideoConfig):
-    """How many clips of each split to generate, and how long they are."""
+    """How many clips to generate, and how long they are."""
 
     size: Count = 64
+    """Height and width of frames in pixels."""
     train: Count = 16
+    """Training clips to generate."""
     validation: Count = 4
+    """Validation clips to generate."""
     test: Count = 4
+    """Test clips to generate."""
     clip_length: Count = 24
+    """Frames of each clip."""
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:

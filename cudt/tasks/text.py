@@ -13,31 +13,37 @@ from cudt.tasks.text_classification import TextClassification, TextConfig, build
 
 
 class Config(TextConfig):
-    """Which columns of which files, or of which data set of the hub.
+    """Your own texts and labels: files, or a dataset of the Hugging Face hub.
 
-    `train`, `validation` and `test` name files below the data root (or from here; `*` stands for any letters), or,
-    where `hub` is given, splits of that data set. Without `validation`, it is carved from the training data.
+    Without `hub`, `train`, `validation` and `test` are files, relative to the data root or the current folder; `*`
+    matches several. With `hub`, they are splits of that dataset.
     """
 
     train: str
+    """Training file, or split of the hub dataset."""
     test: str
+    """Test file, or split of the hub dataset."""
     validation: str | None = None
+    """Validation file or split; null holds out `validation_share` of the training records."""
     text: ColumnNames
-    """The column of the text, or the two columns of a pair."""
+    """Column of the text, or a list of the two columns of a pair."""
     label: str
+    """Column of the label, a word or an integer."""
     hub: str | None = None
+    """Dataset on the Hugging Face hub, like `stanfordnlp/imdb`; null for files."""
     subset: str | None = None
+    """Subset of the hub dataset, if it has several; only with hub."""
 
     @model_validator(mode="after")
     def _test_is_not_train(self) -> Config:
         if self.train in (self.test, self.validation):
-            raise ValueError("train is also named as test or validation: a model would be judged on what it has seen")
+            raise ValueError("train names the same data as test or validation; give each split its own")
         return self
 
     @model_validator(mode="after")
     def _subset_belongs_to_hub(self) -> Config:
         if self.subset is not None and self.hub is None:
-            raise ValueError("subset names a part of a data set of the hub; give hub with it")
+            raise ValueError("subset is a part of a hub dataset; set hub too, or remove subset")
         return self
 
 

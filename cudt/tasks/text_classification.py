@@ -28,14 +28,16 @@ _LONG = 512
 
 
 class TextConfig(NamedSection):
-    """What all text tasks let a recipe choose."""
+    """Keys that all text classification tasks share."""
 
     max_length: Length | None = None
-    """Tokens that are read of an example, what stands behind them is cut off; else what the model reads, up to 512."""
+    """Most tokens of an example; longer ones are cut. null for the model's own limit, at most 512."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The part of the training records that is held out for validation, drawn by `data_seed`."""
+    """Share of the training records held out for validation, if there is no validation split."""
     limit: Limit = Limit()
+    """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ SETS = {"ped1": _walkway("UCSDped1"), "ped2": _walkway("UCSDped2")}
 
 
 class Config(VideoConfig):
-    """Which of its two walkways; the paper does not say."""
+    """Keys of UCSD Pedestrian, which films two walkways; the paper does not say which one it uses."""
 
     subset: Literal["ped1", "ped2"] = "ped2"
+    """Walkway: ped1 (towards the camera) or ped2 (across)."""
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

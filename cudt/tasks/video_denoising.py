@@ -31,18 +31,20 @@ PEAK = 255.0
 
 
 class VideoConfig(NamedSection):
-    """What all video tasks let a recipe choose."""
+    """Keys that all video tasks share."""
 
     frames: Count = 8
-    """T, the frames of a window."""
+    """Frames T of a window, which is one example."""
     stride: Count = 4
-    """Frames from one training window to the next; windows for validation and test do not overlap."""
+    """Frames between the starts of two training windows; validation and test windows do not overlap."""
     size: Count = 160
-    """Height and width that frames are resized to."""
+    """Height and width of frames in pixels; all are resized to it."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The last part of each training clip, held out for validation unless the data have a part for it."""
+    """Share of each training clip, its end, held out for validation if there are no validation clips."""
     limit: Limit = Limit()
+    """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
 
 @dataclass(frozen=True)

@@ -179,9 +179,12 @@ def test_an_unknown_word_is_reported_with_the_known_ones(override, message):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["descent.resilience=slack"], "descent: beta is the price of resilience"),
-        (["descent.beta=1"], "descent: beta is the price of resilience"),
-        (["descent.dual.smoothing=0.5"], "descent.dual: proportional_gain and smoothing belong to optimizer: nupi"),
+        (["descent.resilience=slack"], "descent: resilience: slack needs beta"),
+        (["descent.beta=1"], "descent: beta has no effect with resilience: none; set resilience to slack or decay"),
+        (
+            ["descent.dual.smoothing=0.5"],
+            "descent.dual: proportional_gain and smoothing have no effect with optimizer 'adam'",
+        ),
         (["evaluation.gammas=0:1:0"], "evaluation.gammas: γ grid '0:1:0': the step must be above 0"),
         (["evaluation.gammas=[0, -1]"], "evaluation.gammas: γ grid '[0.0, -1.0]': levels must be numbers"),
     ],
@@ -219,8 +222,8 @@ def test_an_unknown_model_does_not_hide_other_mistakes():
 
 def test_missing_sections_are_told(tmp_path):
     with pytest.raises(UserError) as error:
-        recipe.load(str(recipe_file(tmp_path, "task", "expect")))
-    assert str(error.value) == "mine.yaml: 2 errors\n  expect: missing\n  task: missing"
+        recipe.load(str(recipe_file(tmp_path, "task", "model")))
+    assert str(error.value) == "mine.yaml: 2 errors\n  task: missing\n  model: missing"
 
 
 def test_a_section_without_a_name_is_told(tmp_path):

@@ -47,7 +47,7 @@ def test_resilience_has_a_price(resilience):
 
 @pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
 def test_resilience_and_its_price_come_together(values):
-    with pytest.raises(ValidationError, match="beta is the price of resilience"):
+    with pytest.raises(ValidationError, match=r"needs beta|beta has no effect"):
         Descent.model_validate(values)
 
 
@@ -59,7 +59,7 @@ def test_nupi_has_gains():
 @pytest.mark.parametrize("gain", [{"proportional_gain": 1.0}, {"smoothing": 0.5}])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_only_nupi_has_gains(optimizer, gain):
-    with pytest.raises(ValidationError, match="belong to optimizer: nupi"):
+    with pytest.raises(ValidationError, match=r"have no effect with optimizer '(adam|sgd)'"):
         Dual.model_validate({"optimizer": optimizer, **gain})
 
 

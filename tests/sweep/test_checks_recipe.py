@@ -143,7 +143,10 @@ def test_an_objective_that_is_a_setting_or_searched_counts(told):
 
 
 NUPI = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
-BELONGS = "descent.dual: proportional_gain and smoothing belong to optimizer: nupi"
+BELONGS = (
+    "descent.dual: proportional_gain and smoothing have no effect with optimizer 'adam'; "
+    "remove them or set optimizer: nupi"
+)
 
 
 def test_cells_that_a_recipe_refuses_are_counted(told):

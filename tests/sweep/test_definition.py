@@ -256,7 +256,7 @@ def test_a_recipe_may_be_whole_only_with_what_an_arm_says(tmp_path):
 
 
 def test_a_recipe_that_is_whole_with_none_of_them_is_told_as_the_recipe(tmp_path):
-    with pytest.raises(UserError, match=r"^search mine: recipe own: descent: beta is the price of resilience"):
+    with pytest.raises(UserError, match=r"^search mine: recipe own: descent: resilience: decay needs beta"):
         sweep_of(tmp_path, recipe=unfinished(tmp_path), arms={"one": seeds(2), "two": seeds(2, fixed={"seed": 7})})
 
 

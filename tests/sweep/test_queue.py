@@ -93,7 +93,7 @@ def test_settings_that_do_not_fit_together_fail_with_the_recipes_words_and_the_r
     assert {tuple(cell.trial.parameters.values()) for cell in cells} == {("nupi", None), ("nupi", 0.5), ("adam", None)}
     (failed,) = [trial for trial in study.trials() if trial.state == "failed"]
     assert tuple(failed.parameters.values()) == ("adam", 0.5)
-    assert "proportional_gain and smoothing belong to optimizer: nupi" in failed.facts["reason"]
+    assert "proportional_gain and smoothing have no effect with optimizer" in failed.facts["reason"]
     assert told == [("constrained: dual.optimizer=adam, smoothing=0.5", failed.facts["reason"])]
 
 

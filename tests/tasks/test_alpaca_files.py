@@ -76,7 +76,7 @@ def test_too_few_instructions_to_hold_any_out_are_refused(tmp_path, pretrained):
 
 
 def test_shares_must_leave_something_to_train_on():
-    with pytest.raises(ValueError, match="leave nothing to train on"):
+    with pytest.raises(ValueError, match="add up to 1 or more"):
         alpaca.Config(name="alpaca", validation_share=0.5, test_share=0.5)
 
 

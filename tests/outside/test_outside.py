@@ -1,0 +1,87 @@
+"""A package outside of cudt adds one of each thing, in one file each, and its runs go through every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+HERE = Path(__file__).parent
+RECIPE = """
+task: {name: toys.signs}
+model: {name: toys.residual}
+noise: {kind: toys.laplace, gamma_train: 0.2}
+training: {epochs: 2, batch_size: 8, learning_rate: 1e-2}
+evaluation: {gammas: [0.0, 0.2, 1.0], perturbations: [toys.laplace, gaussian]}
+"""
+
+
+def cudt(folder: Path, *arguments: str) -> str:
+    path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "cudt", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of a recipe whose every part comes from outside, evaluated, with a report."""
+    made = tmp_path_factory.mktemp("outside")
+    (made / "mine.yaml").write_text(RECIPE)
+    objectives = ["--objective", "toys.halves", "--objective", "constrained", "--objective", "erm"]
+    cudt(made, "train", "--recipe", "mine.yaml", *objectives)
+    cudt(made, "eval-ood", *(str(path) for path in sorted((made / "outputs" / "mine").iterdir())))
+    cudt(made, "report", "--figure", "toys.last_losses")
+    return made
+
+
+def test_runs_are_trained_and_evaluated_under_the_outside_noise(folder):
+    runs = sorted((folder / "outputs" / "mine").iterdir())
+    assert [run.name.rpartition("-")[0] for run in runs] == ["constrained", "erm", "toys.halves"]
+    for run in runs:
+        ood = pd.read_csv(run / "ood.csv")
+        assert set(ood["perturbation"]) == {"toys.laplace", "gaussian"}
+        at = ood[ood["metric"] == "accuracy"].set_index(["perturbation", "gamma"])["value"]
+        # Without noise both kinds are the same clean test set; with much of it they are not.
+        assert at["toys.laplace", 0.0] == at["gaussian", 0.0]
+    losses = [pd.read_csv(run / "layers.csv")["loss"].tolist() for run in runs]
+    assert losses[0] != losses[1] != losses[2]
+
+
+def test_the_outside_objective_trains_the_layers_that_it_names(folder):
+    (run,) = (folder / "outputs" / "mine").glob("toys.halves-*")
+    history = pd.read_csv(run / "history.csv")
+    trained = history[(history["split"] == "train") & (history["name"] == "loss")]
+    assert set(trained["layer"]) == {2, 3}
+
+
+def test_the_report_shows_the_outside_objective_and_draws_the_outside_figure(folder):
+    report = folder / "outputs" / "report"
+    table = pd.read_csv(report / "table.csv")
+    assert set(table["objective"]) == {"toys.halves", "constrained", "erm"}
+    paired = pd.read_csv(report / "paired.csv")
+    assert "toys.halves" in set(paired["objective"])
+    assert (report / "figures" / "mine-last-losses.png").stat().st_size > 1000
+    page = (report / "index.html").read_text()
+    assert "Validation loss of the last layer" in page
+    assert "two layers" in page
+
+
+def test_the_outside_model_and_noise_are_listed_with_the_run(folder):
+    listed = cudt(folder, "runs")
+    assert "toys.residual" in listed
+    assert "toys.halves" in listed
+
+
+def test_without_the_package_the_error_names_the_module(folder):
+    command = [sys.executable, "-m", "cudt", "train", "--recipe", "mine.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no Python module 'toys.residual'; install its package or set PYTHONPATH" in done.stderr

@@ -1,3 +1,206 @@
-"""cudt: transformers whose every layer lowers the loss, trained by primal-dual descent."""
+"""cudt trains transformers in which every layer lowers the loss, by primal-dual descent.
+
+Run experiments from recipes, as the command `cudt` does:
+
+    import cudt
+
+    recipe = cudt.load_recipe("smoke-text", {"training.epochs": 3}, objective="constrained", seed=1)
+    run = cudt.train(recipe, out="outputs")
+    cudt.evaluate(run, gammas=[0, 0.5, 1])
+    run.read_table("ood")                                  # a DataFrame; also: layers, history, ratios …
+    runs = cudt.find_runs("outputs")
+    run = cudt.open_run(runs[0].path)
+
+Or add the constraints to your own training loop:
+
+    descent = cudt.LayerwiseDescent(n_layers=12, alpha=0.1, reference=0.69, dual=cudt.Dual(learning_rate=1e-2))
+    f = cudt.layer_losses(model, batch)                    # any model of transformers with a head
+    descent.lagrangian(f).backward()
+    descent.dual_step(f)
+
+`cudt.UserError` is raised for everything that the caller can fix: a wrong setting, missing data, a damaged file.
+`import cudt` is fast: torch, pandas and pydantic are imported when a name is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cudt.config.levels import LevelScale
+    from cudt.config.recipe import NamedRecipe
+    from cudt.config.schema import Dual
+    from cudt.method.descent import LayerwiseDescent
+    from cudt.models.own_head import layer_losses
+    from cudt.runs.run import Run
+    from cudt.utils.errors import UserError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Dual",
+    "LayerwiseDescent",
+    "NamedRecipe",
+    "Run",
+    "UserError",
+    "evaluate",
+    "find_runs",
+    "layer_losses",
+    "load_recipe",
+    "open_run",
+    "train",
+]
+
+#: Names that other modules define, imported on first use.
+_LAZY = {
+    "Dual": "cudt.config.schema",
+    "LayerwiseDescent": "cudt.method.descent",
+    "NamedRecipe": "cudt.config.recipe",
+    "Run": "cudt.runs.run",
+    "UserError": "cudt.utils.errors",
+    "layer_losses": "cudt.models.own_head",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'cudt' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_recipe(
+    source: str | Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    objective: str | None = None,
+    seed: int | None = None,
+) -> NamedRecipe:
+    """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a dictionary of settings.
+
+    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. A dictionary may have a `name`, which names
+    the folder of its runs; the default is "recipe". All errors are reported together, as a UserError.
+    """
+    import copy
+
+    from cudt.config import recipe as recipes
+    from cudt.utils.errors import UserError
+
+    if isinstance(source, Mapping):
+        values = copy.deepcopy(dict(source))
+        name, where = recipes.checked_name(values.pop("name", "recipe"), "recipe"), "recipe"
+    else:
+        path = recipes.locate(str(source))
+        name, values = recipes.read_named(path)
+        where = path.name
+    for key, value in (changes or {}).items():
+        try:
+            recipes.put(values, key, value)
+        except KeyError as error:
+            raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
+    values |= {key: value for key, value in (("objective", objective), ("seed", seed)) if value is not None}
+    return recipes.NamedRecipe(name, recipes.validate(values, where))
+
+
+def train(
+    recipe: NamedRecipe | str | Path | Mapping[str, Any],
+    out: str | Path = "outputs",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    data_root: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a recipe and return its run, a folder below `out`.
+
+    The same recipe is the same run: calling again resumes an interrupted run and returns a finished one unchanged.
+    """
+    from rich.console import Console
+
+    from cudt.config.recipe import NamedRecipe
+    from cudt.training import launch
+    from cudt.training.display import display_for
+
+    loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
+    display = display_for(Console(markup=False, emoji=False, quiet=quiet))
+    return launch.train(loaded, Path(out), device, _path(data_root), display)
+
+
+def open_run(path: str | Path) -> Run:
+    """The run in a run folder. `run.read_table("ood")` and the like return its tables as DataFrames."""
+    from cudt.runs import run as runs
+
+    return runs.open_run(Path(path))
+
+
+def find_runs(folder: str | Path = "outputs") -> list[Run]:
+    """All runs below a folder, sorted by path. Folders that cannot be opened are skipped with a warning."""
+    import warnings
+
+    from cudt.runs import run as runs
+    from cudt.utils.errors import DataWarning, UserError
+
+    found = []
+    for path in runs.find_runs([Path(folder)]):
+        try:
+            found.append(runs.open_run(path))
+        except UserError as error:
+            warnings.warn(f"skipped: {error}", DataWarning, stacklevel=2)
+    return found
+
+
+def evaluate(
+    run: Run | str | Path,
+    gammas: str | Sequence[float] | None = None,
+    perturbations: Sequence[str] | None = None,
+    noise_seeds: Sequence[int] | None = None,
+    *,
+    probabilities: str | Sequence[float] | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    data_root: str | Path | None = None,
+    quiet: bool = False,
+) -> pd.DataFrame:
+    """Evaluate a finished run on noisy test inputs, and return its table `ood`: one metric value per row.
+
+    `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for noise in texts; each is
+    a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
+    are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`.
+    """
+    from functools import partial
+
+    from rich.console import Console
+
+    from cudt.config.levels import GAMMA, PROBABILITY
+    from cudt.evaluation.evaluate import Grid, evaluate_ood
+    from cudt.runs.run import Run
+    from cudt.utils.progress import track
+
+    opened = run if isinstance(run, Run) else open_run(run)
+    kinds = [perturbations] if isinstance(perturbations, str) else perturbations
+    grid = Grid(
+        None if gammas is None else _levels(gammas, GAMMA),
+        None if probabilities is None else _levels(probabilities, PROBABILITY),
+        None if kinds is None else [*kinds],
+        None if noise_seeds is None else [*noise_seeds],
+    )
+    with opened.locked():
+        evaluate_ood(opened, grid, device, _path(data_root), partial(track, console=Console(quiet=quiet)))
+    return opened.read_table("ood")
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:
+    from cudt.config.levels import check_levels, parse_levels
+
+    if isinstance(levels, str):
+        return parse_levels(levels, scale)
+    return check_levels([float(level) for level in levels], str(list(levels)), scale)

@@ -98,10 +98,14 @@ def read_named(path: Path) -> tuple[str, dict[str, Any]]:
     The recipes that runs and sweeps keep say so: trained again, they are the same run.
     """
     values = read(path)
-    name = values.pop("name", path.stem)
+    return checked_name(values.pop("name", path.stem), str(path)), values
+
+
+def checked_name(name: Any, source: str) -> str:
+    """The name of a recipe, which has to be a folder's name too."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise UserError(f"{path}: name = {name!r}: a recipe's name is a word, and names a folder")
-    return name, values
+        raise UserError(f"{source}: name = {name!r}: a recipe's name is a word, and names a folder")
+    return name
 
 
 def load_resolved(path: Path) -> NamedRecipe:

@@ -39,7 +39,7 @@ from torch import Tensor
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.info import FORMAT, FinishedInfo, RunInfo, read_finished_info, read_format, read_info, write_info
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import DataWarning, UserError, did_you_mean
 from cudt.utils.files import write_atomically, write_if_changed, write_text
 
 TABLES = {
@@ -117,7 +117,10 @@ class Run:
         write_info(self.path, changes)
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """A table; empty where it is not there yet."""
+        """A table as a DataFrame, such as "ood", "layers" or "history"; empty if it is not written yet."""
+        if name not in TABLES:
+            hint = did_you_mean(name, TABLES) or ";"
+            raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
         path = self.path / f"{name}.csv"
         if not path.is_file():
             return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudt.method.objectives.base import Objective
 
@@ -14,7 +14,7 @@ class Constrained(Objective):
     """J = f_L + Σ λ_l·(f_l − (1−α_l)·f_{l−1}), and λ ascends on the same f (see method/descent.py)."""
 
     label = "constrained"
-    style = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
+    style: ClassVar[dict[str, Any]] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
     card = (
         "Every layer was asked to lower the loss, f_l ≤ (1 − α_l)·f_{l−1}, from f_0 = "
         '{{ "%.4g" | format(info.reference) }}. On validation data the constraints are\n'

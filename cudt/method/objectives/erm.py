@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudt.method.objectives.base import Objective
 
@@ -14,7 +14,7 @@ class Erm(Objective):
     """J = f_L."""
 
     label = "erm"
-    style = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
+    style: ClassVar[dict[str, Any]] = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
     card = "Trained on the loss of its last layer alone, for comparison."
     reads_all_layers = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudt.method.objectives.base import Objective
 
@@ -14,7 +14,7 @@ class Supervised(Objective):
     """J = the mean of f_1 … f_L."""
 
     label = "supervised"
-    style = {"color": "#009E73", "linestyle": ":", "marker": "^"}
+    style: ClassVar[dict[str, Any]] = {"color": "#009E73", "linestyle": ":", "marker": "^"}
     card = "Trained on the mean loss of all layers (deep supervision), without constraints, for comparison."
 
     @property

@@ -34,10 +34,10 @@ def reproduce(
     from cudt.reproduce import scale as scales
 
     loaded = scales.load(scale)
-    from cudt.reproduce import conduct
-    from cudt.sweep.conduct import Options
+    from cudt.reproduce import run_experiments
+    from cudt.runs.options import RunOptions
 
     folder = out or Path("outputs") / f"reproduce-{loaded.name}"
-    options = Options(folder, device.value, data_root, workers, retry_failed=retry_failed)
-    if not conduct.reproduce(loaded, options, make_console(), only_plan=plan):
+    options = RunOptions(folder, device.value, data_root, workers, retry_failed)
+    if not run_experiments.reproduce(loaded, options, make_console(), only_plan=plan):
         raise typer.Exit(1)

@@ -55,10 +55,10 @@ def sweep(
 
     loaded = definition.load(search, recipe)
     from cudt.sweep import plan as plans
-    from cudt.sweep.conduct import Options, conduct
     from cudt.sweep.display import SweepDisplay, best_table, ending
+    from cudt.sweep.run_sweep import SweepOptions, run_sweep
 
-    options = Options(out, device.value, data_root, workers, storage, fail_fast, retry_failed)
+    options = SweepOptions(out, device.value, data_root, workers, retry_failed, storage, fail_fast)
     console = make_console()
     if plan:
         planned = plans.make(loaded, options)
@@ -66,7 +66,7 @@ def sweep(
         console.print(planned.summary(), soft_wrap=True)
         return
     console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(out)}", soft_wrap=True)
-    made = conduct(loaded, options, SweepDisplay(console))
+    made = run_sweep(loaded, options, SweepDisplay(console))
     console.print(best_table(made))
     console.print(ending(made, out), soft_wrap=True, highlight=False)
     if made.n_failed or made.left:

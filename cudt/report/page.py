@@ -228,22 +228,22 @@ def _layout(layout: Layout, is_filled: bool) -> dict[str, Any]:
 
 def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> dict[str, Any]:
     """What was searched by whom, the best of each arm and what it spent."""
-    facts = sweep.facts
+    info = sweep.info
     named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
     # A setting's name says its values.
-    searched = {key: key for key in sweep.keys if key not in facts["settings"]}
+    searched = {key: key for key in sweep.keys if key not in info.settings}
     columns = {**named, **searched, "run": "run"}
-    if not facts["settings"]:
+    if not info.settings:
         del columns["setting"]
     return {
         "title": sweep.title,
-        "facts": facts,
+        "info": info,
         "score_name": sweep.score_name,
         "columns": columns,
         "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
         "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
         "figures": _figures([figure for figure in figures if figure.recipe == sweep.section], pictures),
-        "command": facts["command"],
+        "command": info.command,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ import pandas as pd
 from matplotlib import ticker
 
 from cudt.report.figures import STYLES, Figure, save
+from cudt.sweep.info import SweepInfo, read_info
+from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
 #: What an arm spent, as best.csv calls it, and its heading.
@@ -34,13 +35,13 @@ class ReadSweep:
     """A sweep with its tables in memory."""
 
     path: Path
-    facts: dict[str, Any]
+    info: SweepInfo
     trials: pd.DataFrame
     best: pd.DataFrame
 
     @property
     def title(self) -> str:
-        return f"{self.facts['recipe']}, {self.facts['name']}"
+        return f"{self.info.recipe}, {self.info.name}"
 
     @property
     def section(self) -> str:
@@ -54,11 +55,11 @@ class ReadSweep:
     @property
     def keys(self) -> list[str]:
         """What differs between finished trials."""
-        return [key for key in self.facts["keys"] if self.finished[key].nunique() > 1]
+        return [key for key in self.info.keys if self.finished[key].nunique() > 1]
 
     @property
     def score_name(self) -> str:
-        what = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}[self.facts["measure"]]
+        what = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}[self.info.measure]
         return f"validation {what}"
 
 
@@ -69,6 +70,9 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
     for path in sorted(file for folder in folders for file in folder.rglob("sweep.json")):
         try:
             sweep = _read(path.parent)
+        except UserError as error:
+            warnings.append(str(error))
+            continue
         except (OSError, ValueError, KeyError, TypeError, pd.errors.ParserError) as error:
             warnings.append(f"{path.parent}: damaged ({type(error).__name__}: {error})")
             continue
@@ -80,20 +84,19 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
 
 
 def _read(folder: Path) -> ReadSweep:
-    facts = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    words = dict.fromkeys(["setting", "arm", "run", "reason", *facts["keys"]], str)
+    info = read_info(folder)
+    words = dict.fromkeys(["setting", "arm", "run", "reason", *info.keys], str)
     trials, best = (
         # A setting may be the word `null`.
         pd.read_csv(folder / f"{name}.csv", dtype=words, keep_default_na=False, na_values=[""])
         for name in ("trials_wide", "best")
     )
-    for key in facts["keys"]:
+    for key in info.keys:
         if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
             trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
-    sweep = ReadSweep(folder, facts, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
+    sweep = ReadSweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
     # What the report needs is asked for now, so that what is missing is told with the folder's name.
-    _ = sweep.title, sweep.keys, sweep.score_name, sweep.finished["score"], facts["direction"], facts["log_keys"]
-    _ = facts["settings"], facts["arms"], facts["finished"], facts["failed"], facts["left"], facts["command"]
+    _ = sweep.keys, sweep.finished["score"]
     _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
     return sweep
 
@@ -167,7 +170,7 @@ def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
 
 def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
     """A line for each trial through all that was searched to its score, the better the darker; a panel for each arm."""
-    arms = [arm for arm in sweep.facts["arms"] if (sweep.finished["arm"] == arm).any()]
+    arms = [arm for arm in sweep.info.arms if (sweep.finished["arm"] == arm).any()]
     # An arm of seeds alone has nothing to see.
     shown = [arm for arm in arms if len(_searched(sweep, arm)) > 1] or arms[:1]
     widest = max(len(_searched(sweep, arm)) for arm in shown)
@@ -189,7 +192,7 @@ def _coordinates(axes: Any, sweep: ReadSweep, arm: str) -> None:
     rows = sweep.finished[sweep.finished["arm"] == arm]
     coordinates = [_Axis(sweep, key) for key in (*_searched(sweep, arm), "score")]
     heights = np.stack([axis.heights(rows[axis.key]) for axis in coordinates], axis=1)
-    is_better_up = sweep.facts["direction"] == "maximize"
+    is_better_up = sweep.info.direction == "maximize"
     goodness = heights[:, -1] if is_better_up else 1 - heights[:, -1]
     for index in np.argsort(goodness):
         colour = plt.get_cmap("viridis_r")(goodness[index])
@@ -214,7 +217,7 @@ class _Axis:
         self.words = [] if is_number else sorted({str(value) for value in values})
         self.values = sorted(set(values)) if is_number else []
         spread = is_number and self.values[0] > 0 and self.values[-1] > _MANY_TIMES * self.values[0]
-        self.is_log = bool(is_number and key != "score" and (key in sweep.facts["log_keys"] or spread))
+        self.is_log = bool(is_number and key != "score" and (key in sweep.info.log_keys or spread))
 
     def places(self, column: Any) -> np.ndarray[Any, Any]:
         if self.words:
@@ -241,9 +244,9 @@ class _Axis:
 def _style(sweep: ReadSweep, arm: str) -> tuple[str, str]:
     if arm in STYLES:
         return STYLES[arm]["color"], STYLES[arm]["marker"]
-    others = [name for name in sweep.facts["arms"] if name not in STYLES]
+    others = [name for name in sweep.info.arms if name not in STYLES]
     return _OTHERS[others.index(arm) % len(_OTHERS)], "D"
 
 
 def _stem(sweep: ReadSweep, out: Path, kind: str) -> Path:
-    return out / f"sweep-{file_name(sweep.facts['recipe'])}-{file_name(sweep.path.name)}-{kind}"
+    return out / f"sweep-{file_name(sweep.info.recipe)}-{file_name(sweep.path.name)}-{kind}"

@@ -1,32 +1,32 @@
-"""Which runs of a sweep are evaluated, and doing that in several processes; what is there is not done again."""
+"""Which runs of a sweep are evaluated, and evaluating them in several processes; finished evaluations are skipped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from cudt.evaluation import evaluate, generate
 from cudt.evaluation.evaluate import Grid
 from cudt.evaluation.generate import Request
-from cudt.reproduce import needs, reckon
+from cudt.method.objectives.base import objective_class
+from cudt.reproduce import cost, needs
 from cudt.reproduce.scale import Experiment
+from cudt.runs.options import RunOptions
 from cudt.runs.run import Run, open_run
 from cudt.sweep import results
-from cudt.sweep.conduct import Options, environments
-from cudt.sweep.workers import Died, Done, Failed, Message, Note, Workers
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
+from cudt.utils.workers import Died, Done, Failed, Message, Reporter, Warned, Workers, worker_environments
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be measured and written of one run."""
+class EvaluationJob:
+    """The evaluation of one run, and the instructions that it answers."""
 
     run: Path
     device: DeviceName
@@ -34,10 +34,9 @@ class Job:
     grid: Grid
     samples: int = 0
     requests: tuple[Request, ...] = ()
-    """Instructions to answer."""
 
     def is_done(self) -> bool:
-        """A run that is gone or damaged is not; doing it tells why."""
+        """Whether nothing is left to do; False for a missing or damaged run, whose evaluation then reports why."""
         try:
             run = open_run(self.run)
             is_evaluated = not evaluate.left(run, self.grid, self.samples)
@@ -46,8 +45,8 @@ class Job:
             return False
 
 
-def do(job: Job, display: Any) -> None:
-    """Evaluate a run under every kind of noise that it was not yet evaluated under, and answer instructions."""
+def evaluate_run(job: EvaluationJob, report: Reporter) -> None:
+    """Evaluate a run under every kind of noise that is still missing, and answer the instructions."""
     run = open_run(job.run)
     with run.locked(wait=True):
         for kind in evaluate.left(run, job.grid, job.samples):
@@ -60,16 +59,16 @@ def do(job: Job, display: Any) -> None:
 # ---------------------------------------------------------------- which runs
 
 
-def jobs(experiment: Experiment, options: Options, trials: pd.DataFrame) -> list[Job]:
-    """All that is evaluated of a sweep with these trials, whether it is done or not."""
+def jobs(experiment: Experiment, options: RunOptions, trials: pd.DataFrame) -> list[EvaluationJob]:
+    """All evaluations of a sweep with these trials, finished ones included."""
     listed, finished = experiment.listed, trials[trials["state"] == "finished"]
     best = set(_best(experiment, trials)["run"])
     chosen = best if listed.evaluate == "best" else set(finished["run"])
     requests = tuple(_requests(experiment, options))
     grid = Grid(perturbations=[*listed.perturbations], noise_seeds=listed.noise_seeds)
-    # In the order of the trials; two cells may be the same run.
+    # In the order of the trials, each run once: two cells may be the same run.
     return [
-        Job(
+        EvaluationJob(
             options.out / run,
             options.device,
             options.data_root,
@@ -89,8 +88,8 @@ def _best(experiment: Experiment, trials: pd.DataFrame) -> pd.DataFrame:
     return best[best["score"].notna()]
 
 
-def _requests(experiment: Experiment, options: Options) -> Iterator[Request]:
-    """None where the file with the instructions is missing."""
+def _requests(experiment: Experiment, options: RunOptions) -> Iterator[Request]:
+    """The completions that an experiment asks for; none if the instructions file is missing."""
     asked = experiment.listed.completions
     if asked is None or not (file := needs.instructions_file(asked, options.data_root)).is_file():
         return
@@ -99,48 +98,47 @@ def _requests(experiment: Experiment, options: Options) -> Iterator[Request]:
 
 
 def trials_of(experiment: Experiment, out: Path) -> pd.DataFrame | None:
-    """The trials that the sweep's folder tells of; None before it is begun."""
+    """The trials in the sweep's folder; None before the sweep has begun."""
     path = experiment.sweep.folder(out) / "trials_wide.csv"
     if not path.is_file():
         return None
     table = pd.read_csv(path)
-    # Where nothing is compared, the setting's name is an empty text.
+    # pandas reads the empty name of a sweep without settings as NaN.
     return table.assign(setting=table["setting"].astype(object).fillna(""))
 
 
-def n_done(experiment: Experiment, options: Options) -> int:
-    """How many of the evaluations that there will be are done."""
+def n_done(experiment: Experiment, options: RunOptions) -> int:
+    """The number of finished evaluations."""
     trials = trials_of(experiment, options.out)
     found = [] if trials is None else jobs(experiment, options, trials)
     return sum(job.is_done() for job in found)
 
 
-def spent(experiment: Experiment, options: Options) -> tuple[float, float]:
-    """Seconds that the finished runs of a sweep took to train, and the operations they are reckoned to be."""
+def spent(experiment: Experiment, options: RunOptions) -> tuple[float, float]:
+    """Seconds that the finished runs of a sweep took to train, and their estimated operations."""
     trials = trials_of(experiment, options.out)
     if trials is None:
         return 0.0, 0.0
-    is_there = trials["run"].map(lambda run: isinstance(run, str) and (options.out / run / "recipe.yaml").is_file())
-    finished = trials[(trials["state"] == "finished") & is_there]
+    exists = trials["run"].map(lambda run: isinstance(run, str) and (options.out / run / "recipe.yaml").is_file())
+    finished = trials[(trials["state"] == "finished") & exists]
     sweep, operations = experiment.sweep, 0.0
     for run in finished["run"]:
         recipe = open_run(options.out / run).recipe
-        operations += reckon.training(recipe, experiment.nominal, sweep.gammas)
+        operations += cost.training(recipe, experiment.nominal, sweep.gammas)
     return float(finished["seconds"].sum()), operations
 
 
-# ---------------------------------------------------------------- doing it
+# ---------------------------------------------------------------- evaluating
 
 
-def conduct(asked: list[Job], options: Options, logs: Path, tell: Callable[[str], None]) -> list[str]:
-    """Do the jobs that are not done, several at a time; returns why some failed."""
-    waiting = [job for job in asked if not job.is_done()]
+def run_jobs(jobs: list[EvaluationJob], options: RunOptions, logs: Path, tell: Callable[[str], None]) -> list[str]:
+    """Run the jobs that are not done, several at a time; returns why some failed. `tell` prints a line."""
+    waiting = [job for job in jobs if not job.is_done()]
     if not waiting:
         return []
-    total, failures, ended = len(waiting), [], 0
-    told: set[str] = set()
-    places = environments(options)[: len(waiting)]
-    with StopRequest() as stop, Workers(places, logs, "cudt.reproduce.evaluation:do") as workers:
+    outcomes = _Outcomes(len(waiting), tell)
+    environments = worker_environments(options.workers, options.device)[: len(waiting)]
+    with StopRequest() as stop, Workers(environments, logs, "cudt.reproduce.evaluation:evaluate_run") as workers:
         while True:
             if stop.requested:
                 waiting.clear()
@@ -150,20 +148,33 @@ def conduct(asked: list[Job], options: Options, logs: Path, tell: Callable[[str]
             if not workers.is_busy:
                 break
             for job, seconds, message in workers.wait(timeout=1.0):
-                if isinstance(message, Note):
-                    # All runs have the same data, so it is told once.
-                    if message.text not in told:
-                        told.add(message.text)
-                        tell(f"warning: {message.text}")
-                    continue
-                ended += 1
-                problem = _problem(message)
-                if problem and not stop.requested:
-                    failures.append(f"{job.run}: {problem}")
-                tell(f"{ended}/{total}  {job.run}  " + (problem or f"evaluated in {seconds:.0f} s"))
+                outcomes.add(job, seconds, message, is_stopping=stop.requested)
     if stop.requested:
-        raise TrainingInterruptedError("interrupted; the same command goes on from here")
-    return failures
+        raise TrainingInterruptedError("interrupted; run the same command to resume")
+    return outcomes.failures
+
+
+class _Outcomes:
+    """Counts and prints how evaluations ended, and collects why some failed."""
+
+    def __init__(self, total: int, tell: Callable[[str], None]) -> None:
+        self._total, self._tell = total, tell
+        self._ended = 0
+        self._warned: set[str] = set()
+        self.failures: list[str] = []
+
+    def add(self, job: EvaluationJob, seconds: float, message: Message, *, is_stopping: bool) -> None:
+        if isinstance(message, Warned):
+            # All runs use the same data, so each warning is shown once.
+            if message.text not in self._warned:
+                self._warned.add(message.text)
+                self._tell(f"warning: {message.text}")
+            return
+        self._ended += 1
+        problem = _problem(message)
+        if problem and not is_stopping:
+            self.failures.append(f"{job.run}: {problem}")
+        self._tell(f"{self._ended}/{self._total}  {job.run}  " + (problem or f"evaluated in {seconds:.0f} s"))
 
 
 def _problem(message: Message) -> str:
@@ -173,22 +184,28 @@ def _problem(message: Message) -> str:
         case Failed(reason):
             return reason
         case Died(how):
-            return f"its process ended {how}"
+            return f"the worker process ended {how}"
         case _:
-            return "put aside"
+            return "interrupted, can be resumed"
 
 
-def put_side_by_side(asked: list[Job]) -> list[Path]:
-    """For each request, the completions of the first two runs that answered it, erm before constrained."""
+def compare_completions(jobs: list[EvaluationJob]) -> list[Path]:
+    """For each request, write a file that pairs the completions of plain and of constrained training, in this order.
+
+    A pair needs a run whose objective reads the last layer only, and one whose objective is constrained; of several
+    runs the first is taken.
+    """
     answered: dict[Request, list[Run]] = {}
-    for job in asked:
+    for job in jobs:
         if job.requests and job.is_done():
             for request in job.requests:
                 answered.setdefault(request, []).append(open_run(job.run))
     made = []
-    for request, found in answered.items():
-        by_objective = {run.recipe.settings.objective: run for run in reversed(found)}
-        if {"erm", "constrained"} <= by_objective.keys():
-            pair = [generate.path_of(by_objective[name], request) for name in ("erm", "constrained")]
-            made.append(generate.compare(pair[0], pair[1], request.limit))
+    for request, runs in answered.items():
+        objectives = [(run, objective_class(run.recipe.settings.objective)) for run in runs]
+        plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
+        constrained = next((run for run, objective in objectives if objective.is_constrained), None)
+        if plain is not None and constrained is not None:
+            paths = [generate.path_of(run, request) for run in (plain, constrained)]
+            made.append(generate.compare(paths[0], paths[1], request.limit))
     return made

@@ -1,4 +1,4 @@
-"""Data and weights that the smallest scale makes for itself: instructions, and a tiny Llama that knows nothing."""
+"""The data and weights that the smoke scale generates: instructions, and a tiny Llama with random weights."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import torch
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.files import write_if_changed
 
-#: As the recipe smoke-llama calls them, below the data root.
+#: Names below the data root, as the recipe smoke-llama uses them.
 MODEL = "tiny-llama"
 INSTRUCTIONS = Path("instructions.json")
-#: Instructions to answer, as AlpacaEval has them.
+#: Instructions to answer, in AlpacaEval's format.
 QUESTIONS = Path("questions.json")
 _COLOURS = ("red", "blue", "green", "white", "black")
 _THINGS = ("door", "boat", "lamp", "coat")
-#: Larger than usual, so that a random model is not indifferent to what it reads.
+#: Standard deviation of the weights; larger than usual, so that the output of a random model depends on its input.
 _SPREAD = 0.2
 
 
 def make(folder: Path) -> None:
-    """Everything that the recipe smoke-llama reads, in a folder that serves as its data root; what is there is kept."""
+    """Write everything that the recipe smoke-llama reads into a folder, its data root; existing files are kept."""
     write_if_changed(folder / INSTRUCTIONS, _as_json(_instructions()))
     write_if_changed(folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS]))
-    place = folder / "models" / MODEL
-    if not place.is_dir():
-        _save_llama(place)
+    model = folder / "models" / MODEL
+    if not model.is_dir():
+        _save_llama(model)
 
 
-def is_there(folder: Path) -> bool:
+def exists(folder: Path) -> bool:
     return (folder / "models" / MODEL).is_dir()
 
 
@@ -42,7 +42,7 @@ def _as_json(rows: list[dict[str, str]]) -> str:
 
 
 def _instructions() -> list[dict[str, str]]:
-    """Every other one has an input; the answer repeats a colour."""
+    """Instructions whose answer repeats a colour; every other one has an input."""
     rows = []
     for colour in _COLOURS:
         for thing in _THINGS:
@@ -51,17 +51,17 @@ def _instructions() -> list[dict[str, str]]:
     return rows
 
 
-def _save_llama(place: Path) -> None:
-    """A folder as transformers saves it, whole or not there at all."""
+def _save_llama(target: Path) -> None:
+    """Save a model folder that transformers loads; an interrupted call leaves no partial folder."""
     survive_torchvision_mismatch()
-    # Only now: torchvision needed help.
+    # Imported only now, after the fix above.
     from transformers import AutoModelForCausalLM, LlamaConfig
     from transformers.utils import logging
 
-    # Its bar would cut through the plan.
+    # Its progress bar would garble the plan.
     logging.disable_progress_bar()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         tokenizer = _tokenizer()
         config = LlamaConfig(
@@ -82,13 +82,13 @@ def _save_llama(place: Path) -> None:
             AutoModelForCausalLM.from_config(config).save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         temporary.chmod(0o755)
-        temporary.replace(place)
+        temporary.replace(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _tokenizer() -> Any:
-    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>` ends one."""
+    """A tokenizer of UTF-8 bytes, so that every text can be decoded again; `<s>` begins a text, `</s>` ends it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

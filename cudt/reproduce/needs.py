@@ -1,4 +1,4 @@
-"""Which data and weights an experiment lacks, told without reading or fetching any that are there."""
+"""Which data and weights an experiment is missing, found without loading or downloading anything."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.records import HubSet
 from cudt.models.base import check_model
-from cudt.reproduce.scale import Completions, Experiment, first_recipe
+from cudt.reproduce.scale import Completions, Experiment
 from cudt.utils.errors import UserError
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
-    """What keeps an experiment from being begun, and how to get it; nothing where it can be."""
-    recipe = first_recipe(experiment.sweep)
+    """What an experiment cannot run without, and how to get it; empty if nothing is missing."""
+    recipe = experiment.sweep.first_recipe
     return list(dict.fromkeys([*_weights(recipe, data_root), *_data(recipe, data_root)]))
 
 
@@ -27,13 +27,13 @@ def instructions_file(asked: Completions, data_root: Path | None) -> Path:
 
 
 def missing_instructions(experiment: Experiment, data_root: Path | None) -> list[str]:
-    """What keeps completions alone from being made."""
+    """What only the completions are missing, and how to get it."""
     asked = experiment.listed.completions
     if asked is None or instructions_file(asked, data_root).is_file():
         return []
     file = instructions_file(asked, data_root)
     how = f"; {asked.get.replace('FOLDER', shlex.quote(str(file.parent)))}" if asked.get else ""
-    return [f"completions: no file {file}{how}"]
+    return [f"completions: file {file} does not exist{how}"]
 
 
 def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
 
 
 def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
-    """What the task's module holds against its data; a set of the hub may be in its cache, or be fetched."""
+    """The data problems that the task's module reports; a data set of the hub may be cached or downloaded instead."""
     task = recipe.settings.task
     module = registry.load("task", task.name)
     if not hasattr(module, "holdings") or getattr(task, "file", None) is not None:

@@ -1,4 +1,4 @@
-"""What a scale may say: a list of experiments, each a sweep and what of it is evaluated afterwards.
+"""The schema of a scale: a list of experiments, each a sweep and what is evaluated afterwards.
 
 throughput: {tflops: 40, machine: an A100}
 costs:
@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
@@ -29,7 +29,7 @@ from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 
 Gamma = Annotated[float, Field(ge=0)]
-#: Below the folder of a reproduction, what it made for itself.
+#: The folder of generated data and weights, below the folder of a reproduction.
 GENERATED = "generated"
 
 
@@ -39,56 +39,56 @@ class Completions(Section):
     instructions: str
     """A file below the data root."""
     get: str = ""
-    """How to get it, where it is missing; FOLDER stands for its folder."""
+    """How to get the file if it is missing; FOLDER is replaced by its folder."""
     gammas: Annotated[list[Gamma], Field(min_length=1)]
     max_new_tokens: Count = 256
     batch_size: Count = 8
     limit: Count | None = None
-    """The first so many; all by default."""
+    """The number of instructions, from the first; all by default."""
 
 
 class Throughput(Section):
-    """How fast reckoning takes a machine to be."""
+    """The speed of the machine that cost estimates are for."""
 
     tflops: Positive
     machine: str
-    """Told with the plan."""
+    """Named in the plan."""
     unit: str = "GPU-h"
 
 
 class Nominal(Section):
-    """What a recipe costs, without its data and weights being there."""
+    """The sizes from which a recipe's cost is computed, without its data and weights."""
 
     multiplications: Positive
-    """Of a layer at each position: the weights that it is multiplied with, and attention."""
+    """Per layer and position: the weights that a state is multiplied with, and attention."""
     positions: Positive
-    """Of an example, on average."""
+    """Of an example, on average (tokens or patches)."""
     layers: Count | None = None
-    """Where the recipe does not say."""
+    """Required if the recipe does not set the number of layers."""
     readout: Annotated[float, Field(ge=0)] = 0.0
-    """Multiplications of one layer's readout, for an example."""
+    """Multiplications of one layer's readout, per example."""
     train: Count
     validation: Count
     test: Count
 
 
 class Listed(Section):
-    """An experiment as the file lists it."""
+    """An experiment in the file's list."""
 
     search: str
     recipe: str | None = None
-    """Instead of the search's own."""
+    """Overrides the recipe of the search."""
     reproduces: str
-    """Which table or figure of the paper it is for."""
+    """The table or figure of the paper."""
     evaluate: Literal["best", "all"] = "best"
-    """Of the sweep's runs, the best of each arm in each setting, or every one."""
+    """Which runs to evaluate: the best of each arm in each setting, or all."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
     noise_seeds: Annotated[list[int], Field(min_length=1)] = Field(default=[0])
     samples: Annotated[int, Field(ge=0)] = 0
-    """Pictures of so many test examples of each run that is evaluated (video)."""
+    """The number of test examples saved as pictures for each evaluated run (video)."""
     completions: Completions | None = None
     generated: bool = False
-    """Whether its data and weights are made by the command, below its own folder."""
+    """Whether the command generates the data and weights, below its own folder."""
 
 
 class Scale(Section):
@@ -97,16 +97,16 @@ class Scale(Section):
     reproduces: str
     needs: str
     needs_gpu: bool = False
-    """Where there is none, costs are reckoned instead of timed, and only `--device cpu` begins it."""
+    """Without a GPU, costs are estimated instead of timed, and the scale runs only with `--device cpu`."""
     throughput: Throughput
     costs: dict[str, Nominal]
-    """By recipe."""
+    """By recipe name."""
     experiments: Annotated[list[Listed], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A sweep, what of it is evaluated, and what it costs."""
+    """A sweep, what is evaluated afterwards, and the sizes that determine its cost."""
 
     listed: Listed
     sweep: Sweep
@@ -117,13 +117,13 @@ class Experiment:
         return f"{self.sweep.name} · {self.sweep.recipe_name}"
 
     def data_root(self, given: Path | None, out: Path) -> Path | None:
-        """Where its data are."""
+        """The folder of its data."""
         return out / GENERATED if self.listed.generated else given
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A scale without mistakes."""
+    """A valid scale."""
 
     name: str
     scale: Scale
@@ -131,7 +131,7 @@ class Reproduction:
 
 
 def folder() -> Path:
-    """Where the scales that come with cudt are."""
+    """The folder of the scales that come with cudt."""
     return recipes.folder() / "reproduce"
 
 
@@ -140,12 +140,12 @@ def names() -> list[str]:
 
 
 def locate(name_or_file: str) -> Path:
-    """A scale that comes with cudt, or the file itself."""
-    return recipes.find(name_or_file, folder(), "scale", f"there are {', '.join(names())}")
+    """The path of a scale that comes with cudt, or of the file itself."""
+    return recipes.find(name_or_file, folder(), "scale", f"available: {', '.join(names())}")
 
 
 def load(name_or_file: str) -> Reproduction:
-    """A scale without mistakes; else all of them are told."""
+    """A valid scale, or an error that lists every mistake."""
     path = locate(name_or_file)
     source = f"scale {path.stem}"
     try:
@@ -160,43 +160,37 @@ def load(name_or_file: str) -> Reproduction:
 
 
 def _experiments(scale: Scale) -> tuple[list[Experiment], list[str]]:
-    """The experiments that are sound, and what is wrong with the others."""
-    sound, found = [], []
-    for place, listed in enumerate(scale.experiments):
+    """The valid experiments, and the mistakes of the others."""
+    valid, found = [], []
+    for index, listed in enumerate(scale.experiments):
         try:
             sweep = definition.load(listed.search, listed.recipe)
         except UserError as error:
-            found.append(f"experiments.{place}: {error}")
+            found.append(f"experiments.{index}: {error}")
             continue
         nominal = scale.costs.get(sweep.recipe_name)
         if nominal is None:
-            found.append(f"experiments.{place}: costs.{sweep.recipe_name}: missing; what does its recipe cost?")
+            found.append(f"experiments.{index}: costs.{sweep.recipe_name}: missing; add the sizes of this recipe")
             continue
-        wrong = [f"experiments.{place}.{line}" for line in _against_recipe(listed, sweep, nominal)]
+        wrong = [f"experiments.{index}.{line}" for line in _against_recipe(listed, sweep, nominal)]
         found += wrong
         if not wrong:
-            sound.append(Experiment(listed, sweep, nominal))
-    return sound, found
+            valid.append(Experiment(listed, sweep, nominal))
+    return valid, found
 
 
 def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[str]:
-    """What the recipe has nothing for."""
-    settings = first_recipe(sweep).settings
+    """What the experiment asks for that its recipe cannot do."""
+    settings = sweep.first_recipe.settings
     if listed.samples and not isinstance(settings.task, VideoConfig):
-        yield f"samples = {listed.samples}: task {settings.task.name} has nothing to look at; they are for video"
+        yield f"samples = {listed.samples}: task {settings.task.name} has no pictures; samples are for video tasks"
     if listed.completions is not None and settings.model.name != "causal":
-        yield f"completions: model {settings.model.name} writes no text"
+        yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
     if nominal.layers is None and not hasattr(settings.model, "layers"):
-        yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not say how many there are"
+        yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not set the number of layers"
 
 
 def _repeated(experiments: list[Experiment]) -> Iterator[str]:
     for one, other in itertools.combinations(experiments, 2):
         if one.sweep.folder(Path()) == other.sweep.folder(Path()):
-            yield f"experiments: {one.name} stands twice"
-
-
-def first_recipe(sweep: Sweep) -> Any:
-    """A recipe of the sweep, for what all of its runs have in common."""
-    arm = next(iter(sweep.search.arms))
-    return sweep.recipe(sweep.settings[0], arm, sweep.first(arm))
+            yield f"experiments: {one.name} is listed twice; remove one"

@@ -1,11 +1,12 @@
 """Many runs of one recipe: fair searches, grids and seeds, on Optuna (`cudt sweep`).
 
-search.py, checks.py     what a search file may say, and what can be wrong with it
+search.py, checks.py     the schema of a search file; the checks that the schema cannot express
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
-storage.py, study.py     where the trials are kept; the trials of an arm, in Optuna
-keeper.py, queue.py      one sweep at a time; which cell comes next
-cell.py, workers.py      a cell done; the processes that do them
-conduct.py               the sweep from beginning to end
-results.py, display.py   tables and recipes in the sweep's folder; the same on a terminal
-cost.py, plan.py         what it would do, and cost
+storage.py, study.py     where trials are stored; the trials of an arm, in Optuna
+keeper.py, queue.py      one process per sweep; which cell runs next
+cell.py, messages.py     run one cell in a worker; what sweep and workers send each other
+run_sweep.py             run the sweep from beginning to end
+results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
+display.py               the sweep on a terminal
+cost.py, plan.py         what the sweep would cost, and its plan
 """

@@ -1,65 +1,87 @@
-"""One cell of a sweep: a run that is trained to its end and judged, on training and validation data alone."""
+"""One cell of a sweep: train a run to its end and score it, on training and validation data only."""
 
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+import shlex
+import time
 from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
 from cudt.runs.run import Run, run_for
+from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.training import launch
-from cudt.training.display import Display
-from cudt.utils.device import DeviceName
+from cudt.training.display import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.progress import track
+from cudt.utils.workers import Reporter
+
+#: Seconds between two progress messages of a cell.
+_REPORT_INTERVAL = 0.3
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a worker needs to know; the recipe is its text, because typed recipes cannot be sent."""
+class ProgressDisplay:
+    """A training's display that reports the progress to the sweep."""
 
-    recipe: str
-    out: Path
-    device: DeviceName
-    data_root: Path | None
-    measure: str
-    gammas: list[float] | None
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._last = 0.0
+
+    def __enter__(self) -> ProgressDisplay:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def update(self, view: TrainingView) -> None:
+        if time.monotonic() - self._last > _REPORT_INTERVAL:
+            self._last = time.monotonic()
+            losses = view.train_losses or dict(enumerate(view.validation_losses or [], 1))
+            self._report(CellProgress(view.step, view.steps, losses[max(losses)] if losses else None))
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        self.update(view)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came out, for the study and the tables."""
-
-    score: float
-    facts: dict[str, Any]
-
-
-def do(job: Job, display: Display) -> Outcome:
-    """Train and judge; a run that is finished is only judged, one that was begun goes on."""
+def run_cell(job: CellJob, report: Reporter) -> CellResult:
+    """Train and score a cell. An interrupted run is resumed; a finished run is only scored."""
     recipe = recipes.parse_resolved(job.recipe)
     run = run_for(recipe, job.out)
-    # What run.json tells to repeat it with.
-    root = ["--data-root", str(job.data_root)] if job.data_root is not None else []
-    sys.argv = ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(job.out), *root]
-    # A worker whose sweep was killed may be saving still, and two cells may be the same run.
-    launch.train(recipe, job.out, job.device, job.data_root, display, export_model=False, wait=True)
+    # A worker of a killed sweep may still be saving this run, and two cells may be the same run: hence `wait`.
+    launch.train(
+        recipe,
+        job.out,
+        job.device,
+        job.data_root,
+        ProgressDisplay(report),
+        export_model=False,
+        wait=True,
+        command=_command(job, run),
+    )
     with run.locked(wait=True):
         if job.gammas is not None:
             evaluate.evaluate_validation(run, job.gammas, job.device, job.data_root, track)
-        # Three times as large as the weights, and of no use any more.
+        # Three times as large as the weights, and no longer needed.
         run.last_checkpoint.unlink(missing_ok=True)
     score = score_of(run, job.measure, job.gammas)
     if not math.isfinite(score):
-        raise TrainingStoppedError(f"its score, the validation {job.measure}, is {score}")
-    return Outcome(score, _facts(run))
+        raise TrainingStoppedError(f"the score (validation {job.measure}) is {score}")
+    return CellResult(score, _facts(run))
+
+
+def _command(job: CellJob, run: Run) -> str:
+    """The command that trains this cell alone, for run.json."""
+    data_root = ["--data-root", str(job.data_root)] if job.data_root is not None else []
+    recipe = str(run.path / "recipe.yaml")
+    return shlex.join(["cudt", "train", "--recipe", recipe, "--out", str(job.out), *data_root])
 
 
 def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
-    """`loss` f_L or `metric` at γ_train, of the best epoch; or `grid`, the mean metric over levels. Validation data."""
+    """A run's score on validation data, at its best epoch.
+
+    `loss` is f_L at γ_train, `metric` the metric at γ_train, and `grid` the mean metric over the levels `gammas`.
+    """
     info = run.finished_info()
     if measure == "loss":
         return info.best.validation_loss
@@ -72,7 +94,7 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
 
 
 def updates_of(run: Run) -> int | None:
-    """Updates up to now; None where that is not known, because nothing was logged or the run is damaged."""
+    """The number of updates so far; None if it is unknown because nothing was logged or the run is damaged."""
     try:
         history = run.read_table("history")
     except (UserError, ValueError, OSError):

@@ -155,7 +155,7 @@ def _arm_in_itself(path: str, arm: Arm, search: Search, broken: Set[str]) -> Ite
             yield f"{path}.fixed.{key}: stands in settings too"
     if arm.sampler == "seeds" and "seed" in search.settings:
         yield f"{path}.sampler: seeds sets the seed, which stands in settings too"
-    yield from _sampler(path, arm, None if _is_broken(f"{path}.search", broken) else cells(arm))
+    yield from _sampler(path, arm, None if _is_broken(f"{path}.search", broken) else arm.n_combinations)
 
 
 def _sampler(path: str, arm: Arm, cells: int | None) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _budgets(search: Search, broken: Set[str]) -> Iterator[str]:
     known = {}
     for name, arm in search.arms.items():
         comes_from = "search" if arm.sampler == "grid" else "budget"
-        if not _is_broken(f"arms.{name}.{comes_from}", broken) and (runs := budget(arm)) is not None:
+        if not _is_broken(f"arms.{name}.{comes_from}", broken) and (runs := arm.runs_per_setting) is not None:
             known[name] = runs
     is_explained = search.unequal_budgets is not None or "unequal_budgets" in broken
     if len(set(known.values())) > 1 and not is_explained:
@@ -206,21 +206,6 @@ def _budgets(search: Search, broken: Set[str]) -> Iterator[str]:
     are_all_known = len(known) == len(search.arms) and not _is_broken("arms", broken)
     if search.unequal_budgets is not None and are_all_known and len(set(known.values())) == 1:
         yield "unequal_budgets: the budgets are equal"
-
-
-def budget(arm: Arm) -> int | None:
-    """Runs in each setting; None where that cannot be told."""
-    return cells(arm) if arm.sampler == "grid" else arm.budget
-
-
-def cells(arm: Arm) -> int | None:
-    """How many combinations of what an arm searches there are; None for too many to count."""
-    counts = []
-    for searched in arm.search.values():
-        if isinstance(searched, Range) and (searched.mistakes() or searched.is_continuous):
-            return None
-        counts.append(searched.count if isinstance(searched, Range) else len(searched))
-    return math.prod(counts)
 
 
 # ---------------------------------------------------------------- what the recipe says to it
@@ -319,7 +304,7 @@ def _tried_cells(arms: list[_Tried], search: Search) -> Iterator[str]:
     room = _MOST_TRIED
     for one in arms:
         grid = one.arm.search if one.arm.sampler == "grid" else {}
-        each = cells(one.arm) if grid else 1
+        each = one.arm.n_combinations if grid else 1
         if one.left_out or each is None or (count := settings * each) > room:
             continue
         room -= count

@@ -1,4 +1,4 @@
-"""What a run would cost here: a few updates and judgements are timed, the rest is counted."""
+"""Estimate what a run costs on this machine: time a few updates and validation batches, and extrapolate."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cudt.models.assemble import TrainingProblem, assemble
 from cudt.utils import device
 from cudt.utils.device import DeviceName
 
-#: Timed after one that is not, because the first is slower.
-_TIMES = 3
+#: Timed repetitions, after an untimed one because the first is slower.
+_REPETITIONS = 3
 
 
-def like(recipe: NamedRecipe) -> str:
-    """The same for recipes that cost the same: all but the numbers that training merely computes with."""
+def cost_key(recipe: NamedRecipe) -> str:
+    """A key that is equal for recipes of equal cost: all settings except numbers that do not affect the time."""
     resolved = recipe.resolved()
     free = {"name", "reproduces", "needs", "expect", "seed", "descent", "noise"}
     shaping = {key: value for key, value in resolved.items() if key not in free}
@@ -34,31 +34,31 @@ def like(recipe: NamedRecipe) -> str:
 
 
 def estimate(recipe: NamedRecipe, gammas: Sequence[float] | None, where: DeviceName, data_root: Path | None) -> float:
-    """Seconds for training a run and judging it: every epoch on validation data, at the end at each level too."""
+    """Seconds to train a run and to validate it: after every epoch, and at the end at each level of `gammas`."""
     settings = recipe.settings
-    experiment = assemble(recipe, data_root, device.choose(where))
-    training, size = experiment.task.examples("train"), settings.evaluation.batch_size
+    problem = assemble(recipe, data_root, device.choose(where))
+    training, size = problem.task.examples("train"), settings.evaluation.batch_size
     in_update = min(settings.training.batch_size, len(training))
-    judgements = settings.training.epochs + 1 + len(gammas or [])
+    validations = settings.training.epochs + 1 + len(gammas or [])
     update = settings.training.accumulation * _seconds(
-        _update(experiment, _batch(experiment, "train", max(1, in_update // settings.training.accumulation)))
+        _update(problem, _batch(problem, "train", max(1, in_update // settings.training.accumulation)))
     )
-    validation = experiment.task.examples("validation")
-    layerwise, batch = experiment.layerwise, _batch(experiment, "validation", size)
-    judge = _seconds(lambda: layerwise.judge(batch)) * n_batches(validation, size)
-    return settings.training.epochs * (len(training) // in_update) * update + judgements * judge
+    validation = problem.task.examples("validation")
+    layerwise, batch = problem.layerwise, _batch(problem, "validation", size)
+    one_validation = _seconds(lambda: layerwise.judge(batch)) * n_batches(validation, size)
+    return settings.training.epochs * (len(training) // in_update) * update + validations * one_validation
 
 
-def _batch(experiment: TrainingProblem, split: Split, size: int) -> Any:
-    task = experiment.task
+def _batch(problem: TrainingProblem, split: Split, size: int) -> Any:
+    task = problem.task
     examples = task.examples(split)
-    place = next(experiment.layerwise.parameters()).device
-    return to_device(task.collate([examples[number] for number in range(min(size, len(examples)))]), place)
+    where = next(problem.layerwise.parameters()).device
+    return to_device(task.collate([examples[number] for number in range(min(size, len(examples)))]), where)
 
 
-def _update(experiment: TrainingProblem, batch: Any) -> Callable[[], object]:
-    """One step of training that changes nothing."""
-    layerwise, objective = experiment.layerwise.train(), experiment.objective
+def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
+    """A training step that changes nothing, because its learning rate is 0."""
+    layerwise, objective = problem.layerwise.train(), problem.objective
     objective.draw(np.random.default_rng(0))
     optimizer = torch.optim.Adam([weight for weight in layerwise.parameters() if weight.requires_grad], lr=0.0)
 
@@ -72,7 +72,7 @@ def _update(experiment: TrainingProblem, batch: Any) -> Callable[[], object]:
 
 def _seconds(act: Callable[[], object]) -> float:
     times = []
-    for _ in range(1 + _TIMES):
+    for _ in range(1 + _REPETITIONS):
         _synchronise()
         began = time.perf_counter()
         act()

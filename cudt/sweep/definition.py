@@ -1,4 +1,4 @@
-"""A sweep as it was asked for: a recipe, a search file, and every run that they may lead to."""
+"""A sweep: a recipe, a search file, and the recipe of every run they lead to."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from cudt.utils.errors import UserError
 
 #: The searched settings of one run, by key.
 Parameters = dict[str, Scalar]
-#: The recipe in a sweep's folder, beside its search file.
+#: The recipe in a sweep's folder, next to its search file.
 BASE_FILE = "base.yaml"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Settings × arms; in each of these combinations, an arm has its whole budget of runs."""
+    """Settings × arms; each arm has its whole budget of runs in each setting."""
 
     name: str
     recipe_name: str
     base: dict[str, Any]
-    """The recipe as it was read; it need not be whole without what the search file says."""
+    """The recipe as read; it may be incomplete without the settings of the search file."""
     search: Search
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The recipe, with what the search file fixes in it."""
+        """The recipe with the search file's `fixed` settings."""
         return changed(self.base, self.search.fixed)
 
     @cached_property
     def settings(self) -> list[Parameters]:
-        """What is compared, in the file's order; one empty setting where nothing is."""
+        """The combinations of compared settings, in the file's order; one empty setting if nothing is compared."""
         return combinations(self.search.settings)
 
     def arm(self, name: str) -> Arm:
@@ -56,7 +56,7 @@ class Sweep:
         return NamedRecipe(self.recipe_name, recipes.validate(values, f"{self.name}, arm {arm}"))
 
     def describe(self, setting: Parameters, arm: str, parameters: Parameters) -> str:
-        """One cell in a line, keys as short as they can be: `layers=3, constrained: alpha=0.1, seed=2`."""
+        """One cell in a line, with keys as short as possible: `layers=3, constrained: alpha=0.1, seed=2`."""
         own = self.spelled(parameters)
         return ", ".join(part for part in (self.spelled(setting), arm) if part) + (f": {own}" if own else "")
 
@@ -64,23 +64,23 @@ class Sweep:
         return ", ".join(f"{self.short(key)}={_short_value(value)}" for key, value in parameters.items())
 
     def short(self, key: str) -> str:
-        """The end of a key that no other key of the recipe ends in."""
+        """The shortest end of a key that is unique in the recipe."""
         parts = key.split(".")
         ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
         return next((end for end in ends if sum(_ends_in(other, end) for other in self._keys) <= 1), key)
 
     @cached_property
     def _keys(self) -> list[str]:
-        return list(_dotted(self._first_recipe.settings.model_dump(mode="json")))
+        return list(_dotted(self.first_recipe.settings.model_dump(mode="json")))
 
     @cached_property
-    def _first_recipe(self) -> NamedRecipe:
-        """A recipe that is whole, for what all cells have in common."""
+    def first_recipe(self) -> NamedRecipe:
+        """The recipe of the first arm in the first setting, for what all cells have in common."""
         arm = next(iter(self.search.arms))
-        return self.recipe(self.settings[0], arm, self.first(arm))
+        return self.recipe(self.settings[0], arm, self.first_parameters(arm))
 
     def listed(self, arm: str) -> list[Parameters] | None:
-        """All the runs of an arm in a setting; None for a sampler that goes by results or chance."""
+        """All runs of an arm in a setting; None if the sampler draws them one by one."""
         chosen = self.arm(arm)
         if chosen.sampler == "seeds":
             first = self.recipe(self.settings[0], arm, {}).settings.seed
@@ -89,55 +89,55 @@ class Sweep:
             return combinations({key: values_of(searched) for key, searched in chosen.search.items()})
         return None
 
-    def first(self, arm: str) -> Parameters:
-        """Settings that an arm may come to: the lowest or first of each."""
+    def first_parameters(self, arm: str) -> Parameters:
+        """The first choice or lowest value of each setting that an arm searches."""
         searched = self.arm(arm).search
         return {key: one.ends()[0] if isinstance(one, Range) else one[0] for key, one in searched.items()}
 
     def budget(self, arm: str) -> int:
         """Runs of an arm in each setting."""
-        return checks.budget(self.arm(arm)) or 0
+        return self.arm(arm).runs_per_setting or 0
 
     @cached_property
     def gammas(self) -> list[float] | None:
-        """The levels that the score averages over, if it does."""
+        """The noise levels that the score averages over; None for a score at γ_train."""
         if self.search.score.measure != "grid":
             return None
         if self.search.score.gammas is not None:
             return as_grid(self.search.score.gammas)
-        return self._first_recipe.settings.evaluation.grid
+        return self.first_recipe.settings.evaluation.grid
 
     def identity(self) -> str:
-        """Eight hex digits: the same search of the same recipe is the same sweep; a larger budget goes on with it."""
-        # Of the evaluation, the levels of the score count, and are told below.
+        """Eight hex digits over recipe and search, without budgets: a larger budget continues the same sweep."""
+        # Of the evaluation, only the levels of the score matter; they are added below.
         shaping = {key: value for key, value in self.values.items() if key not in recipes.NOT_IDENTITY}
-        told = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
-        for arm in told["arms"].values():
+        search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
+        for arm in search["arms"].values():
             del arm["budget"]
-        told["score"]["gammas"] = self.gammas
-        text = json.dumps([self.recipe_name, shaping, told], sort_keys=True, default=str)
+        search["score"]["gammas"] = self.gammas
+        text = json.dumps([self.recipe_name, shaping, search], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def folder(self, out: Path) -> Path:
         return out / "sweeps" / self.recipe_name / f"{self.name}-{self.identity()}"
 
     def text(self) -> str:
-        """The search file of this sweep, for a folder that has `base_text` as base.yaml."""
-        told = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
-        return strict_yaml.dump({"name": self.name, "recipe": BASE_FILE, **told})
+        """The search file of this sweep; its recipe is base.yaml (`base_text`) in the same folder."""
+        search = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
+        return strict_yaml.dump({"name": self.name, "recipe": BASE_FILE, **search})
 
     def base_text(self) -> str:
-        """The recipe of this sweep, as a file that is still called so."""
+        """The recipe of this sweep as a file that keeps its name."""
         return strict_yaml.dump({"name": self.recipe_name, **self.base})
 
 
 def setting_name(setting: Parameters) -> str:
-    """`model.layers=3, noise.gamma_train=0.8`; empty where nothing is compared."""
+    """`model.layers=3, noise.gamma_train=0.8`; empty if nothing is compared."""
     return ", ".join(f"{key}={as_word(value)}" for key, value in setting.items())
 
 
 def as_word(value: Scalar) -> str:
-    """A value as a recipe spells it."""
+    """A value as YAML spells it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -166,7 +166,7 @@ def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """Where the search files that come with cudt are."""
+    """The folder of the search files that come with cudt."""
     return recipes.folder() / "sweeps"
 
 
@@ -175,12 +175,12 @@ def names() -> list[str]:
 
 
 def locate(name_or_file: str) -> Path:
-    """A search file that comes with cudt, or the file itself."""
+    """The path of a search file that comes with cudt, or of the file itself."""
     return recipes.find(name_or_file, folder(), "search")
 
 
 def load(name_or_file: str, recipe: str | None = None) -> Sweep:
-    """A sweep without mistakes; else all of them are told. `recipe` goes before the one that the file names."""
+    """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the file names."""
     path = locate(name_or_file)
     values = recipes.read(path)
     search, found, broken = checks.parse(values)
@@ -196,11 +196,11 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
 
 
 def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[str]]:
-    """The recipe's name and values, or what is wrong with what `--recipe` or else the search file says."""
+    """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be read."""
     if not asked and named is None:
-        return "", None, ["recipe: missing; name one in the file, or with --recipe"]
+        return "", None, ["recipe: missing; name one in the search file, or with --recipe"]
     if not asked and not isinstance(named, str):
-        # Told with the file's shape.
+        # Reported by the schema.
         return "", None, []
     try:
         name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named, search_file))
@@ -210,11 +210,11 @@ def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str,
 
 
 def _locate_recipe(named: str, search_file: Path) -> Path:
-    """A file that a search file names may stand beside it."""
-    beside = search_file.parent / named
-    return beside if beside.is_file() else recipes.locate(named)
+    """The recipe that a search file names: a file in the same folder, or any other recipe."""
+    neighbour = search_file.parent / named
+    return neighbour if neighbour.is_file() else recipes.locate(named)
 
 
 def _as_name(stem: str) -> str:
-    """A file's name as a sweep's, which is a word."""
+    """A file's name with characters replaced that a sweep's name may not have."""
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "search"

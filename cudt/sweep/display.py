@@ -1,4 +1,4 @@
-"""Seeing a sweep while it goes on: its workers' cells on a terminal, a line for each cell elsewhere."""
+"""Show a sweep while it runs: a live view on a terminal, one line per finished cell elsewhere; and its results."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import Cell
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
-from cudt.sweep.workers import Progress
 
-#: Runs that still fit into one command.
-_FEW = 4
+#: The most runs that the suggested next command lists.
+_MAX_SUGGESTED = 4
 
 
 class SweepDisplay:
-    """Lines for what has ended, and on a terminal a picture of what goes on below them."""
+    """One line per ended cell; on a terminal, the running cells below."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         is_live = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
         self._studies: Sequence[ArmStudy] = ()
-        self._running: dict[Cell, Progress | None] = {}
-        self._told: set[str] = set()
+        self._running: dict[Cell, CellProgress | None] = {}
+        self._warned: set[str] = set()
         self._is_stopping = False
         self._total = self._done = self._done_before = 0
         self._began = time.monotonic()
@@ -47,53 +47,53 @@ class SweepDisplay:
             self._live.__exit__(None, None, None)
 
     def begin(self, studies: Sequence[ArmStudy]) -> None:
-        """Count what there is."""
+        """Count the cells."""
         left = sum(study.left for study in studies)
-        self._done = self._done_before = sum(len(study.trials()) for study in studies) - _open(studies)
+        self._done = self._done_before = sum(len(study.trials()) for study in studies) - _n_open(studies)
         self._total = self._done + left
         if self._done:
-            self._line(f"going on: {self._done} of {self._total} cells are done")
+            self._line(f"resuming: {self._done} of {self._total} cells are done")
 
     def started(self, cell: Cell) -> None:
         self._running[cell] = None
         self._draw()
 
-    def progress(self, cell: Cell, progress: Progress) -> None:
+    def progress(self, cell: Cell, progress: CellProgress) -> None:
         self._running[cell] = progress
         self._draw()
 
     def ended(self, cell: Cell) -> None:
-        """Nobody is at work on a cell any more; what became of it is told next."""
+        """Remove a cell from the running ones; `finished`, `failed`, `died` or `interrupted` follows."""
         self._running.pop(cell, None)
 
     def finished(self, cell: Cell, score: float) -> None:
-        self._counted(cell.name, f"score {score:.5g}")
+        self._end_line(cell.name, f"score {score:.5g}")
 
     def failed(self, name: str, reason: str) -> None:
-        self._counted(name, f"failed: {reason}", "red")
+        self._end_line(name, f"failed: {reason}", "red")
 
     def died(self, cell: Cell, how: str) -> None:
-        self._line(f"{cell.name}: its worker ended {how}; another goes on with it", "yellow")
+        self._line(f"{cell.name}: the worker process ended {how}; another worker resumes it", "yellow")
 
-    def put_aside(self, cell: Cell) -> None:
-        self._line(f"{cell.name}: put aside")
+    def interrupted(self, cell: Cell) -> None:
+        self._line(f"{cell.name}: interrupted, can be resumed")
 
     def stopping(self, n_workers: int) -> None:
-        """Told once; a second signal ends everything at once."""
+        """Shown once; a second signal kills the sweep."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._line(f"stopping: {n_workers} worker{'s save' if n_workers != 1 else ' saves'} what is under way")
+            self._line(f"stopping: waiting for {n_workers} worker{'s' if n_workers != 1 else ''} to save")
 
-    def note(self, text: str) -> None:
-        """A warning about data; all cells have the same data, so it is told once."""
-        if text not in self._told:
-            self._told.add(text)
+    def warn(self, text: str) -> None:
+        """Show a warning about the data, once: all cells use the same data."""
+        if text not in self._warned:
+            self._warned.add(text)
             self._line(f"warning: {text}", "yellow")
 
-    def _counted(self, name: str, what: str, style: str = "") -> None:
+    def _end_line(self, name: str, result: str, style: str = "") -> None:
         self._done += 1
         width = len(str(self._total))
-        self._line(f"{self._done:>{width}}/{self._total}  {name}  {what}", style)
+        self._line(f"{self._done:>{width}}/{self._total}  {name}  {result}", style)
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, soft_wrap=True, highlight=False)
@@ -108,9 +108,9 @@ class SweepDisplay:
         bar = ProgressBar(total=max(1, self._total), completed=self._done, width=32)
         heading.add_row(f"{self._done} of {self._total} cells", bar, self._time_left())
         rows = Table.grid(padding=(0, 2))
-        for cell, at in self._running.items():
-            loss = f"loss {at.loss:.4g}" if at is not None and at.loss is not None else ""
-            step = f"update {at.step}/{at.steps}" if at is not None else "starting"
+        for cell, now in self._running.items():
+            loss = f"loss {now.loss:.4g}" if now is not None and now.loss is not None else ""
+            step = f"update {now.step}/{now.steps}" if now is not None else "starting"
             rows.add_row(Text(cell.name, overflow="ellipsis", no_wrap=True), step, loss)
         return Group(heading, rows)
 
@@ -122,7 +122,7 @@ class SweepDisplay:
         return f"about {duration(seconds)} left"
 
 
-def _open(studies: Sequence[ArmStudy]) -> int:
+def _n_open(studies: Sequence[ArmStudy]) -> int:
     return sum(trial.state in ("waiting", "running") for study in studies for trial in study.trials())
 
 
@@ -134,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def best_table(made: Results) -> Table:
-    """The best score of each arm, with what the arm spent for it."""
+    """The best score of each arm, and what the arm spent."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     has_settings = bool(made.sweep.search.settings)
     names = ("setting", "arm") if has_settings else ("arm",)
@@ -154,23 +154,23 @@ def best_table(made: Results) -> Table:
 
 
 def ending(made: Results, out: Path) -> str:
-    """Which runs are best, where the rest is, and what to do next."""
+    """The best runs, where the tables are, and the next command."""
     lines = []
     best = made.best[made.best["runs"] > 0]
     for row in best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
         searched = {key: row[key] for key in made.arm_keys(row["arm"])}
-        gone = "" if (out / row["run"]).is_dir() else " (no longer there; `cudt train` makes it again from best/)"
-        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{gone}")
+        deleted = (
+            "" if (out / row["run"]).is_dir() else " (deleted; `cudt train` with the recipe in best/ trains it again)"
+        )
+        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{deleted}")
     if (why := made.sweep.search.unequal_budgets) is not None:
-        lines.append(f"the arms' budgets differ: {why}")
+        lines.append(f"the arms have different budgets: {why}")
     if made.left:
-        lines.append(f"{made.left} cells are left; the same command goes on")
+        lines.append(f"{made.left} cells are left; run the same command to resume")
     if made.n_failed:
-        lines.append(f"{made.n_failed} failed; trials_wide.csv says why, and --retry-failed tries them again")
-    lines.append(
-        f"chosen by validation data; all {made.n_finished} finished runs are in {made.folder / 'trials_wide.csv'}"
-    )
-    if 0 < len(best) <= _FEW:
+        lines.append(f"{made.n_failed} failed: see the reasons in trials_wide.csv, retry them with --retry-failed")
+    lines.append(f"chosen on validation data; all {made.n_finished} finished runs: {made.folder / 'trials_wide.csv'}")
+    if 0 < len(best) <= _MAX_SUGGESTED:
         lines.append("next: " + shlex.join(["cudt", "eval-ood", *(str(out / run) for run in best["run"])]))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""One sweep at a time on the same studies, wherever it runs."""
+"""Keep two sweeps from using the same studies at once, even from different machines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from cudt.sweep.study import ArmStudy
 from cudt.utils.errors import UserError
 
-#: Seconds between signs of life, and after which there is none.
-_BEAT, _SILENCE = 15.0, 90.0
+#: Seconds between heartbeats, and without a heartbeat until a sweep counts as dead.
+_INTERVAL, _TIMEOUT = 15.0, 90.0
 
 
 class Keeper:
-    """Keeps a second `cudt sweep` off the same studies, wherever it runs; a dead one's place can be taken."""
+    """A lock with a heartbeat, stored in a study; the lock of a dead process is taken over."""
 
     def __init__(self, study: ArmStudy) -> None:
         self._study = study.study
@@ -25,8 +25,8 @@ class Keeper:
         other = self._study.user_attrs.get("keeper")
         if other is not None and _is_alive(other):
             raise UserError(
-                f"another `cudt sweep` is at work on this sweep's studies (process {other['process']} on "
-                f"{other['host']}); let it finish, or end it first"
+                f"another `cudt sweep` is using this sweep's studies (process {other['process']} on "
+                f"{other['host']}); wait until it finishes, or stop it first"
             )
         self.beat()
         return self
@@ -35,20 +35,20 @@ class Keeper:
         self._study.set_user_attr("keeper", None)
 
     def beat(self) -> None:
-        """Say that we are alive, every now and then."""
-        if time.monotonic() - self._last > _BEAT or not self._last:
+        """Write a heartbeat if the last one is old enough."""
+        if time.monotonic() - self._last > _INTERVAL or not self._last:
             self._last = time.monotonic()
             me = {"host": socket.gethostname(), "process": os.getpid(), "seen": time.time()}
             self._study.set_user_attr("keeper", me)
 
 
 def _is_alive(keeper: dict[str, Any]) -> bool:
-    if time.time() - keeper["seen"] > _SILENCE:
+    if time.time() - keeper["seen"] > _TIMEOUT:
         return False
     if keeper["host"] != socket.gethostname():
         return True
     if keeper["process"] == os.getpid():
-        # A container that is started again has the same name and numbers.
+        # A restarted container has the same host name and process ids.
         return False
     try:
         os.kill(keeper["process"], 0)

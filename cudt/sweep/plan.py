@@ -1,4 +1,4 @@
-"""What a sweep would do, and what it would cost, without doing any of it."""
+"""The plan of a sweep (`--plan`): every cell with its state and estimated cost, without running any."""
 
 from __future__ import annotations
 
@@ -13,96 +13,100 @@ from rich.table import Table
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import run_for
 from cudt.sweep import cost
-from cudt.sweep.conduct import Options, check_score, environments, first_task, open_studies
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import duration
-from cudt.sweep.storage import is_there, open_storage, own_storage
+from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_studies
+from cudt.sweep.storage import has_studies, open_storage, own_storage
 from cudt.sweep.study import ArmStudy, Trial, study_name
 from cudt.utils.errors import UserError
+from cudt.utils.workers import worker_environments
 
-#: States of cells that cost nothing any more.
+#: States of cells that cost nothing more.
 _DONE = ("finished", "failed", "damaged")
+#: States of cells that a sweep would run.
+TO_DO = ("to do", "started")
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A cell to come, or one that is there."""
+class PlannedCell:
+    """One cell of a plan."""
 
     name: str
     state: str
-    """finished, failed, begun, refused, damaged or to do."""
+    """finished, failed, started, refused, damaged or to do."""
     seconds: float | None
-    """None where it could not be estimated."""
+    """None if there is no estimate."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All cells, and why they have no estimate, where they have none."""
+class SweepPlan:
+    """All cells of a sweep."""
 
-    cells: list[Planned]
+    cells: list[PlannedCell]
     problem: str
+    """Why there is no estimate; empty if there is one."""
     workers: int
 
     @property
-    def to_do(self) -> list[Planned]:
-        return [cell for cell in self.cells if cell.state in ("to do", "begun")]
+    def to_do(self) -> list[PlannedCell]:
+        return [cell for cell in self.cells if cell.state in TO_DO]
 
     def summary(self) -> str:
         done = len(self.cells) - len(self.to_do)
         text = f"{len(self.cells)} cells, {done} done, {len(self.to_do)} to do"
         if self.problem:
-            return f"{text}; their cost is unknown: {self.problem}"
+            return f"{text}; the cost is unknown: {self.problem}"
         total = sum(cell.seconds or 0.0 for cell in self.to_do)
         shared = f", {duration(total / self.workers)} with {self.workers} workers" if self.workers > 1 else ""
         return f"{text}; about {duration(total)} on this machine{shared}"
 
 
-def make(sweep: Sweep, options: Options, estimates: dict[str, float] | None = None) -> Plan:
-    """Every cell with its estimated cost; `estimates` keeps what was timed, for sweeps whose cells cost the same."""
+def make(sweep: Sweep, options: SweepOptions, estimates: dict[str, float] | None = None) -> SweepPlan:
+    """Every cell with its estimated cost; `estimates` caches timings for cells, and sweeps, of equal cost."""
     estimates = {} if estimates is None else estimates
     problem = _problem(sweep, options)
     planned = []
     for name, recipe, state in cells(sweep, options):
         if recipe is None or state in _DONE:
-            planned.append(Planned(name, state, 0.0))
+            planned.append(PlannedCell(name, state, 0.0))
             continue
-        alike = f"{cost.like(recipe)} {sweep.gammas}"
-        if not problem and alike not in estimates:
+        key = f"{cost.cost_key(recipe)} {sweep.gammas}"
+        if not problem and key not in estimates:
             try:
-                estimates[alike] = cost.estimate(recipe, sweep.gammas, options.device, options.data_root)
+                estimates[key] = cost.estimate(recipe, sweep.gammas, options.device, options.data_root)
             except UserError as error:
                 problem = str(error)
-        planned.append(Planned(name, state, estimates.get(alike)))
-    return Plan(planned, problem, options.workers)
+        planned.append(PlannedCell(name, state, estimates.get(key)))
+    return SweepPlan(planned, problem, options.workers)
 
 
-def _problem(sweep: Sweep, options: Options) -> str:
-    """Why nothing can be timed: data or weights that are not there. A search that is wrong is refused."""
+def _problem(sweep: Sweep, options: SweepOptions) -> str:
+    """Why nothing can be timed (missing data or weights), or empty; a wrong score is an error."""
     try:
         task = first_task(sweep, options)
     except UserError as error:
         return str(error)
     check_score(sweep, task)
-    torch.set_num_threads(int(environments(options)[0]["OMP_NUM_THREADS"]))
+    torch.set_num_threads(int(worker_environments(options.workers, options.device)[0]["OMP_NUM_THREADS"]))
     return ""
 
 
-def cells(sweep: Sweep, options: Options) -> Iterator[tuple[str, NamedRecipe | None, str]]:
-    """The name, recipe and state of every cell; of those that are yet to be drawn, a recipe that they might have."""
+def cells(sweep: Sweep, options: SweepOptions) -> Iterator[tuple[str, NamedRecipe | None, str]]:
+    """The name, recipe and state of every cell; a cell that is not drawn yet has a recipe that it could have."""
     known = _known(sweep, options)
     for study in open_studies(sweep, None):
         yield from _of_study(study, known.get(study.name, []), options.out)
 
 
-def _known(sweep: Sweep, options: Options) -> dict[str, list[Trial]]:
-    """The trials that are there, by the study's name; makes no study, nor a storage."""
+def _known(sweep: Sweep, options: SweepOptions) -> dict[str, list[Trial]]:
+    """The stored trials, by the study's name; creates neither studies nor a storage."""
     url = options.storage or own_storage(sweep.folder(options.out))
-    if not is_there(url):
+    if not has_studies(url):
         return {}
     storage = open_storage(url)
-    there = set(optuna.get_all_study_names(storage))
-    places = [(setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
-    studies = [ArmStudy(sweep, *place, storage) for place in places if study_name(sweep, *place) in there]
+    stored = set(optuna.get_all_study_names(storage))
+    pairs = [(setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
+    studies = [ArmStudy(sweep, *pair, storage) for pair in pairs if study_name(sweep, *pair) in stored]
     return {study.name: study.trials() for study in studies}
 
 
@@ -111,7 +115,7 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
     if sweep.arm(arm).sampler == "tpe":
         trials = known
     else:
-        # What is drawn does not depend on results, so it can be drawn now.
+        # These samplers do not depend on results, so their cells can be drawn now.
         fresh.take_over(retry_failed=False)
         trials = list(iter(fresh.next, None))
     failed = [trial.parameters for trial in known if trial.state == "failed"]
@@ -123,7 +127,7 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
             continue
         yield fresh.describe(trial), recipe, "failed" if trial.parameters in failed else _state(recipe, out)
     if sweep.arm(arm).sampler == "tpe":
-        some = sweep.recipe(setting, arm, sweep.first(arm))
+        some = sweep.recipe(setting, arm, sweep.first_parameters(arm))
         for _ in range(fresh.budget - len(trials)):
             yield f"{sweep.describe(setting, arm, {})}: to be drawn by tpe", some, "to do"
 
@@ -133,11 +137,11 @@ def _state(recipe: NamedRecipe, out: Path) -> str:
         status = run_for(recipe, out).info().status
     except UserError:
         return "damaged"
-    return "to do" if status is None else "finished" if status == "finished" else "begun"
+    return "to do" if status is None else "finished" if status == "finished" else "started"
 
 
-def table(plan: Plan) -> Table:
-    """A row for each cell."""
+def table(plan: SweepPlan) -> Table:
+    """One row per cell."""
     rows = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("", "cell", "state", "about"):
         rows.add_column(name, justify="right" if name in ("", "about") else "left", overflow="fold")

@@ -1,8 +1,8 @@
-"""Which cell comes next: setting by setting, the arms side by side, so that a sweep that is stopped has spent alike."""
+"""Which cell runs next: setting by setting, alternating between arms, so that a stopped sweep has spent equally."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +11,20 @@ from cudt.sweep.definition import setting_name
 from cudt.sweep.study import ArmStudy, Trial
 from cudt.utils.errors import UserError
 
-#: A cell whose workers died so often is not given to another: it may be what kills them.
-MOST_DEATHS = 5
+#: Workers that may die while running a cell before it fails: the cell itself may be what kills them.
+MAX_DEATHS = 5
 
 
 @dataclass(eq=False)
 class Cell:
-    """A trial and the run that it is."""
+    """A trial and the recipe of its run."""
 
     study: ArmStudy
     trial: Trial
     recipe: NamedRecipe
     deaths: int = 0
     seconds: float = 0.0
-    """At work on it before now, by workers that are gone."""
+    """Worker time so far, earlier attempts included."""
 
     @property
     def name(self) -> str:
@@ -35,12 +35,12 @@ class Cell:
 
 
 class Queue:
-    """All cells of a sweep that are to be done."""
+    """All cells of a sweep that still have to run."""
 
-    def __init__(self, studies: list[ArmStudy], refused: Callable[[str, str], None]) -> None:
-        """`refused` is told the name of a cell whose settings the recipe does not take, and why."""
+    def __init__(self, studies: Sequence[ArmStudy], on_refused: Callable[[str, str], None]) -> None:
+        """`on_refused` is called with the name of a cell whose settings the recipe refuses, and the reason."""
         self._studies = studies
-        self._refused = refused
+        self._on_refused = on_refused
         self._given_back: list[Cell] = []
         self._begun = {
             id(study): sum(trial.state != "waiting" for trial in study.trials()) - study.n_orphans for study in studies
@@ -48,7 +48,7 @@ class Queue:
         self._is_closed = False
 
     def next(self) -> Cell | None:
-        """The next cell; None where there is none, or no other is wanted."""
+        """The next cell; None if none is left or the queue is closed."""
         if self._is_closed:
             return None
         if self._given_back:
@@ -61,11 +61,11 @@ class Queue:
         return None
 
     def give_back(self, cell: Cell) -> None:
-        """A cell whose worker is gone goes first."""
+        """Put a cell whose worker died at the front."""
         self._given_back.append(cell)
 
     def close(self) -> None:
-        """Nothing more is to be begun."""
+        """Start no further cells."""
         self._is_closed = True
 
     def _cell(self, study: ArmStudy) -> Cell | None:
@@ -75,7 +75,7 @@ class Queue:
                 recipe = study.sweep.recipe(study.setting, study.arm, trial.parameters)
             except UserError as error:
                 study.fail(trial.number, str(error), {})
-                self._refused(study.describe(trial), str(error))
+                self._on_refused(study.describe(trial), str(error))
                 continue
             return Cell(study, trial, recipe, trial.facts.get("deaths", 0), trial.facts.get("seconds", 0.0))
         return None

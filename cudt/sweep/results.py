@@ -1,18 +1,17 @@
-"""What came out of a sweep, in its folder:
+"""The files in a sweep's folder:
 
-sweep.yaml       the search as it was asked for, of base.yaml: the recipe as it was then
-sweep.json       what the score is, how far it is, what was spent
+sweep.yaml       the search file; its recipe is base.yaml, the recipe as it was when the sweep began
+sweep.json       score, progress, and the command that resumes the sweep (see info.py)
 trials.csv       long: setting, arm, trial, name, value
-trials_wide.csv  a row for each trial
+trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
 study.db         the Optuna studies
-logs/            what workers printed
+logs/            the output of the workers
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,13 @@ import pandas as pd
 
 from cudt import __version__
 from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
+from cudt.sweep.info import ArmInfo, SweepInfo, write_info
 from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
 from cudt.utils.files import file_name, write_if_changed, write_text
 
 LONG = ["setting", "arm", "trial", "name", "value"]
-#: What a trial is told with, beside its settings.
+#: The columns of a trial besides its settings.
 FACTS = [
     "run",
     "seconds",
@@ -51,10 +51,10 @@ class Results:
     best: pd.DataFrame
     sweep: Sweep
     left: int
-    """Cells that are to be done."""
+    """Cells that are waiting or running."""
 
     def arm_keys(self, arm: str) -> list[str]:
-        """What an arm searches."""
+        """The recipe keys that an arm varies."""
         return _arm_keys(self.sweep, arm)
 
     @property
@@ -72,7 +72,7 @@ def write_definition(sweep: Sweep, folder: Path) -> None:
 
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
-    """Write every file but the studies, from the studies alone; `command` is what goes on with them."""
+    """Write every file except the studies themselves; `command` is the one that resumes the sweep."""
     trials = wide(sweep, studies)
     left = sum(study.left for study in studies)
     best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings))
@@ -80,7 +80,7 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str)
     write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
     write_text(folder / "trials.csv", long(trials).to_csv(index=False))
     write_text(folder / "best.csv", made.best.to_csv(index=False))
-    write_text(folder / "sweep.json", json.dumps(_summary(made, command), indent=2, ensure_ascii=False) + "\n")
+    write_info(folder, _info(made, command))
     _write_best(sweep, studies, made)
     return made
 
@@ -97,16 +97,16 @@ def _arm_keys(sweep: Sweep, arm: str) -> list[str]:
 
 
 def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
-    """A row for each trial; settings that an arm does not search are empty in its rows."""
+    """One row per trial; settings that an arm does not vary are empty in its rows."""
     rows = []
     for study in studies:
-        place = {"setting": setting_name(study.setting), "arm": study.arm}
+        names = {"setting": setting_name(study.setting), "arm": study.arm}
         for trial in study.trials():
-            told = {"trial": trial.number, "state": trial.state, "score": trial.score}
+            state = {"trial": trial.number, "state": trial.state, "score": trial.score}
             facts = {name: trial.facts.get(name) for name in FACTS}
             settings = {key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()}
-            rows.append({**place, **told, **settings, **facts})
-    # As they are: whole numbers would become floats where a row has none.
+            rows.append({**names, **state, **settings, **facts})
+    # dtype object: otherwise integers become floats in a column with an empty cell.
     table = pd.DataFrame(
         rows, columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS], dtype=object
     )
@@ -114,23 +114,23 @@ def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
 
 
 def _as_cell(value: Scalar) -> Scalar:
-    """A value as recipes spell it; an empty cell stands for a setting that an arm does not search."""
+    """A value as YAML spells it; None would be an empty cell, which means that the arm does not vary the setting."""
     return as_word(value) if value is None or isinstance(value, bool) else value
 
 
 def long(trials: pd.DataFrame) -> pd.DataFrame:
-    """The same with a row for each value, so that columns never change."""
+    """The trials with one row per value, so that the columns are the same for every sweep."""
     keys = LONG[:3]
-    # Whole numbers and words would become floats in a table that has both.
+    # dtype object: otherwise integers become floats next to other numbers.
     melted = trials.astype(object).melt(keys, var_name="name", value_name="value")
     kept = melted[melted["value"].notna()].sort_values(keys, kind="stable")
     return kept[LONG]
 
 
 def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] = ()) -> pd.DataFrame:
-    """The best finished trial of each arm in each setting, the first of equals, and what the arm spent for it.
+    """The best finished trial of each arm in each setting (the first one of a tie), and what the arm spent.
 
-    Without a finished trial, the columns that `settings` names are told all the same.
+    The columns `settings` are filled in even if the arm has no finished trial.
     """
     rows = []
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
@@ -149,7 +149,7 @@ def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] =
             spent |= {str(name): value for name, value in ordered.iloc[0].items() if name not in ("setting", "arm")}
         rows.append(spent)
     first = ["setting", "arm", "score", "runs", "failed", "spent_updates", "spent_seconds"]
-    # As they are, like the trials themselves.
+    # dtype object, for the reason given in `wide`.
     table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])), dtype=object)
     return table.drop(columns=["state", "reason"]).astype({"score": float})
 
@@ -167,7 +167,7 @@ def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> Non
 
 
 def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
-    """A recipe that `cudt train` takes; it is the same run, which is there already."""
+    """The text of a recipe for `cudt train`; training it finds the run that the sweep trained."""
     study = next(one for one in studies if (setting_name(one.setting), one.arm) == (row["setting"], row["arm"]))
     trial = next(one for one in study.trials() if one.number == row["trial"])
     recipe = sweep.recipe(study.setting, study.arm, trial.parameters)
@@ -178,28 +178,26 @@ def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
     )
 
 
-def _summary(made: Results, command: str) -> dict[str, Any]:
+def _info(made: Results, command: str) -> SweepInfo:
     sweep = made.sweep
-    return {
-        "cudt": __version__,
-        "name": sweep.name,
-        "recipe": sweep.recipe_name,
-        "reproduces": sweep.search.reproduces,
-        "measure": sweep.search.score.measure,
-        "gammas": sweep.gammas,
-        "direction": sweep.search.score.direction,
-        "arms": {
-            name: {"sampler": arm.sampler, "budget": sweep.budget(name)} for name, arm in sweep.search.arms.items()
-        },
-        "settings": list(sweep.search.settings),
-        "unequal_budgets": sweep.search.unequal_budgets,
-        "keys": varied(sweep),
-        "log_keys": _log_keys(sweep),
-        "finished": made.n_finished,
-        "failed": made.n_failed,
-        "left": made.left,
-        "command": command,
-    }
+    return SweepInfo(
+        cudt=__version__,
+        name=sweep.name,
+        recipe=sweep.recipe_name,
+        reproduces=sweep.search.reproduces,
+        measure=sweep.search.score.measure,
+        gammas=sweep.gammas,
+        direction=sweep.search.score.direction,
+        arms={name: ArmInfo(sampler=arm.sampler, budget=sweep.budget(name)) for name, arm in sweep.search.arms.items()},
+        settings=list(sweep.search.settings),
+        unequal_budgets=sweep.search.unequal_budgets,
+        keys=varied(sweep),
+        log_keys=_log_keys(sweep),
+        finished=made.n_finished,
+        failed=made.n_failed,
+        left=made.left,
+        command=command,
+    )
 
 
 def _log_keys(sweep: Sweep) -> list[str]:

@@ -1,8 +1,8 @@
-"""What a search file may say: which settings of a recipe are searched, by whom, for how many runs, and for what.
+"""The schema of a search file: which settings of a recipe are searched, how, with how many runs, by which score.
 
-recipe: imdb-roberta                     # or --recipe
+recipe: imdb-roberta                          # or --recipe
 score: {measure: grid, direction: maximize}
-settings: {noise.gamma_train: [0.0, 0.8]}     # the whole search, once in each
+settings: {noise.gamma_train: [0.0, 0.8]}     # the whole search is run at each value
 arms:
   constrained:
     sampler: tpe
@@ -26,7 +26,7 @@ Scalar = bool | int | float | str | None
 
 
 class Range(Section):
-    """From `low` to `high`, both included; evenly, by the logarithm, in steps, or whole numbers alone."""
+    """From `low` to `high`, both included: continuous, logarithmic, in steps, or integers."""
 
     low: float
     high: float
@@ -35,22 +35,22 @@ class Range(Section):
     type: Literal["float", "int"] = "float"
 
     def mistakes(self) -> list[str]:
-        """What no sampler can draw from."""
+        """Why no sampler can draw from this range."""
         found = []
         if self.low >= self.high:
-            found.append(f"an empty range: low {self.low:g} is not below high {self.high:g}")
+            found.append(f"empty range: low ({self.low:g}) must be below high ({self.high:g})")
         if self.log and self.low <= 0:
-            found.append(f"low = {self.low:g}: a log range begins above 0")
+            found.append(f"low must be above 0 in a log range, got {self.low:g}")
         if self.log and self.step is not None:
-            found.append("log and step: give one of them, or list the values")
+            found.append("log and step cannot be combined; remove one of them, or list the values")
         if self.step is not None and self.step <= 0:
-            found.append(f"step = {self.step:g}: must be above 0")
+            found.append(f"step must be above 0, got {self.step:g}")
         elif self.step is not None and self.low < self.high and self.count < 2:
-            found.append(f"step = {self.step:g}: larger than the range, so that {self.low:g} is its only value")
+            found.append(f"step {self.step:g} is larger than the range, which leaves {self.low:g} as the only value")
         ends = {"low": self.low, "high": self.high, "step": self.step}
         broken = [name for name, value in ends.items() if value is not None and value != int(value)]
         if self.type == "int" and broken:
-            found.append(f"type int: {' and '.join(broken)} must be whole")
+            found.append(f"type int: {' and '.join(broken)} must be an integer")
         return found
 
     @property
@@ -62,16 +62,16 @@ class Range(Section):
 
     @property
     def count(self) -> int:
-        """How many values there are, where they can be counted; no list is made of them."""
+        """The number of values of a range that is not continuous, without listing them."""
         low, high, step = self._exact
         return int((high - low) / step) + 1
 
     def values(self) -> list[Scalar]:
-        """Every value, where they can be counted."""
+        """Every value of a range that is not continuous."""
         return [self._value(index) for index in range(self.count)]
 
     def snapped(self, value: float) -> Scalar:
-        """The nearest of the values: what is computed in steps may be off in its last digit."""
+        """The nearest value of the range: a sampler that adds up steps is off in the last digit."""
         if self.is_continuous:
             return value
         low, _, step = self._exact
@@ -85,7 +85,7 @@ class Range(Section):
 
     @property
     def _exact(self) -> tuple[Decimal, Decimal, Decimal]:
-        """Low, high and step as they were written, so that no multiple of a step is off by a digit."""
+        """Low, high and step as decimals, so that multiples of a step are exact."""
         return Decimal(repr(self.low)), Decimal(repr(self.high)), Decimal(repr(self.step or 1.0))
 
 
@@ -94,12 +94,12 @@ def _search_kind(value: Any) -> str:
 
 
 def _scalar(value: Any) -> Scalar:
-    """One check for all kinds: as a union, each of them would tell its own mistake."""
+    """Validate a choice; a union of types would report one error per type."""
     if isinstance(value, float) and math.isfinite(value):
         return value
     if value is None or isinstance(value, bool | int | str):
         return value
-    raise ValueError("a choice is a word, a number, true, false or null")
+    raise ValueError("expected a string, a number, true, false or null")
 
 
 Choices = Annotated[list[Annotated[Scalar, PlainValidator(_scalar)]], Field(min_length=1)]
@@ -110,23 +110,23 @@ Searched = Annotated[
 
 
 def values_of(searched: Range | list[Scalar]) -> list[Scalar]:
-    """Every value of something that can be counted."""
+    """Every value of a list, or of a range that is not continuous."""
     return searched.values() if isinstance(searched, Range) else list(searched)
 
 
 def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
-    """Each value of each key with each of the others; the last key changes fastest."""
+    """The Cartesian product of the values; the last key changes fastest."""
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
 class Score(Section):
-    """The number a run is judged by, always on validation data."""
+    """The number by which runs are ranked, always on validation data."""
 
     measure: Literal["metric", "loss", "grid"]
-    """The metric or the loss at γ_train, or the mean metric over a grid of γ."""
+    """The metric or the loss at γ_train, or the mean metric over a grid of noise levels γ."""
     direction: Literal["maximize", "minimize"]
     gammas: Gammas | None = None
-    """The grid; else that of the recipe's evaluation."""
+    """The grid; by default, that of the recipe's evaluation."""
 
     @field_validator("gammas")
     @classmethod
@@ -137,29 +137,44 @@ class Score(Section):
 
 
 class Arm(Section):
-    """One side of a comparison: its own settings, and how its runs are chosen."""
+    """One side of a comparison: its settings, and how its runs are drawn."""
 
     sampler: Literal["tpe", "grid", "random", "seeds"]
     budget: Count | None = None
-    """Runs in each setting; of a grid, as many as it has cells."""
+    """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
+
+    @property
+    def runs_per_setting(self) -> int | None:
+        """The budget, or the size of a grid; None if unknown."""
+        return self.n_combinations if self.sampler == "grid" else self.budget
+
+    @property
+    def n_combinations(self) -> int | None:
+        """The number of combinations of searched values; None if a range is continuous or invalid."""
+        counts = []
+        for searched in self.search.values():
+            if isinstance(searched, Range) and (searched.mistakes() or searched.is_continuous):
+                return None
+            counts.append(searched.count if isinstance(searched, Range) else len(searched))
+        return math.prod(counts)
 
 
 class Search(Section):
     """A search file."""
 
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] | None = None
-    """Of the sweep's folder; else as the file is called."""
+    """Names the sweep's folder; by default, the file's name."""
     reproduces: str = ""
     recipe: str | None = None
     score: Score
     fixed: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the recipe that all runs have instead of its own."""
+    """Settings of the recipe that are changed for all runs."""
     settings: dict[str, Choices] = Field(default_factory=dict)
-    """Settings that are not searched but compared: every arm has its whole budget at each combination."""
+    """Settings that are compared, not searched: every arm has its whole budget at each combination of values."""
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     unequal_budgets: str | None = None
-    """Why the arms' budgets differ; told with the results."""
+    """Why the arms have different budgets; shown with the results."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of the samplers."""
+    """Seed of the samplers."""

@@ -1,4 +1,4 @@
-"""Where a sweep's trials are kept: SQLite in its own folder, or wherever an Optuna storage URL says."""
+"""Where a sweep's trials are stored: SQLite in its own folder, or the Optuna storage of a URL."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cudt.utils.errors import UserError
 
-#: Seconds to wait for whoever else writes into the same SQLite file, as a viewer of studies might.
-_PATIENCE = 60
+#: Seconds to wait for another process that writes into the same SQLite file, such as optuna-dashboard.
+_TIMEOUT = 60
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def own_storage(folder: Path) -> str:
-    """The URL of the SQLite file in a sweep's folder, whatever characters are in its name."""
+    """The URL of the SQLite file in a sweep's folder, whatever characters the folder's name contains."""
     return URL.create("sqlite", database=str((folder / "study.db").resolve())).render_as_string()
 
 
 def open_storage(url: str | None) -> BaseStorage:
-    """Where the studies are; None for this process's memory."""
+    """The storage of a URL; None is this process's memory."""
     if url is None:
         return InMemoryStorage()
     try:
-        patience = {"connect_args": {"timeout": _PATIENCE}} if _file_of(url) is not None else {"pool_pre_ping": True}
-        return RDBStorage(url, engine_kwargs=patience)
-    except Exception as error:  # SQLAlchemy and the drivers raise many kinds
-        raise _refused(url, error) from None
+        options = {"connect_args": {"timeout": _TIMEOUT}} if _file_of(url) is not None else {"pool_pre_ping": True}
+        return RDBStorage(url, engine_kwargs=options)
+    except Exception as error:  # SQLAlchemy and the drivers raise many types
+        raise _refusal(url, error) from None
 
 
-def is_there(url: str) -> bool:
-    """Whether a storage has studies in it; makes nothing."""
+def has_studies(url: str) -> bool:
+    """Whether a storage exists and contains studies; creates nothing."""
     try:
         file = _file_of(url)
         if file is not None and not file.is_file():
@@ -49,29 +49,30 @@ def is_there(url: str) -> bool:
         finally:
             engine.dispose()
     except Exception as error:
-        raise _refused(url, error) from None
+        raise _refusal(url, error) from None
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """A storage that fails while a sweep goes on is told in a line: a full disk, a server that is gone."""
+def explain_storage_errors() -> Iterator[None]:
+    """Turn a storage failure during a sweep (a full disk, a lost server) into an error without a traceback."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ or error
         raise UserError(
-            f"the trials cannot be kept ({_first_line(cause)}); what was done is done, and the same command goes on"
+            f"cannot write the sweep's trials to its storage: {_first_line(cause)}; finished cells are kept, "
+            "run the same command to resume once the storage works again"
         ) from None
 
 
 def _file_of(url: str) -> Path | None:
-    """The file of a SQLite URL."""
+    """The file of a SQLite URL; None for any other."""
     parsed = make_url(url)
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
-def _refused(url: str, error: Exception) -> UserError:
-    return UserError(f"storage {_without_password(url)}: {_first_line(error)}")
+def _refusal(url: str, error: Exception) -> UserError:
+    return UserError(f"cannot open storage {_without_password(url)}: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -82,4 +83,4 @@ def _without_password(url: str) -> str:
     try:
         return make_url(url).render_as_string(hide_password=True)
     except (SQLAlchemyError, ValueError):
-        return "(not a URL)"
+        return "(not a valid URL)"

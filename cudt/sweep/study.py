@@ -1,7 +1,7 @@
-"""The trials of a sweep in Optuna: a study for each arm in each setting.
+"""The trials of a sweep in Optuna: one study for each arm in each setting.
 
-A trial stands there before its run begins and is told when it ends. Whoever finds it running and knows that nobody is
-at work on it takes it over as it is: a cell is never asked for twice. What Optuna has no column for is kept as
+A trial is stored before its run begins, and its result when the run ends. A sweep that resumes takes over the trials
+that an earlier process left running, so no cell is drawn twice. Facts for which Optuna has no column are stored as
 attributes of the study, by the trial's number.
 """
 
@@ -22,20 +22,19 @@ from optuna.distributions import (
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from cudt.sweep import checks
 from cudt.sweep.definition import Parameters, Sweep, setting_name
 from cudt.sweep.search import Range, Scalar, combinations, values_of
 
-#: Draws of the same settings in a row, after which a sampler is not asked any more.
-_REPEATS = 5
-#: Combinations that are few enough to look for one that was not drawn.
-_FEW = 10_000
+#: Draws of settings that were drawn before, after which the sampler is bypassed.
+_MAX_REPEATS = 5
+#: Combinations up to which those not drawn yet are listed.
+_MAX_LISTED = 10_000
 _SEEDS = IntDistribution(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run that a study wants, wanted, or will want."""
+    """A trial of a study: waiting, running or ended."""
 
     number: int
     state: str
@@ -57,28 +56,28 @@ class ArmStudy:
         self._listed = sweep.listed(arm)
         self.budget = sweep.budget(arm)
         self._distributions = _distributions(sweep, arm, self._listed)
-        # Read once: nobody else writes while we are at work.
+        # Read once: no other process writes to the study during a sweep.
         self._attributes: dict[str, Any] = dict(self.study.user_attrs)
         self._orphans: list[Trial] = []
 
     def take_over(self, *, retry_failed: bool) -> None:
-        """Make ready what is to be done; trials that run are nobody's, because whoever calls this is alone."""
+        """Prepare the trials to run. The caller has the sweep's lock: a running trial was left by a dead process."""
         within = {trial.number for trial in self._counted()}
         for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
             if trial.number in within and trial.params.keys() == self._distributions.keys():
-                self._orphans.append(self._told(trial))
+                self._orphans.append(self._as_trial(trial))
             else:
-                # Killed while it was drawn, or more than the budget now allows.
+                # The process was killed while drawing it, or the budget is smaller now.
                 self._abandon(trial.number)
         if retry_failed:
-            self._give_back_failed()
+            self._requeue_failed()
         there = {trial.user_attrs.get("cell") for trial in self._counted()}
         for cell, parameters in enumerate(self._listed or []):
             if cell not in there:
                 self.study.enqueue_trial(parameters, user_attrs={"cell": cell})
 
     def next(self) -> Trial | None:
-        """A trial to run now; None where the budget is spent."""
+        """The next trial to run; None once the budget is spent."""
         if self._orphans:
             return self._orphans.pop(0)
         while waiting := self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
@@ -98,38 +97,38 @@ class ArmStudy:
         self.study.tell(number, state=TrialState.FAIL)
 
     def remember(self, number: int, facts: dict[str, Any]) -> None:
-        """Keep what is known about a trial, in place of what was."""
+        """Store the facts about a trial, replacing earlier ones."""
         self._attributes[f"trial {number}"] = facts
         self.study.set_user_attr(f"trial {number}", facts)
 
     def trials(self) -> list[Trial]:
-        """Every trial that counts, in order."""
-        return [self._told(trial) for trial in self._counted()]
+        """Every trial within the budget, in order."""
+        return [self._as_trial(trial) for trial in self._counted()]
 
     def describe(self, trial: Trial) -> str:
-        """A trial in a line."""
+        """A trial in one line."""
         return self.sweep.describe(self.setting, self.arm, trial.parameters)
 
     @property
     def n_orphans(self) -> int:
-        """Trials that somebody began, and nobody is at work on."""
+        """Trials that a dead process left running."""
         return len(self._orphans)
 
     @property
     def left(self) -> int:
-        """Runs that are to be done or under way."""
+        """Trials that are waiting or running, or not drawn yet."""
         return max(0, self.budget - sum(trial.state.is_finished() for trial in self._counted()))
 
     def _drawn(self) -> Trial:
-        """A trial with settings that no other has: the same settings are the same run, and would spend the budget."""
-        # By how they are written: True and 1 are equal, and not the same.
+        """A trial with new settings: a repetition would be the same run, and waste the budget."""
+        # Compared by repr, because True == 1 in Python.
         earlier = {repr(trial.parameters) for trial in self.trials()}
-        for _ in range(_REPEATS):
+        for _ in range(_MAX_REPEATS):
             trial = self._asked(self._sampler())
             if repr(trial.parameters) not in earlier:
                 return trial
             self._abandon(trial.number)
-        # The sampler insists on what it has seen; a search file never asks for more than there is.
+        # The sampler repeats itself. Unseen settings exist: a budget above the number of combinations is refused.
         if unseen := self._unseen(earlier):
             self.study.enqueue_trial(random.Random(self._seed()).choice(unseen))
             return self._asked(RandomSampler())
@@ -138,9 +137,9 @@ class ArmStudy:
         return trial
 
     def _unseen(self, earlier: set[str]) -> list[Parameters]:
-        """What was not drawn yet, where that can be listed."""
+        """The settings that were not drawn yet, if they can be listed."""
         arm = self.sweep.arm(self.arm)
-        if (checks.cells(arm) or _FEW + 1) > _FEW:
+        if (arm.n_combinations or _MAX_LISTED + 1) > _MAX_LISTED:
             return []
         possible = combinations({key: values_of(searched) for key, searched in arm.search.items()})
         return [parameters for parameters in possible if repr(parameters) not in earlier]
@@ -151,49 +150,49 @@ class ArmStudy:
         return Trial(trial.number, "running", self._exact(trial.params), facts=self._facts(trial.number))
 
     def _abandon(self, number: int) -> None:
-        """End a trial that is none of the budget's: it failed, and for no reason."""
+        """End a trial that does not count: it is failed, without a reason."""
         self.study.tell(number, state=TrialState.FAIL)
 
     def _sampler(self) -> BaseSampler:
         if self.sweep.arm(self.arm).sampler == "tpe":
-            # Optuna draws its first ten at random; with a budget of five, none would be chosen by results.
+            # Optuna draws its first ten trials at random; with a budget of five, none would be guided by results.
             return TPESampler(seed=self._seed(), n_startup_trials=min(10, max(1, self.budget // 2)))
         return RandomSampler(seed=self._seed())
 
     def _seed(self) -> int:
-        """Of the next draw: by its number, so that a sweep that goes on does not draw anew."""
-        place = f"{self.sweep.search.seed} {self.name} {len(self.study.get_trials(deepcopy=False))}"
-        return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=4).digest(), "big")
+        """The seed of the next draw, by its number, so that a resumed sweep continues the sequence."""
+        key = f"{self.sweep.search.seed} {self.name} {len(self.study.get_trials(deepcopy=False))}"
+        return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
 
-    def _give_back_failed(self) -> None:
+    def _requeue_failed(self) -> None:
         for trial in self.trials():
             if trial.state == "failed":
                 self.remember(trial.number, {**trial.facts, "retried": True})
                 if self._listed is None:
                     self.study.enqueue_trial(trial.parameters)
 
-    def _told(self, trial: FrozenTrial) -> Trial:
+    def _as_trial(self, trial: FrozenTrial) -> Trial:
         states = {TrialState.WAITING: "waiting", TrialState.RUNNING: "running", TrialState.COMPLETE: "finished"}
-        # A trial that waits has none yet but those that it was given.
+        # A waiting trial has no parameters yet, except those it was enqueued with.
         parameters = self._exact(trial.params or trial.system_attrs.get("fixed_params", {}))
         score = trial.value if trial.state == TrialState.COMPLETE else None
         return Trial(trial.number, states.get(trial.state, "failed"), parameters, score, self._facts(trial.number))
 
     def _exact(self, drawn: dict[str, Any]) -> Parameters:
-        """Settings as they were written: Optuna adds up steps in binary, and 0.15000000000000002 is another run."""
+        """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be another run."""
         searched = self.sweep.arm(self.arm).search
         ranges = {key: one for key, one in searched.items() if isinstance(one, Range)}
         return {key: ranges[key].snapped(value) if key in ranges else value for key, value in drawn.items()}
 
     def _counted(self) -> list[FrozenTrial]:
-        """The trials of the budget, in order; a smaller budget than before forgets the last ones."""
+        """The trials within the budget, in order; if the budget was reduced, the last ones no longer count."""
         counted = [trial for trial in self.study.get_trials(deepcopy=False) if self._counts(trial)]
         if self._listed is not None:
             return [trial for trial in counted if trial.user_attrs.get("cell", self.budget) < self.budget]
         return counted[: self.budget]
 
     def _counts(self, trial: FrozenTrial) -> bool:
-        """Whether a trial is none that was abandoned, or is tried again."""
+        """Whether a trial was neither abandoned nor retried."""
         facts = self._facts(trial.number)
         return trial.state != TrialState.FAIL or ("reason" in facts and not facts.get("retried"))
 
@@ -202,13 +201,13 @@ class ArmStudy:
 
 
 def study_name(sweep: Sweep, setting: Parameters, arm: str) -> str:
-    """As others find it in the storage."""
+    """The study's name in the storage."""
     return "/".join(["cudt", sweep.recipe_name, f"{sweep.name}-{sweep.identity()}", setting_name(setting) or "-", arm])
 
 
 def _distributions(sweep: Sweep, arm: str, listed: list[Parameters] | None) -> dict[str, BaseDistribution]:
     if sweep.arm(arm).sampler == "seeds":
-        # Not a list of them: Optuna refuses another list under the same name, and a budget may grow.
+        # Not a list of seeds: Optuna refuses a changed list under the same name, and a budget may grow.
         return {"seed": _SEEDS}
     if listed is not None:
         keys = listed[0].keys()
@@ -217,7 +216,7 @@ def _distributions(sweep: Sweep, arm: str, listed: list[Parameters] | None) -> d
 
 
 def _each_once(values: list[Scalar]) -> list[Scalar]:
-    # True and 1 are equal, and not the same.
+    # By repr, because True == 1 in Python.
     return list({repr(value): value for value in values}.values())
 
 

@@ -45,11 +45,13 @@ def train(
     *,
     export_model: bool = True,
     wait: bool = False,
+    command: str | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
 
     Without `export_model`, what other libraries load is not saved; the next call with it does that. With `wait`,
-    another process that is at work on the run is waited for, and its result taken.
+    another process that is at work on the run is waited for, and its result taken. `command` is recorded in run.json as
+    the one that repeats the run; by default, the command of this process.
     """
     check_data_root(data_root)
     run = run_for(recipe, out)
@@ -70,7 +72,7 @@ def train(
             if wait and run.info().status == "finished":
                 return run
             write_recipe(run)
-            run.update_info(_facts(recipe, experiment, accelerator))
+            run.update_info(_facts(recipe, experiment, accelerator, command or shlex.join(["cudt", *sys.argv[1:]])))
             _fit(trainer, run.update_info)
             run.update_info(RunInfo(ended=_now()))
             if export_model:
@@ -107,7 +109,7 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any) -> RunInfo:
+def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str) -> RunInfo:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
     return RunInfo(
@@ -137,7 +139,7 @@ def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any) -
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        command=shlex.join(["cudt", *sys.argv[1:]]),
+        command=command,
         begun=_now(),
     )
 

@@ -15,6 +15,7 @@ import pytest
 from cudt import report
 from cudt.report.collect import ReadRun, collect
 from cudt.report.compare import SIDES, Comparison, best_by_validation, compare, curve, failing_layers
+from cudt.sweep.info import SweepInfo
 from cudt.report.sweeps import ReadSweep, of_one_objective
 from tests.report import GAMMA_TRAIN, make_run, make_scored_run, with_info
 from tests.report.test_paper import evaluated, planted, seeds, shifted, unevaluated, validated, variants
@@ -304,7 +305,8 @@ def test_the_layers_that_fail_are_named_of_all_but_erm(verdicts, words, constrai
 
 
 def sweep_of(*runs: str) -> ReadSweep:
-    return ReadSweep(Path("sweep"), {}, pd.DataFrame({"state": "finished", "run": [*runs]}), pd.DataFrame())
+    info = SweepInfo.model_construct()
+    return ReadSweep(Path("sweep"), info, pd.DataFrame({"state": "finished", "run": [*runs]}), pd.DataFrame())
 
 
 def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_runs():

@@ -12,9 +12,9 @@ from cudt import report
 from cudt.report import sweeps
 from cudt.report.sweeps import ReadSweep
 from cudt.sweep import results
-from cudt.sweep.conduct import open_studies
+from cudt.sweep.run_sweep import open_studies
 from tests.report import make_run
-from tests.sweep.planted import outcome
+from tests.sweep.planted import result
 from tests.sweep.searches import drawn, grid, seeds, sweep_of
 
 RATES = {"low": 1e-3, "high": 1e-1, "log": True}
@@ -32,7 +32,7 @@ def write_sweep(folder: Path, **changes) -> Path:
             if trial.number == 1:
                 study.fail(trial.number, "<script>alert(1)</script> was too steep", spent)
             else:
-                study.finish(trial.number, trial.number / 10, {**outcome(trial.number / 10).facts, **spent})
+                study.finish(trial.number, trial.number / 10, {**result(trial.number / 10).facts, **spent})
     path = sweep.folder(folder)
     results.write(sweep, studies, path, "cudt sweep")
     return path

@@ -1,4 +1,4 @@
-"""What tests of reproducing need: the command in this process, without processes of its own."""
+"""Fixtures of the tests of `cudt reproduce`: the command in this process, without worker processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["command", "no_disk"]
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for cells nor for evaluations, nor to see how long one takes to start."""
-    monkeypatch.setattr(plan, "_importing", lambda: 1.0)
-    monkeypatch.setattr("cudt.sweep.conduct.Workers", InThisProcess)
+    """Run cells and evaluations in this process, and do not time the imports in another."""
+    monkeypatch.setattr(plan, "_import_seconds", lambda: 1.0)
+    monkeypatch.setattr("cudt.sweep.run_sweep.Workers", InThisProcess)
     monkeypatch.setattr(evaluation, "Workers", InThisProcess)

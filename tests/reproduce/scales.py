@@ -10,7 +10,7 @@ from cudt.reproduce import scale
 from cudt.reproduce.scale import Experiment, Reproduction
 from tests.sweep.searches import search, seeds
 
-#: A layer of 10 multiplications at each of 5 positions, read once for an example with 7.
+#: Ten multiplications per layer and position, five positions, seven multiplications per readout.
 COSTS = {"multiplications": 10.0, "positions": 5.0, "readout": 7.0, "train": 100, "validation": 20, "test": 30}
 PAIR = {
     "constrained": seeds(1, fixed={"objective": "constrained"}),
@@ -30,7 +30,7 @@ def listed(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def write_scale(folder: Path, *experiments: dict[str, Any], **changes: Any) -> Path:
-    """A scale of some experiments; of `pair` where none are given."""
+    """A scale file of some experiments; by default, of `pair`."""
     values = {
         "reproduces": "nothing",
         "needs": "nothing",

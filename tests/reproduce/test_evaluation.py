@@ -9,11 +9,11 @@ import pytest
 from cudt.evaluation import evaluate
 from cudt.evaluation.evaluate import Grid
 from cudt.reproduce import evaluation
-from cudt.reproduce.evaluation import Job
+from cudt.reproduce.evaluation import EvaluationJob
+from cudt.runs.options import RunOptions
 from cudt.runs.run import Run
-from cudt.sweep.conduct import Options
-from cudt.sweep.workers import Died, Interrupted
 from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils.workers import Died, Interrupted, Warned
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import seeds
 
@@ -37,45 +37,45 @@ def evaluated(monkeypatch) -> list[tuple[str, str]]:
     return found
 
 
-def job(run: Path, *kinds: str, noise_seeds: tuple[int, ...] = (0,)) -> Job:
-    return Job(run, "cpu", None, Grid(perturbations=[*kinds], noise_seeds=[*noise_seeds]))
+def job(run: Path, *kinds: str, noise_seeds: tuple[int, ...] = (0,)) -> EvaluationJob:
+    return EvaluationJob(run, "cpu", None, Grid(perturbations=[*kinds], noise_seeds=[*noise_seeds]))
 
 
-def conducted(jobs: list[Job], folder: Path) -> tuple[list[str], list[str]]:
-    told: list[str] = []
-    return evaluation.conduct(jobs, Options(folder, "cpu"), folder / "logs", told.append), told
+def run_jobs(jobs: list[EvaluationJob], folder: Path) -> tuple[list[str], list[str]]:
+    printed: list[str] = []
+    return evaluation.run_jobs(jobs, RunOptions(folder, "cpu"), folder / "logs", printed.append), printed
 
 
-# ---------------------------------------------------------------- doing it
+# ---------------------------------------------------------------- evaluating
 
 
-def test_what_is_evaluated_is_not_evaluated_again(run, evaluated, no_processes, tmp_path):
-    failures, told = conducted([job(run, "gaussian")], tmp_path)
+def test_an_evaluated_run_is_skipped(run, evaluated, no_processes, tmp_path):
+    failures, printed = run_jobs([job(run, "gaussian")], tmp_path)
     assert not failures
-    assert told[0].startswith(f"1/1  {run}  evaluated in ")
-    assert conducted([job(run, "gaussian")], tmp_path) == ([], [])
-    # Another kind alone, and the first again with other draws.
-    conducted([job(run, "gaussian", "uniform")], tmp_path)
-    conducted([job(run, "gaussian", "uniform", noise_seeds=(0, 1))], tmp_path)
+    assert printed[0].startswith(f"1/1  {run}  evaluated in ")
+    assert run_jobs([job(run, "gaussian")], tmp_path) == ([], [])
+    # Another kind of noise only, then both again with another draw.
+    run_jobs([job(run, "gaussian", "uniform")], tmp_path)
+    run_jobs([job(run, "gaussian", "uniform", noise_seeds=(0, 1))], tmp_path)
     assert evaluated == [("run", "gaussian"), ("run", "uniform"), ("run", "gaussian"), ("run", "uniform")]
 
 
-def test_a_run_that_cannot_be_evaluated_is_told_and_the_others_go_on(run, no_processes, tmp_path):
+def test_a_run_that_cannot_be_evaluated_is_reported_and_the_others_are_evaluated(run, no_processes, tmp_path):
     broken = shutil.copytree(run, tmp_path / "out" / "broken")
     (broken / "checkpoints" / "best.safetensors").unlink()
-    failures, told = conducted([job(broken, "gaussian"), job(run, "gaussian")], tmp_path)
+    failures, printed = run_jobs([job(broken, "gaussian"), job(run, "gaussian")], tmp_path)
     assert len(failures) == 1
     assert failures[0].startswith(f"{broken}: {broken}/checkpoints/best.safetensors: missing or damaged")
-    assert len(told) == 2
+    assert len(printed) == 2
     assert job(run, "gaussian").is_done()
 
 
-def test_in_processes_of_its_own_a_run_is_evaluated_too(run, tmp_path):
-    assert conducted([job(run, "gaussian")], tmp_path)[0] == []
+def test_a_run_is_evaluated_in_a_worker_process(run, tmp_path):
+    assert run_jobs([job(run, "gaussian")], tmp_path)[0] == []
     assert job(run, "gaussian").is_done()
 
 
-def test_a_stop_that_is_asked_for_ends_it(run, no_processes, tmp_path, monkeypatch):
+def test_a_stop_request_ends_it(run, no_processes, tmp_path, monkeypatch):
     class Stopped:
         requested = True
 
@@ -86,14 +86,22 @@ def test_a_stop_that_is_asked_for_ends_it(run, no_processes, tmp_path, monkeypat
             pass
 
     monkeypatch.setattr(evaluation, "StopRequest", Stopped)
-    with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
-        conducted([job(run, "gaussian")], tmp_path)
+    with pytest.raises(TrainingInterruptedError, match="run the same command to resume"):
+        run_jobs([job(run, "gaussian")], tmp_path)
     assert not job(run, "gaussian").is_done()
 
 
-def test_a_process_that_died_is_told():
-    assert evaluation._problem(Died("by signal 9 (SIGKILL)")) == "its process ended by signal 9 (SIGKILL)"
-    assert evaluation._problem(Interrupted()) == "put aside"
+def test_a_process_that_died_is_reported():
+    assert evaluation._problem(Died("by signal 9 (SIGKILL)")) == "the worker process ended by signal 9 (SIGKILL)"
+    assert evaluation._problem(Interrupted()) == "interrupted, can be resumed"
+
+
+def test_a_warning_about_the_data_is_printed_once():
+    printed: list[str] = []
+    outcomes = evaluation._Outcomes(2, printed.append)
+    for _ in range(2):
+        outcomes.add(job(Path("run"), "gaussian"), 1.0, Warned("a clip is skipped"), is_stopping=False)
+    assert (printed, outcomes.failures) == (["warning: a clip is skipped"], [])
 
 
 # ---------------------------------------------------------------- which runs
@@ -112,7 +120,7 @@ def trials(*rows: tuple[str, int, str, float | None]) -> pd.DataFrame:
     ("evaluate", "names"),
     [("best", ["constrained-1", "erm-0"]), ("all", ["constrained-0", "constrained-1", "erm-0"])],
 )
-def test_the_best_of_each_arm_or_all_that_are_finished(evaluate, names, tmp_path):
+def test_the_best_run_of_each_arm_or_all_finished_runs_are_evaluated(evaluate, names, tmp_path):
     arms = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
     (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=arms), evaluate=evaluate)).experiments
     table = trials(
@@ -121,22 +129,22 @@ def test_the_best_of_each_arm_or_all_that_are_finished(evaluate, names, tmp_path
         ("erm", 0, "finished", 0.6),
         ("erm", 1, "failed", None),
     )
-    found = evaluation.jobs(experiment, Options(tmp_path / "out", "cpu"), table)
+    found = evaluation.jobs(experiment, RunOptions(tmp_path / "out", "cpu"), table)
     assert [one.run for one in found] == [tmp_path / "out" / "reviews-ut" / name for name in names]
 
 
-def test_before_a_sweep_is_begun_nothing_is_done_and_nothing_spent(tmp_path):
-    experiment, options = experiment_of(tmp_path), Options(tmp_path / "out", "cpu")
+def test_before_a_sweep_has_begun_nothing_is_done_and_nothing_spent(tmp_path):
+    experiment, options = experiment_of(tmp_path), RunOptions(tmp_path / "out", "cpu")
     assert evaluation.n_done(experiment, options) == 0
     assert evaluation.spent(experiment, options) == (0.0, 0.0)
 
 
-def test_the_best_run_of_each_arm_answers_at_every_level(tmp_path):
+def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(tmp_path):
     asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "limit": 2}
     (experiment,) = scale_of(tmp_path, listed("smoke-llama", evaluate="all", completions=asked)).experiments
-    options = Options(tmp_path / "out", "cpu", tmp_path)
+    options = RunOptions(tmp_path / "out", "cpu", tmp_path)
     table = trials(("constrained", 0, "finished", 0.5), ("constrained", 1, "finished", 0.7))
-    # Without the file with instructions, nobody answers.
+    # Without the instructions file there are no completions.
     assert [one.requests for one in evaluation.jobs(experiment, options, table)] == [(), ()]
     (tmp_path / "mine.json").write_text("[]")
     one, two = evaluation.jobs(experiment, options, table)
@@ -144,14 +152,14 @@ def test_the_best_run_of_each_arm_answers_at_every_level(tmp_path):
     assert [(request.gamma, request.limit) for request in two.requests] == [(0.0, 2), (1.5, 2)]
 
 
-# ---------------------------------------------------------------- what a run notes
+# ---------------------------------------------------------------- reading what is done
 
 
-def test_while_tables_are_written_a_run_does_not_say_that_it_is_evaluated(run, monkeypatch):
-    evaluation.do(job(run, "gaussian"), None)
+def test_a_run_is_not_done_while_its_tables_are_being_written(run, monkeypatch):
+    evaluation.evaluate_run(job(run, "gaussian"), print)
     monkeypatch.setattr(Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        evaluation.do(job(run, "gaussian", noise_seeds=(7,)), None)
+        evaluation.evaluate_run(job(run, "gaussian", noise_seeds=(7,)), print)
     assert not job(run, "gaussian").is_done()
 
 
@@ -164,4 +172,4 @@ def test_trials_are_read_as_the_sweep_wrote_them(setting, tmp_path):
     read = evaluation.trials_of(experiment, tmp_path / "out")
     assert read is not None
     assert read["setting"].tolist() == [setting]
-    assert [job.run.name for job in evaluation.jobs(experiment, Options(tmp_path / "out", "cpu"), read)] == ["erm-0"]
+    assert [job.run.name for job in evaluation.jobs(experiment, RunOptions(tmp_path / "out", "cpu"), read)] == ["erm-0"]

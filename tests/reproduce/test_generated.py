@@ -50,7 +50,7 @@ def test_a_model_that_could_not_be_saved_whole_is_not_there(tmp_path, monkeypatc
     monkeypatch.setattr(generated, "_tokenizer", fails)
     with pytest.raises(OSError, match="no space"):
         generated.make(tmp_path)
-    assert not generated.is_there(tmp_path)
+    assert not generated.exists(tmp_path)
     assert not list((tmp_path / "models").iterdir())
 
 

@@ -1,4 +1,4 @@
-"""What tests of sweeps need: sweeps without processes, and the command in this process."""
+"""Fixtures of the tests of sweeps: sweeps without worker processes, and the command in this process."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from typing import Any
 import pytest
 
 from cudt.cli import main as cli
-from cudt.sweep import conduct, definition
-from cudt.sweep.conduct import Options
+from cudt.sweep import definition, run_sweep
+from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.storage import open_storage
-from cudt.sweep.workers import Done, Failed, Message
 from cudt.utils.errors import UserError
-from tests.conftest import quiet
-from tests.sweep.searches import write_search
+from cudt.utils.workers import Done, Failed, Message
+from tests.sweep.searches import planted, write_search
 
 Command = Callable[..., tuple[int, str, str]]
 
 
 class InThisProcess:
-    """Workers that are none: a cell is done when it is started."""
+    """A pool without processes: a job is done when `start` returns."""
 
-    def __init__(self, environments: list[Any], logs: Path, do: str) -> None:
-        self._do = pkgutil.resolve_name(do)
-        self._told: list[tuple[Any, float, Message]] = []
+    def __init__(self, environments: list[Any], logs: Path, function: str) -> None:
+        self._function = pkgutil.resolve_name(function)
+        self._messages: list[tuple[Any, float, Message]] = []
 
     def __enter__(self) -> InThisProcess:
         return self
@@ -39,21 +38,21 @@ class InThisProcess:
 
     @property
     def has_room(self) -> bool:
-        return not self._told
+        return not self._messages
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._told)
+        return bool(self._messages)
 
     def start(self, key: Any, job: Any) -> None:
         try:
-            message: Message = Done(self._do(job, quiet()))
+            message: Message = Done(self._function(job, lambda value: None))
         except Exception as error:
             message = Failed(str(error))
-        self._told.append((key, 0.5, message))
+        self._messages.append((key, 0.5, message))
 
     def wait(self, timeout: float) -> Iterator[tuple[Any, float, Message]]:
-        yield self._told.pop()
+        yield self._messages.pop()
 
     def stop(self) -> None:
         pass
@@ -61,30 +60,30 @@ class InThisProcess:
 
 @pytest.fixture
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials in memory, for as long as a test lasts, and files that nobody waits for: what is slow about a sweep."""
+    """Keep trials in memory and do not sync files, because both are slow."""
     storages: dict[str | None, Any] = {}
-    monkeypatch.setattr(conduct, "open_storage", lambda url: storages.setdefault(url, open_storage(None)))
+    monkeypatch.setattr(run_sweep, "open_storage", lambda url: storages.setdefault(url, open_storage(None)))
     monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "Workers", InThisProcess)
+    monkeypatch.setattr(run_sweep, "Workers", InThisProcess)
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """`cudt` in this process, in an empty folder: exit code, standard output and error; `do` replaces training."""
+    """`cudt` in this process and an empty folder: exit code, output, errors; `function` replaces training."""
     monkeypatch.chdir(tmp_path)
     for name in ("CUDT_DATA_ROOT", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str | Path, do: str | None = None) -> tuple[int, str, str]:
-        planted = f"tests.sweep.planted:{do}" if do else Options.do
+    def run(*arguments: str | Path, function: str | None = None) -> tuple[int, str, str]:
+        cell_function = planted(function) if function else SweepOptions.cell_function
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["cudt", *map(str, arguments)])
-            patch.setattr(conduct, "Options", partial(Options, do=planted))
+            patch.setattr(run_sweep, "SweepOptions", partial(SweepOptions, cell_function=cell_function))
             with pytest.raises(SystemExit) as stop:
                 cli.main()
         printed = capsys.readouterr()
@@ -94,8 +93,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[..., list[str]]:
-    """The lines that a search file is refused with; none where it is sound."""
+def errors_of(tmp_path: Path) -> Callable[..., list[str]]:
+    """The errors of a search file, one per line; none if it is valid."""
 
     def lines(**changes: Any) -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""Search files for tests, on the embedded reviews: shrunk to a second of training."""
+"""Search files for tests, on the embedded reviews, with a second of training per run."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from optuna.storages import BaseStorage
 from rich.console import Console
 
 from cudt.config import strict_yaml
-from cudt.sweep import conduct, definition
-from cudt.sweep.conduct import Options
+from cudt.sweep import definition, run_sweep
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.queue import Queue
 from cudt.sweep.results import Results
+from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.storage import open_storage
 from cudt.sweep.study import ArmStudy
 from tests.conftest import TINY
 
-#: What `--set` says to TINY's recipe, as a search file says it.
+#: The `--set` options of TINY as a search file's `fixed`.
 FIXED = {key: strict_yaml.parse(text, key) for key, _, text in (setting.partition("=") for setting in TINY)}
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
 ALPHA: dict[str, Any] = {"descent.alpha": {"low": 0.0, "high": 0.5}}
 
 
 def search(**changes: Any) -> dict[str, Any]:
-    """A sound search file's contents, with some top-level keys changed; None takes a key out."""
+    """The contents of a valid search file, with some top-level keys changed; None removes a key."""
     values = {
         "recipe": "reviews-ut",
         "score": {"measure": "metric", "direction": "maximize"},
@@ -61,7 +61,7 @@ def sweep_of(folder: Path, **changes: Any) -> Sweep:
 
 
 def study_of(sweep: Sweep, storage: BaseStorage | None = None, *, retry_failed: bool = False) -> ArmStudy:
-    """The study of the only arm in the only setting, as a sweep that begins finds it."""
+    """The study of the only arm in the only setting, ready to run."""
     ((arm,), (setting,)) = (sweep.search.arms, sweep.settings)
     study = ArmStudy(sweep, setting, arm, storage or open_storage(None))
     study.take_over(retry_failed=retry_failed)
@@ -69,13 +69,18 @@ def study_of(sweep: Sweep, storage: BaseStorage | None = None, *, retry_failed: 
 
 
 def queue_of(studies: list[ArmStudy]) -> Queue:
-    """A queue that nobody listens to."""
-    return Queue(studies, refused=lambda name, reason: None)
+    """A queue that ignores refused cells."""
+    return Queue(studies, on_refused=lambda name, reason: None)
 
 
-def conducted(sweep: Sweep, out: Path, do: str = "on_the_hill", **options: Any) -> tuple[Results, str]:
-    """A sweep with planted outcomes: what it found, and what it printed."""
+def planted(function: str) -> str:
+    """The import path of a planted cell function; a full path stays as it is."""
+    return function if ":" in function else f"tests.sweep.planted:{function}"
+
+
+def swept(sweep: Sweep, out: Path, function: str = "on_the_hill", **options: Any) -> tuple[Results, str]:
+    """Run a sweep whose cells call a planted function: its results, and what it printed."""
     console = Console(file=StringIO(), width=200, markup=False, emoji=False)
-    asked = Options(out, "cpu", do=do if ":" in do else f"tests.sweep.planted:{do}", **options)
-    found = conduct.conduct(sweep, asked, SweepDisplay(console))
+    asked = SweepOptions(out, "cpu", cell_function=planted(function), **options)
+    found = run_sweep.run_sweep(sweep, asked, SweepDisplay(console))
     return found, console.file.getvalue()  # type: ignore[attr-defined]

@@ -20,14 +20,14 @@ from cudt.runs import trained
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
-from cudt.sweep.cell import Job
+from cudt.sweep.messages import CellJob
 from cudt.tasks.reviews import Reviews
 from cudt.training import launch
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
-from tests.conftest import quiet, tiny_recipe
+from tests.conftest import tiny_recipe
 from tests.pretrained import tiny_pretrained
-from tests.sweep.searches import conducted, grid, seeds, sweep_of, write_search
+from tests.sweep.searches import grid, seeds, sweep_of, swept, write_search
 from tests.texts import write_recipe, write_reviews
 
 CPU = torch.device("cpu")
@@ -41,8 +41,12 @@ def run(trained_run, tmp_path) -> Run:
     return run_for(trained_run.recipe, out)
 
 
-def job_for(run: Run, measure: str = "metric", gammas: list[float] | None = None) -> Job:
-    return Job(run.recipe.text(), run.path.parents[1], "cpu", None, measure, gammas)
+def ignore(value: object) -> None:
+    """A report callback that does nothing."""
+
+
+def job_for(run: Run, measure: str = "metric", gammas: list[float] | None = None) -> CellJob:
+    return CellJob(run.recipe.text(), run.path.parents[1], "cpu", None, measure, gammas)
 
 
 @pytest.fixture
@@ -91,7 +95,7 @@ def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of
 
 
 def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
-    found = cell.do(job_for(run, "grid", GAMMAS), quiet())
+    found = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
     layerwise = trained.load(run, None, CPU)
     task = layerwise.task
     noise = NoiseSource(run.recipe.settings.noise.kind, run.finished_info().sigma_x.evaluation, 0)
@@ -104,7 +108,7 @@ def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
 
 
 def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
-    cell.do(job_for(run, "grid", GAMMAS), quiet())
+    cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
     before = run.read_table("validation")
     judged: list[float] = []
     measured = evaluate._measure
@@ -115,7 +119,7 @@ def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
         return measured(run, layerwise, split, kind, seed, levels, track)
 
     monkeypatch.setattr(evaluate, "_measure", watched)
-    cell.do(job_for(run, "grid", [0.0, 1.0, 2.0]), quiet())
+    cell.run_cell(job_for(run, "grid", [0.0, 1.0, 2.0]), ignore)
     assert judged == [1.0]
     after = run.read_table("validation")
     assert after["gamma"].unique().tolist() == [0.0, 0.5, 1.0, 2.0]
@@ -132,14 +136,14 @@ def test_what_is_not_finished_is_not_judged(run):
 def test_a_score_that_is_no_number_is_a_failure(run, monkeypatch):
     monkeypatch.setattr(cell, "score_of", lambda *_: math.nan)
     with pytest.raises(TrainingStoppedError, match="its score, the validation metric, is nan"):
-        cell.do(job_for(run), quiet())
+        cell.run_cell(job_for(run), ignore)
 
 
 # ---------------------------------------------------------------- what is left of a cell
 
 
 def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_need(trained_run, tmp_path):
-    done = cell.do(Job(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), quiet())
+    done = cell.run_cell(CellJob(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), ignore)
     run = run_for(tiny_recipe(), tmp_path)
     assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(trained_run.path.parents[1])
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
@@ -162,15 +166,15 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
 
 def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
     weights = run.best_weights.read_bytes()
-    first = cell.do(job_for(run, "grid", GAMMAS), quiet())
-    assert cell.do(job_for(run, "grid", GAMMAS), quiet()) == first
+    first = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
+    assert cell.run_cell(job_for(run, "grid", GAMMAS), ignore) == first
     assert run.best_weights.read_bytes() == weights
 
 
 def test_a_cell_waits_for_whoever_is_at_work_on_its_run(run, no_training):
     with held(run, 0.5) as other:
         with pytest.warns(DataWarning, match="another process is at work on this run; waiting for it"):
-            cell.do(job_for(run), quiet())
+            cell.run_cell(job_for(run), ignore)
         assert not other.is_alive()
 
 
@@ -185,8 +189,8 @@ def test_two_cells_that_are_the_same_run_do_not_fail_each_other(run, monkeypatch
 
         monkeypatch.setattr(launch, "train", and_then_the_other_judges)
         with pytest.warns(DataWarning, match="waiting for it"):
-            outcome = cell.do(job_for(run), quiet())
-        assert outcome.score == cell.score_of(run, "metric", None)
+            found = cell.run_cell(job_for(run), ignore)
+        assert found.score == cell.score_of(run, "metric", None)
 
 
 # ---------------------------------------------------------------- test data
@@ -229,7 +233,7 @@ def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk,
 
     monkeypatch.setattr(Reviews, "examples", examples)
     sweep = sweep_of(tmp_path, score=MEASURES[measure], arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})})
-    found, _ = conducted(sweep, tmp_path / "out", "cudt.sweep.cell:do")
+    found, _ = swept(sweep, tmp_path / "out", "cudt.sweep.cell:run_cell")
     assert found.n_finished == 2
     assert asked == {"train", "validation"}
     best = run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")

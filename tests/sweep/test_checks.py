@@ -51,12 +51,12 @@ ALL_FIVE = {
 
 
 @pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_each_mistake_alone_is_told_in_a_line(changes, line, told):
-    assert told(**changes) == [line]
+def test_each_mistake_alone_is_told_in_a_line(changes, line, errors_of):
+    assert errors_of(**changes) == [line]
 
 
-def test_all_five_in_one_file_are_told_at_once(told):
-    lines = told(**ALL_FIVE)
+def test_all_five_in_one_file_are_told_at_once(errors_of):
+    lines = errors_of(**ALL_FIVE)
     assert len(lines) == 5
     for start in (
         "arms.typed.bugdet: unknown key; did you mean 'budget'?",
@@ -120,12 +120,12 @@ def test_the_command_tells_all_five_and_leaves_nothing_behind(command, tmp_path)
         ),
     ],
 )
-def test_what_is_wrong_with_its_shape_is_told(changes, line, told):
-    assert line in told(**changes)
+def test_what_is_wrong_with_its_shape_is_told(changes, line, errors_of):
+    assert line in errors_of(**changes)
 
 
-def test_mistakes_in_shape_do_not_hide_those_in_sense(told):
-    lines = told(
+def test_mistakes_in_shape_do_not_hide_those_in_sense(errors_of):
+    lines = errors_of(
         scores=3,
         score={"measure": "metric", "direction": "up"},
         arms={"constrained": grid({"descent.alpha": REVERSED}), "drawn": drawn("tpe", 4, {"descent.alfa": [0.1, 0.2]})},
@@ -135,24 +135,24 @@ def test_mistakes_in_shape_do_not_hide_those_in_sense(told):
         assert found.count(part) == 1, part
 
 
-def test_a_file_that_cannot_be_mended_by_leaving_out_is_told_all_the_same(told):
-    (line,) = [line for line in told(arms={}) if line.startswith("arms")]
+def test_a_file_that_cannot_be_mended_by_leaving_out_is_told_all_the_same(errors_of):
+    (line,) = [line for line in errors_of(arms={}) if line.startswith("arms")]
     assert line.startswith("arms: expected a mapping that is not empty, got {}")
 
 
-def test_mistakes_in_one_part_of_a_setting_leave_the_others(told):
-    lines = told(settings={"model.layers": 3, "model.widht": [16, 32]})
+def test_mistakes_in_one_part_of_a_setting_leave_the_others(errors_of):
+    lines = errors_of(settings={"model.layers": 3, "model.widht": [16, 32]})
     assert [line.rpartition(": ")[0] for line in lines] == ["settings.model.layers", "settings: model.widht"]
 
 
-def test_an_arm_of_nothing_is_told(told):
+def test_an_arm_of_nothing_is_told(errors_of):
     line = "arms.constrained: expected a section with `sampler`, got None"
-    assert told(arms={"constrained": None}) == [line]
-    assert told(arms={"constrained": None, "erm": seeds(3)}) == [line]
+    assert errors_of(arms={"constrained": None}) == [line]
+    assert errors_of(arms={"constrained": None, "erm": seeds(3)}) == [line]
 
 
-def test_a_merge_key_is_an_unknown_key(tmp_path, told):
-    told()
+def test_a_merge_key_is_an_unknown_key(tmp_path, errors_of):
+    errors_of()
     path = tmp_path / "mine.yaml"
     path.write_text(
         path.read_text().replace("arms:", "arms:\n  one: &one {sampler: gird, budget: 0}\n  two: {<<: *one}")
@@ -168,13 +168,13 @@ def test_a_merge_key_is_an_unknown_key(tmp_path, told):
     [{"arms": {1: grid(ALPHAS), "erm": seeds(3)}}, {"settings": {1: [2]}}, {"fixed": {1: 2}}],
     ids=["of an arm", "of a setting", "of what is fixed"],
 )
-def test_a_name_that_is_a_number_is_told(changes, told):
+def test_a_name_that_is_a_number_is_told(changes, errors_of):
     (place,) = changes
-    assert told(**changes) == [f"{place}.1: expected text as a key; put it in quotes"]
+    assert errors_of(**changes) == [f"{place}.1: expected text as a key; put it in quotes"]
 
 
-def test_an_arm_without_a_sampler_may_have_other_mistakes(told):
-    lines = told(arms={"constrained": {"sampler": "gird", "budget": 0, "search": {"descent.alpha": {"low": 0}}}})
+def test_an_arm_without_a_sampler_may_have_other_mistakes(errors_of):
+    lines = errors_of(arms={"constrained": {"sampler": "gird", "budget": 0, "search": {"descent.alpha": {"low": 0}}}})
     assert len(lines) == 3
 
 
@@ -205,31 +205,31 @@ def test_an_arm_without_a_sampler_may_have_other_mistakes(told):
         "a mistyped step",
     ],
 )
-def test_what_is_wrong_is_not_told_to_be_missing_too(arm, told):
-    assert len(told(arms={"constrained": arm, "erm": seeds(3)})) == 1
+def test_what_is_wrong_is_not_told_to_be_missing_too(arm, errors_of):
+    assert len(errors_of(arms={"constrained": arm, "erm": seeds(3)})) == 1
 
 
-def test_a_reason_that_is_none_is_not_asked_for_again(told):
-    (line,) = told(unequal_budgets=3, arms={"constrained": grid(ALPHAS), "erm": seeds(4)})
+def test_a_reason_that_is_none_is_not_asked_for_again(errors_of):
+    (line,) = errors_of(unequal_budgets=3, arms={"constrained": grid(ALPHAS), "erm": seeds(4)})
     assert line.startswith("unequal_budgets: expected text or null, got 3")
 
 
-def test_budgets_are_not_called_equal_where_an_arm_is_wrong(told):
+def test_budgets_are_not_called_equal_where_an_arm_is_wrong(errors_of):
     arms = {"constrained": grid(ALPHAS), "erm": seeds(3), "other": {"sampler": "gird"}}
-    (line,) = told(unequal_budgets="because", arms=arms)
+    (line,) = errors_of(unequal_budgets="because", arms=arms)
     assert line.startswith("arms.other.sampler: ")
 
 
-def test_a_recipe_that_is_named_is_not_told_to_be_missing(told):
-    assert not any(line.startswith("recipe") for line in told(arms={}))
-    assert not any(line.startswith("recipe") for line in told(arms=3, score=None))
-    (line,) = told(recipe=3)
+def test_a_recipe_that_is_named_is_not_told_to_be_missing(errors_of):
+    assert not any(line.startswith("recipe") for line in errors_of(arms={}))
+    assert not any(line.startswith("recipe") for line in errors_of(arms=3, score=None))
+    (line,) = errors_of(recipe=3)
     assert line.startswith("recipe: expected text or null, got 3")
-    assert any(line.startswith("recipe: missing") for line in told(arms=3, recipe=None))
+    assert any(line.startswith("recipe: missing") for line in errors_of(arms=3, recipe=None))
 
 
-def test_a_choice_that_is_a_list_is_one_mistake(told):
-    lines = told(arms={"constrained": grid({"descent.alpha": [0.1, [0.1, 0.2, 0.3]]}), "erm": seeds(3)})
+def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
+    lines = errors_of(arms={"constrained": grid({"descent.alpha": [0.1, [0.1, 0.2, 0.3]]}), "erm": seeds(3)})
     line = "arms.constrained.search.descent.alpha.1: a choice is a word, a number, true, false or null"
     assert lines == [line]
 
@@ -294,61 +294,61 @@ def test_a_choice_that_is_a_list_is_one_mistake(told):
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_alone(changes, line, told):
-    assert told(**changes) == [line]
+def test_what_makes_no_sense_is_told_alone(changes, line, errors_of):
+    assert errors_of(**changes) == [line]
 
 
-def test_more_draws_than_there_are_combinations_are_told(told):
-    (line,) = told(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
+def test_more_draws_than_there_are_combinations_are_told(errors_of):
+    (line,) = errors_of(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
     assert line.startswith("arms.drawn.budget = 7: there are 6 combinations to draw")
 
 
-def test_budgets_that_cannot_be_told_are_not_compared(told):
-    lines = told(arms={"endless": grid(ALPHA), "erm": seeds(4)})
+def test_budgets_that_cannot_be_told_are_not_compared(errors_of):
+    lines = errors_of(arms={"endless": grid(ALPHA), "erm": seeds(4)})
     assert not any("unequal" in line for line in lines)
 
 
-def test_an_arm_of_seeds_beside_a_setting_of_seeds_is_told(told):
+def test_an_arm_of_seeds_beside_a_setting_of_seeds_is_told(errors_of):
     # The arm's would overrule the setting's: all settings would have the same runs.
-    assert told(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
+    assert errors_of(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
         "arms.erm.sampler: seeds sets the seed, which stands in settings too"
     ]
 
 
-def test_a_setting_that_is_fixed_too_is_told(told):
-    assert told(fixed={"model.layers": 4}, settings={"model.layers": [2, 3]}) == [
+def test_a_setting_that_is_fixed_too_is_told(errors_of):
+    assert errors_of(fixed={"model.layers": 4}, settings={"model.layers": [2, 3]}) == [
         "settings.model.layers: stands in fixed too"
     ]
 
 
 @pytest.mark.parametrize("fixed", [{"evaluation.gammas": [0, 1]}, {"evaluation": {"gammas": [0, 1]}}])
-def test_arms_are_judged_on_one_grid(fixed, told):
+def test_arms_are_judged_on_one_grid(fixed, errors_of):
     arms = {"constrained": grid(ALPHAS, fixed=fixed)}
-    (line,) = told(score=GRID_SCORE, arms=arms)
+    (line,) = errors_of(score=GRID_SCORE, arms=arms)
     assert line.startswith("arms.constrained.fixed.evaluation.gammas: the arms would be judged on different grids")
     # Where the score says it, or no grid is judged, it is what `cudt eval-ood` does later.
-    assert told(score={**GRID_SCORE, "gammas": [0, 1]}, arms=arms) == []
-    assert told(arms=arms) == []
+    assert errors_of(score={**GRID_SCORE, "gammas": [0, 1]}, arms=arms) == []
+    assert errors_of(arms=arms) == []
 
 
-def test_no_arm_has_the_name_of_a_file_of_the_sweep(told):
-    assert told(arms={"recipe": grid(ALPHAS)}) == ["arms.recipe: an arm cannot be called so; a file of the sweep is"]
+def test_no_arm_has_the_name_of_a_file_of_the_sweep(errors_of):
+    assert errors_of(arms={"recipe": grid(ALPHAS)}) == ["arms.recipe: an arm cannot be called so; a file of the sweep is"]
 
 
-def test_a_step_beyond_the_range_is_told(told):
-    (line,) = told(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
+def test_a_step_beyond_the_range_is_told(errors_of):
+    (line,) = errors_of(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
     assert (
         line
         == "arms.constrained.search.descent.alpha: step = 0.5: larger than the range, so that 0.1 is its only value"
     )
 
 
-def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(told, monkeypatch):
+def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(errors_of, monkeypatch):
     def list_them(self):
         raise AssertionError(f"{self.high:g} numbers")
 
     monkeypatch.setattr(Range, "values", list_them)
     many = {"seed": {"low": 0, "high": 4e9, "type": "int"}}
-    (line,) = told(arms={"constrained": grid(many), "erm": seeds(3)}, unequal_budgets="to see")
+    (line,) = errors_of(arms={"constrained": grid(many), "erm": seeds(3)}, unequal_budgets="to see")
     assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 cells; there can be 10,000")
-    assert told(arms={"drawn": drawn("random", 5, {"seed": {"low": 0, "high": 4e9, "type": "int"}})}) == []
+    assert errors_of(arms={"drawn": drawn("random", 5, {"seed": {"low": 0, "high": 4e9, "type": "int"}})}) == []

@@ -59,37 +59,37 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
         ),
     ],
 )
-def test_what_the_recipe_refuses_is_told_once_and_before_anything_is_run(changes, parts, told):
-    (line,) = told(**changes)
+def test_what_the_recipe_refuses_is_told_once_and_before_anything_is_run(changes, parts, errors_of):
+    (line,) = errors_of(**changes)
     for part in parts:
         assert part in line
 
 
 @pytest.mark.parametrize("searched", [[0.1, 1.5], {"low": 0.1, "high": 1.5}], ids=["of two choices", "of two ends"])
-def test_one_that_is_refused_does_not_make_the_other_say_nothing(searched, told):
-    (line,) = told(arms={"drawn": drawn("random", 2, {"descent.alpha": searched})})
+def test_one_that_is_refused_does_not_make_the_other_say_nothing(searched, errors_of):
+    (line,) = errors_of(arms={"drawn": drawn("random", 2, {"descent.alpha": searched})})
     assert re.search(r"descent\.alpha: .*got 1\.5$", line)
 
 
-def test_the_same_mistake_in_two_arms_is_told_of_both(told):
-    lines = told(arms={"one": grid({"descent.alpa": [0.1, 0.2]}), "two": grid({"descent.alpa": [0.3, 0.4]})})
+def test_the_same_mistake_in_two_arms_is_told_of_both(errors_of):
+    lines = errors_of(arms={"one": grid({"descent.alpa": [0.1, 0.2]}), "two": grid({"descent.alpa": [0.3, 0.4]})})
     assert [line.split(":")[0] for line in lines] == ["arms.one", "arms.two"]
 
 
-def test_everything_that_cannot_be_set_is_told(told):
-    assert told(fixed={"seed.x": 3, "task.train.y": 4}) == [
+def test_everything_that_cannot_be_set_is_told(errors_of):
+    assert errors_of(fixed={"seed.x": 3, "task.train.y": 4}) == [
         "fixed: seed.x: 'seed' is a value, it has no 'x' inside",
         "fixed: task.train.y: 'train' is a value, it has no 'y' inside",
     ]
     clash = "'seed' is a value, it has no 'x' inside"
-    lines = told(arms={"constrained": grid(ALPHAS, fixed={"seed.x": 3, "seed.x.z": 4})})
+    lines = errors_of(arms={"constrained": grid(ALPHAS, fixed={"seed.x": 3, "seed.x.z": 4})})
     assert lines[0] == f"arms.constrained: seed.x: {clash}"
     assert len(lines) == 2
 
 
-def test_a_mistake_in_a_setting_is_told_once_whatever_arms_there_are(told):
+def test_a_mistake_in_a_setting_is_told_once_whatever_arms_there_are(errors_of):
     arms = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
-    (line,) = told(settings={"model.layer": [2, 3]}, arms=arms)
+    (line,) = errors_of(settings={"model.layer": [2, 3]}, arms=arms)
     assert line == "settings: model.layer: unknown key; did you mean 'layers'?"
 
 
@@ -121,21 +121,21 @@ def weights(objective: Any, **changes: Any) -> list[list[float]]:
 
 @pytest.mark.parametrize("key", DESCENT)
 @pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
-def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, key, told):
+def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, key, errors_of):
     choices, needed, changes = DESCENT[key]
     line = f"arms.other.search.descent.{key}: {objective} does not look at it, so its runs would all be the same"
-    lines = told(arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})})
+    lines = errors_of(arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})})
     is_looked_at = weights(objective, **changes) != weights(objective)
     assert lines == ([] if is_looked_at else [line])
     assert is_looked_at == (objective == "constrained" or key == "form")
 
 
-def test_an_objective_that_is_a_setting_or_searched_counts(told):
+def test_an_objective_that_is_a_setting_or_searched_counts(errors_of):
     objectives = ["constrained", "erm"]
-    (line,) = told(settings={"objective": objectives})
+    (line,) = errors_of(settings={"objective": objectives})
     assert line.startswith("arms.constrained.search.descent.alpha: erm does not look at it")
-    assert told(arms={"constrained": grid({**ALPHAS, "objective": objectives})}) == []
-    (line,) = told(arms={"constrained": grid({**ALPHAS, "objective": ["erm", "supervised"]})})
+    assert errors_of(arms={"constrained": grid({**ALPHAS, "objective": objectives})}) == []
+    (line,) = errors_of(arms={"constrained": grid({**ALPHAS, "objective": ["erm", "supervised"]})})
     assert "erm or supervised does not look at it" in line
 
 
@@ -149,31 +149,31 @@ BELONGS = (
 )
 
 
-def test_cells_that_a_recipe_refuses_are_counted(told):
+def test_cells_that_a_recipe_refuses_are_counted(errors_of):
     # Each value is sound with the first of the other.
-    assert told(arms={"constrained": grid({**NUPI, "seed": [0, 1, 2]})}) == [
+    assert errors_of(arms={"constrained": grid({**NUPI, "seed": [0, 1, 2]})}) == [
         f"arms.constrained: 3 of its 12 cells: {BELONGS}"
     ]
 
 
-def test_cells_in_all_settings_are_counted(told):
+def test_cells_in_all_settings_are_counted(errors_of):
     (optimizer, smoothing) = NUPI
     arms = {"constrained": grid({smoothing: NUPI[smoothing], "seed": [0, 1]})}
-    assert told(settings={optimizer: NUPI[optimizer]}, arms=arms) == [f"arms.constrained: 2 of its 8 cells: {BELONGS}"]
-    assert told(settings=NUPI, arms={"erm": seeds(3)}) == [f"arms.erm: 1 of its 4 settings: {BELONGS}"]
+    assert errors_of(settings={optimizer: NUPI[optimizer]}, arms=arms) == [f"arms.constrained: 2 of its 8 cells: {BELONGS}"]
+    assert errors_of(settings=NUPI, arms={"erm": seeds(3)}) == [f"arms.erm: 1 of its 4 settings: {BELONGS}"]
 
 
-def test_cells_say_nothing_that_was_told(told):
+def test_cells_say_nothing_that_was_told(errors_of):
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [0.5, 0.6]}
-    assert told(arms={"constrained": grid(searched)}) == [f"arms.constrained: {BELONGS}"]
+    assert errors_of(arms={"constrained": grid(searched)}) == [f"arms.constrained: {BELONGS}"]
 
 
-def test_more_cells_than_can_be_tried_are_not(told, monkeypatch):
+def test_more_cells_than_can_be_tried_are_not(errors_of, monkeypatch):
     arms = {"constrained": grid({**NUPI, "seed": [0, 1, 2]})}
     monkeypatch.setattr(checks, "_MOST_TRIED", 11)
-    assert told(arms=arms) == []
+    assert errors_of(arms=arms) == []
     monkeypatch.setattr(checks, "_MOST_TRIED", 12)
-    assert len(told(arms=arms)) == 1
+    assert len(errors_of(arms=arms)) == 1
 
 
 # ---------------------------------------------------------------- sound files
@@ -216,8 +216,8 @@ SOUND = {
 
 
 @pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)
-def test_a_sound_file_is_taken(changes, told):
-    assert told(**changes) == []
+def test_a_sound_file_is_taken(changes, errors_of):
+    assert errors_of(**changes) == []
 
 
 @pytest.mark.parametrize("name", definition.names())

@@ -81,13 +81,13 @@ def test_the_first_of_what_is_timed_does_not_count(monkeypatch):
     "override", ["descent.alpha=0.3", "descent.dual.learning_rate=1", "training.learning_rate=1", "noise.gamma_train=2"]
 )
 def test_numbers_that_are_merely_computed_with_cost_the_same(override):
-    assert cost.like(tiny_recipe(override)) == cost.like(tiny_recipe())
-    assert cost.like(tiny_recipe(seed=3)) == cost.like(tiny_recipe())
+    assert cost.cost_key(tiny_recipe(override)) == cost.cost_key(tiny_recipe())
+    assert cost.cost_key(tiny_recipe(seed=3)) == cost.cost_key(tiny_recipe())
 
 
 @pytest.mark.parametrize(
     "override", ["model.layers=4", "training.epochs=3", "training.batch_size=16", "task.train=90", "readout.layers=2"]
 )
 def test_what_shapes_the_work_costs_otherwise(override):
-    assert cost.like(tiny_recipe(override)) != cost.like(tiny_recipe())
-    assert cost.like(tiny_recipe(objective="erm")) != cost.like(tiny_recipe())
+    assert cost.cost_key(tiny_recipe(override)) != cost.cost_key(tiny_recipe())
+    assert cost.cost_key(tiny_recipe(objective="erm")) != cost.cost_key(tiny_recipe())

@@ -122,7 +122,7 @@ def test_what_is_drawn_is_not_listed(sampler, tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn(sampler, 4)})
     assert sweep.listed("drawn") is None
     assert sweep.budget("drawn") == 4
-    assert sweep.first("drawn") == {"descent.alpha": 0.0}
+    assert sweep.first_parameters("drawn") == {"descent.alpha": 0.0}
 
 
 def test_a_cells_recipe_is_the_recipe_with_everything_that_was_set(tmp_path):
@@ -192,7 +192,7 @@ def all_recipes(sweep: Sweep) -> list[dict[str, Any]]:
     return [
         sweep.recipe(setting, arm, parameters).resolved()
         for setting, arm in cells
-        for parameters in (sweep.listed(arm) or [sweep.first(arm)])
+        for parameters in (sweep.listed(arm) or [sweep.first_parameters(arm)])
     ]
 
 

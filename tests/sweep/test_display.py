@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from cudt.sweep import results
-from cudt.sweep.conduct import open_studies
 from cudt.sweep.display import SweepDisplay, best_table, duration, ending
+from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import Cell
-from cudt.sweep.workers import Progress
+from cudt.sweep.run_sweep import open_studies
 from tests.sweep.searches import ALPHAS, drawn, grid, queue_of, seeds, sweep_of
 from tests.sweep.test_results import studies_of, tell
 
@@ -40,11 +40,11 @@ def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
         display.begin(studies)
         for cell in cells[:3]:
             display.started(cell)
-            display.progress(cell, Progress(1, 6, 0.5))
+            display.progress(cell, CellProgress(1, 6, 0.5))
         display.finished(cells[0], 0.123456789)
         display.failed(cells[1].name, "the loss [of layer 1] is not finite")
         display.died(cells[2], "by signal 9 (SIGKILL); see log")
-        display.put_aside(cells[3])
+        display.interrupted(cells[3])
     assert printed(console).splitlines() == [
         "1/6  constrained: alpha=0.1  score 0.12346",
         "2/6  erm: seed=0  failed: the loss [of layer 1] is not finite",
@@ -83,8 +83,8 @@ def test_a_note_is_told_once(studies):
     console = console_of()
     display = SweepDisplay(console)
     for _ in range(3):
-        display.note("a clip [x] is left out")
-    display.note("another")
+        display.warn("a clip [x] is left out")
+    display.warn("another")
     assert printed(console).splitlines() == ["warning: a clip [x] is left out", "warning: another"]
 
 
@@ -95,7 +95,7 @@ def test_on_a_terminal_there_is_a_picture_of_the_cells_under_way(studies, cells,
         display.begin(studies)
         display.started(cells[0])
         display.started(cells[1])
-        display.progress(cells[1], Progress(3, 6, 0.4321))
+        display.progress(cells[1], CellProgress(3, 6, 0.4321))
         picture = console_of()
         picture.print(display._picture())
         display.ended(cells[0])

@@ -37,7 +37,7 @@ def keeper_was(study: ArmStudy, process: int, host: str | None = None, ago: floa
 def test_a_second_sweep_is_refused_while_the_first_lives(arm_study, other_process):
     keeper_was(arm_study, other_process)
     with (
-        pytest.raises(UserError, match=rf"another `cudt sweep` is at work .*process {other_process} on "),
+        pytest.raises(UserError, match=rf"another `cudt sweep` is using .*process {other_process} on "),
         Keeper(arm_study),
     ):
         pass
@@ -54,16 +54,16 @@ def test_the_place_of_a_dead_process_is_taken(arm_study):
 
 
 def test_the_place_of_a_process_that_has_been_silent_is_taken(arm_study, other_process):
-    keeper_was(arm_study, other_process, ago=keepers._SILENCE + 1)
+    keeper_was(arm_study, other_process, ago=keepers._TIMEOUT + 1)
     with Keeper(arm_study):
         assert arm_study.study.user_attrs["keeper"]["process"] == os.getpid()
 
 
 def test_the_place_of_another_machine_is_taken_after_silence_alone(arm_study):
-    keeper_was(arm_study, 2**22 + 1, host="elsewhere", ago=keepers._SILENCE - 5)
+    keeper_was(arm_study, 2**22 + 1, host="elsewhere", ago=keepers._TIMEOUT - 5)
     with pytest.raises(UserError, match="on elsewhere"), Keeper(arm_study):
         pass
-    keeper_was(arm_study, 2**22 + 1, host="elsewhere", ago=keepers._SILENCE + 5)
+    keeper_was(arm_study, 2**22 + 1, host="elsewhere", ago=keepers._TIMEOUT + 5)
     with Keeper(arm_study):
         pass
 
@@ -88,4 +88,4 @@ def test_a_keeper_shows_signs_of_life_often_enough_and_not_always(arm_study, mon
     ordered = sorted(seen)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
     assert min(gaps) > 5
-    assert max(gaps) < keepers._SILENCE / 3
+    assert max(gaps) < keepers._TIMEOUT / 3

@@ -21,13 +21,13 @@ import pytest
 from filelock import FileLock
 
 from cudt.runs.run import open_run
-from cudt.sweep import conduct, definition, queue, results, storage, study
+from cudt.sweep import definition, queue, results, run_sweep, storage, study
 from cudt.sweep.definition import Sweep
 from cudt.utils import files
 from tests.data.test_frame_cache_kills import ending, in_child
 from tests.sweep import planted
 from tests.sweep.planted import calls
-from tests.sweep.searches import FIXED, conducted, drawn, grid, sweep_of, write_search
+from tests.sweep.searches import FIXED, drawn, grid, sweep_of, swept, write_search
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="finds workers in /proc")
 
@@ -154,7 +154,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
             with pytest.MonkeyPatch.context() as patch:
                 # As those have it that are killed: sums over several threads end in other digits.
                 patch.setenv("OMP_NUM_THREADS", "1")
-                conducted(sweep, out, "cudt.sweep.cell:do")
+                swept(sweep, out, "cudt.sweep.cell:run_cell")
     assert deaths(out) == 0
     return outcome(out)
 
@@ -226,7 +226,7 @@ def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_goes_
 def kill_at_line(number: int) -> None:
     """Be killed before the so many-th line of whatever writes down how far a sweep is."""
     left = number
-    ours = {module.__file__ for module in (conduct, files, queue, results, study)}
+    ours = {module.__file__ for module in (run_sweep, files, queue, results, study)}
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
@@ -259,7 +259,7 @@ def test_a_sweep_is_right_after_kills_at_any_line(kills, seed, no_processes, out
     rng, killed = random.Random(seed), 0
     begun: dict[str, int] = {}
     while killed < kills:
-        child = in_child(partial(kill_at_line, rng.randrange(1, 12000)), partial(conducted, sweep, out))
+        child = in_child(partial(kill_at_line, rng.randrange(1, 12000)), partial(swept, sweep, out))
         code = ending(child)
         killed += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
@@ -271,7 +271,7 @@ def test_a_sweep_is_right_after_kills_at_any_line(kills, seed, no_processes, out
             check_planted(sweep, out)
             out = tmp_path / f"out-{killed}"
             begun = {}
-    assert ending(in_child(partial(conducted, sweep, out))) == 0
+    assert ending(in_child(partial(swept, sweep, out))) == 0
     check_planted(sweep, out)
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from cudt.runs.info import RunInfo, Status
 from cudt.runs.run import run_for
 from cudt.sweep import cost, plan
-from cudt.sweep.conduct import Options, open_studies
 from cudt.sweep.definition import Sweep
-from cudt.sweep.plan import Plan, Planned
+from cudt.sweep.plan import PlannedCell, SweepPlan
+from cudt.sweep.run_sweep import SweepOptions, open_studies
 from cudt.sweep.storage import own_storage
 from tests.sweep.searches import ALPHAS, FIXED, drawn, grid, seeds, sweep_of, write_search
 
@@ -31,11 +31,11 @@ def timed(monkeypatch) -> list[str]:
     return noted
 
 
-def options(out: Path, **more) -> Options:
-    return Options(out, "cpu", **more)
+def options(out: Path, **more) -> SweepOptions:
+    return SweepOptions(out, "cpu", **more)
 
 
-def cells(made: Plan) -> list[tuple[str, str, float | None]]:
+def cells(made: SweepPlan) -> list[tuple[str, str, float | None]]:
     return [(cell.name, cell.state, cell.seconds) for cell in made.cells]
 
 
@@ -107,7 +107,7 @@ def test_the_states_of_cells_are_told_and_what_is_finished_costs_nothing(tmp_pat
     made = plan.make(sweep, options(out))
     assert [(cell.state, cell.seconds) for cell in made.cells] == [
         ("finished", 0.0),
-        ("begun", 10.0),
+        ("started", 10.0),
         ("failed", 0.0),
         ("to do", 10.0),
     ]
@@ -164,8 +164,12 @@ def test_where_the_cost_is_unknown_the_plan_says_why_and_lists_the_cells(tmp_pat
 
 def test_a_plan_is_shown_in_a_row_for_each_cell():
     console = Console(file=io.StringIO(), width=80)
-    rows = [Planned("erm: seed=0", "finished", 0.0), Planned("erm: seed=1", "to do", 75.0), Planned("x", "to do", None)]
-    console.print(plan.table(Plan(rows, "", 1)))
+    rows = [
+        PlannedCell("erm: seed=0", "finished", 0.0),
+        PlannedCell("erm: seed=1", "to do", 75.0),
+        PlannedCell("x", "to do", None),
+    ]
+    console.print(plan.table(SweepPlan(rows, "", 1)))
     lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert lines == [
         ["cell", "state", "about"],

@@ -89,7 +89,7 @@ def test_settings_that_do_not_fit_together_fail_with_the_recipes_words_and_the_r
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
     (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))
     told: list[tuple[str, str]] = []
-    cells = rest(Queue(studies, refused=lambda name, reason: told.append((name, reason))))
+    cells = rest(Queue(studies, on_refused=lambda name, reason: told.append((name, reason))))
     assert {tuple(cell.trial.parameters.values()) for cell in cells} == {("nupi", None), ("nupi", 0.5), ("adam", None)}
     (failed,) = [trial for trial in study.trials() if trial.state == "failed"]
     assert tuple(failed.parameters.values()) == ("adam", 0.5)
@@ -100,7 +100,7 @@ def test_settings_that_do_not_fit_together_fail_with_the_recipes_words_and_the_r
 def test_a_queue_that_is_closed_over_a_refusal_begins_no_other(tmp_path):
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
     (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))
-    queue = Queue(studies, refused=lambda name, reason: queue.close())
+    queue = Queue(studies, on_refused=lambda name, reason: queue.close())
     rest(queue)
     states = [trial.state for trial in study.trials()]
     assert states[-1] == "failed"

@@ -7,11 +7,11 @@ import pytest
 
 from cudt.config import recipe
 from cudt.sweep import results
-from cudt.sweep.conduct import open_studies
 from cudt.sweep.definition import Sweep
 from cudt.sweep.results import best_of_arms, long
+from cudt.sweep.run_sweep import open_studies
 from cudt.sweep.study import ArmStudy
-from tests.sweep.planted import outcome
+from tests.sweep.planted import result
 from tests.sweep.searches import ALPHAS, drawn, grid, seeds, sweep_of
 
 TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
@@ -33,7 +33,7 @@ def tell(study: ArmStudy, *scores: float | str | None) -> None:
         if isinstance(score, str):
             study.fail(trial.number, score, spent)
         elif score is not None:
-            study.finish(trial.number, score, {**outcome(score).facts, **spent})
+            study.finish(trial.number, score, {**result(score).facts, **spent})
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ def test_the_long_table_says_the_same_as_the_wide_one(sweep, studies, tmp_path):
     assert tall.columns.tolist() == ["setting", "arm", "trial", "name", "value"]
     assert not tall.duplicated(["setting", "arm", "trial", "name"]).any()
     broad = pd.read_csv(tmp_path / "trials_wide.csv", dtype=str).set_index(["setting", "arm", "trial"])
-    told = {(*key, name, value) for key, row in broad.iterrows() for name, value in row.dropna().items()}
-    assert len(told) == len(tall)
-    assert set(tall.itertuples(index=False, name=None)) == told
+    values = {(*key, name, value) for key, row in broad.iterrows() for name, value in row.dropna().items()}
+    assert len(values) == len(tall)
+    assert set(tall.itertuples(index=False, name=None)) == values
 
 
 def test_whole_numbers_stay_whole(sweep, studies, tmp_path):

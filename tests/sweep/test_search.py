@@ -92,7 +92,7 @@ def test_a_range_is_continuous_where_it_cannot_be_counted(settings, continuous):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "mistakes"),
     [
         ({"low": 1, "high": 0}, ["an empty range: low 1 is not below high 0"]),
         ({"low": 1, "high": 1}, ["an empty range: low 1 is not below high 1"]),
@@ -120,8 +120,8 @@ def test_a_range_is_continuous_where_it_cannot_be_counted(settings, continuous):
         ({"low": 1, "high": 3, "step": 2, "type": "int"}, []),
     ],
 )
-def test_what_no_sampler_can_draw_from_is_told(settings, told):
-    assert spread(**settings).mistakes() == told
+def test_what_no_sampler_can_draw_from_is_reported(settings, mistakes):
+    assert spread(**settings).mistakes() == mistakes
 
 
 def test_values_are_those_of_a_list_or_a_range():

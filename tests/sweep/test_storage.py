@@ -5,30 +5,30 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from cudt.sweep.storage import is_there, open_storage, own_storage, told
+from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage
 from cudt.utils.errors import UserError
 from tests.sweep.searches import study_of, sweep_of
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "start"),
     [
-        ("postgresql://me:secret@nowhere/trials", "storage postgresql://me:***@nowhere/trials: "),
-        ("oracl://me:secret@nowhere/trials", "storage oracl://me:***@nowhere/trials: "),
-        ("sqlite:////no/such/folder/trials.db", "storage sqlite:////no/such/folder/trials.db: "),
-        ("trials.db", "storage (not a URL): "),
-        ("me:secret", "storage (not a URL): "),
+        ("postgresql://me:secret@nowhere/trials", "cannot open storage postgresql://me:***@nowhere/trials: "),
+        ("oracl://me:secret@nowhere/trials", "cannot open storage oracl://me:***@nowhere/trials: "),
+        ("sqlite:////no/such/folder/trials.db", "cannot open storage sqlite:////no/such/folder/trials.db: "),
+        ("trials.db", "cannot open storage (not a valid URL): "),
+        ("me:secret", "cannot open storage (not a valid URL): "),
     ],
 )
-def test_a_storage_that_cannot_be_opened_is_told_without_its_password(url, told):
+def test_a_storage_that_cannot_be_opened_is_reported_without_its_password(url, start):
     with pytest.raises(UserError) as error:
         open_storage(url)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(start)
     assert "secret" not in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_a_port_that_is_no_number_is_told_without_the_password():
+def test_a_port_that_is_no_number_is_reported_without_the_password():
     with pytest.raises(UserError) as error:
         open_storage("postgresql://me:secret@nowhere:port/trials")
     assert "secret" not in str(error.value)
@@ -41,16 +41,16 @@ def test_a_sweeps_own_storage_is_in_its_folder_wherever_we_are(tmp_path, monkeyp
 
 def test_looking_whether_a_storage_is_there_makes_nothing(tmp_path):
     url = own_storage(tmp_path)
-    assert not is_there(url)
+    assert not has_studies(url)
     assert not list(tmp_path.iterdir())
     (tmp_path / "study.db").touch()
-    assert not is_there(url)
+    assert not has_studies(url)
     study_of(sweep_of(tmp_path), open_storage(url))
-    assert is_there(url)
+    assert has_studies(url)
 
 
-def test_a_storage_that_fails_under_way_is_told_in_a_line():
-    with pytest.raises(UserError) as error, told():
+def test_a_storage_that_fails_under_way_is_reported_in_a_line():
+    with pytest.raises(UserError) as error, explain_storage_errors():
         raise OperationalError("INSERT ...", {}, Exception("disk is full\nsee there"))
     assert "disk is full" in str(error.value)
     assert "the same command goes on" in str(error.value)

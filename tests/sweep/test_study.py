@@ -345,8 +345,8 @@ def test_settings_come_back_from_the_file_as_they_were(tmp_path):
     searched = {"training.clip_norm": [0.1, None], "descent.slack_restart": [True, False], RATE: [1e-5, 1]}
     sweep, url = sweep_of(tmp_path, arms={"constrained": grid(searched)}), own_storage(tmp_path)
     exhaust(study_of(sweep, open_storage(url)))
-    told = [trial.parameters for trial in study_of(sweep, open_storage(url)).trials()]
-    assert str(told) == str(sweep.listed("constrained"))
+    stored = [trial.parameters for trial in study_of(sweep, open_storage(url)).trials()]
+    assert str(stored) == str(sweep.listed("constrained"))
 
 
 def test_a_study_is_named_so_that_others_find_it(tmp_path):

@@ -1,40 +1,41 @@
-"""What an experiment costs, by counting: two floating-point operations for each multiplication of a forward pass.
+"""What an experiment costs in floating-point operations, without running it.
 
-A forward pass of an example is 2·m operations, m being multiplications at each position × positions × layers, and those
-of the readouts; an update is three times that, and judging or evaluating an example once.
+A forward pass of an example takes 2·m operations, where m = multiplications per position × positions × layers + those
+of the readouts. Training takes three forward passes per example and epoch, validation and evaluation take one.
 """
 
 from __future__ import annotations
 
 from cudt.config.recipe import NamedRecipe
 from cudt.evaluation.evaluate import Grid
+from cudt.method.objectives.base import objective_class
 from cudt.noise.base import training_level
 from cudt.reproduce.scale import Experiment, Listed, Nominal
 
-#: Forward, and backward, which is two of them: to the states, and to the weights.
-_PASSES_OF_AN_UPDATE = 3
-#: Instructions that AlpacaEval has, where a scale does not limit them.
+#: One forward; the backward pass costs two more, for the gradients of the states and of the weights.
+_PASSES_PER_UPDATE = 3
+#: The size of AlpacaEval, for a scale without a limit.
 _INSTRUCTIONS = 805
 
 
 def training(recipe: NamedRecipe, nominal: Nominal, gammas: list[float] | None) -> float:
-    """Operations of a run: its updates, and its judgements on validation data."""
+    """Operations to train a run and validate it, at each level of `gammas` too."""
     settings = recipe.settings
     epochs = settings.training.epochs
-    reads_all = settings.objective != "erm"
-    updates = epochs * nominal.train * _PASSES_OF_AN_UPDATE * _forward(recipe, nominal, reads_all=reads_all)
+    reads_all = objective_class(settings.objective).reads_all_layers
+    updates = epochs * nominal.train * _PASSES_PER_UPDATE * _forward(recipe, nominal, reads_all=reads_all)
     # After every epoch, once at the end, and at each level that the score averages over.
-    judgements = (epochs + 1 + len(gammas or [])) * nominal.validation
-    return updates + judgements * _forward(recipe, nominal)
+    validations = (epochs + 1 + len(gammas or [])) * nominal.validation
+    return updates + validations * _forward(recipe, nominal)
 
 
 def evaluation(experiment: Experiment, *, answers: bool = True) -> float:
-    """Operations of evaluating everything that an experiment evaluates, and of its completions."""
+    """Operations of all evaluations of an experiment, and of its completions if `answers`."""
     sweep, listed = experiment.sweep, experiment.listed
     total = 0.0
     for setting in sweep.settings:
         for arm in sweep.search.arms:
-            recipe = sweep.recipe(setting, arm, sweep.first(arm))
+            recipe = sweep.recipe(setting, arm, sweep.first_parameters(arm))
             count = 1 if listed.evaluate == "best" else sweep.budget(arm)
             total += count * _evaluation(recipe, listed, experiment.nominal)
             if answers:
@@ -43,7 +44,7 @@ def evaluation(experiment: Experiment, *, answers: bool = True) -> float:
 
 
 def n_evaluations(experiment: Experiment) -> int:
-    """Runs that an experiment evaluates."""
+    """The number of runs that an experiment evaluates."""
     sweep = experiment.sweep
     of_arms = (1 if experiment.listed.evaluate == "best" else sweep.budget(arm) for arm in sweep.search.arms)
     return len(sweep.settings) * sum(of_arms)
@@ -59,7 +60,7 @@ def _evaluation(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
 
 
 def _completions(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
-    """A forward pass for each prompt, and as much again for each token that is written."""
+    """A forward pass for each prompt, plus one position for each generated token."""
     if listed.completions is None:
         return 0.0
     asked = listed.completions
@@ -69,7 +70,7 @@ def _completions(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float
 
 
 def _forward(recipe: NamedRecipe, nominal: Nominal, *, reads_all: bool = True) -> float:
-    """Operations of a forward pass of an example; `reads_all` layers, or the last alone."""
+    """Operations of a forward pass of one example; with `reads_all` every layer has a readout, else only the last."""
     layers: int = getattr(recipe.settings.model, "layers", None) or nominal.layers or 1
     readouts = layers if reads_all else 1
     return 2 * (nominal.multiplications * nominal.positions * layers + nominal.readout * readouts)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -12,14 +11,14 @@ from filelock import FileLock
 
 from cudt.config import recipe
 from cudt.runs.run import run_for
-from cudt.sweep import conduct
-from cudt.sweep.conduct import Options, environments
+from cudt.sweep import run_sweep
 from cudt.sweep.keeper import Keeper
-from cudt.sweep.queue import MOST_DEATHS
+from cudt.sweep.queue import MAX_DEATHS
+from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.storage import open_storage
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.sweep.planted import calls, height
-from tests.sweep.searches import FIXED, conducted, grid, seeds, sweep_of, write_search
+from tests.sweep.searches import FIXED, grid, seeds, sweep_of, swept, write_search
 from tests.sweep.test_keeper import keeper_was
 
 FOUR = {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
@@ -39,7 +38,7 @@ def states(results) -> list[str]:
 
 def test_every_cell_is_done_once_and_the_best_is_the_planted_one(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
-    found, printed = conducted(sweep, tmp_path / "out", workers=2)
+    found, printed = swept(sweep, tmp_path / "out", workers=2)
     assert sorted(calls(tmp_path / "out")) == [f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)]
     scores = dict(zip(found.trials["descent.alpha"], found.trials["score"], strict=True))
     assert scores == {alpha: height(alpha, RATE) for alpha in (0.1, 0.2, 0.3, 0.4)}
@@ -52,7 +51,7 @@ def test_every_cell_is_done_once_and_the_best_is_the_planted_one(tmp_path):
 def test_the_best_recipe_is_taken_by_train_and_is_the_best_run(tmp_path, no_processes):
     arms = {**FOUR, "erm": seeds(4, fixed={"objective": "erm"})}
     sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms=arms)
-    found, _ = conducted(sweep, tmp_path / "out")
+    found, _ = swept(sweep, tmp_path / "out")
     # Every arm in every setting, and the best of all: α = 0.2 without noise, the first of two that are equal.
     loaded = recipe.load(str(found.folder / "best.yaml"))
     best = sweep.recipe({"noise.gamma_train": 0.0}, "constrained", {"descent.alpha": 0.2})
@@ -68,28 +67,28 @@ def test_the_best_recipe_is_taken_by_train_and_is_the_best_run(tmp_path, no_proc
 
 def test_finished_cells_are_never_done_again(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
-    before, _ = conducted(sweep, tmp_path / "out")
+    before, _ = swept(sweep, tmp_path / "out")
     text = (before.folder / "trials_wide.csv").read_text()
-    after, printed = conducted(sweep, tmp_path / "out")
+    after, printed = swept(sweep, tmp_path / "out")
     assert len(calls(tmp_path / "out")) == 4
     assert (after.folder / "trials_wide.csv").read_text() == text
-    assert "going on: 4 of 4 cells are done" in printed
+    assert "resuming: 4 of 4 cells are done" in printed
 
 
 def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, no_processes, monkeypatch):
-    monkeypatch.setattr(conduct, "open_storage", open_storage)
+    monkeypatch.setattr(run_sweep, "open_storage", open_storage)
     sweep, storage = sweep_of(tmp_path, arms=FOUR), f"sqlite:///{tmp_path / 'trials.db'}"
-    found, _ = conducted(sweep, tmp_path / "out", storage=storage)
+    found, _ = swept(sweep, tmp_path / "out", storage=storage)
     assert not (found.folder / "study.db").exists()
-    again, _ = conducted(sweep, tmp_path / "out", storage=storage)
+    again, _ = swept(sweep, tmp_path / "out", storage=storage)
     assert states(again) == ["finished"] * 4
     assert len(calls(tmp_path / "out")) == 4
 
 
 def test_a_folder_may_have_any_name(tmp_path, no_processes, monkeypatch):
-    monkeypatch.setattr(conduct, "open_storage", open_storage)
+    monkeypatch.setattr(run_sweep, "open_storage", open_storage)
     out = tmp_path / "100% [mine]? #1"
-    found, _ = conducted(sweep_of(tmp_path), out)
+    found, _ = swept(sweep_of(tmp_path), out)
     assert states(found) == ["finished"] * 3
     assert (found.folder / "study.db").is_file()
 
@@ -98,47 +97,47 @@ def test_a_folder_may_have_any_name(tmp_path, no_processes, monkeypatch):
 
 
 def test_a_cell_that_fails_is_recorded_with_its_reason_and_the_sweep_goes_on(tmp_path):
-    found, printed = conducted(sweep_of(tmp_path, arms=FOUR), tmp_path / "out", "fails_at_two_tenths")
+    found, printed = swept(sweep_of(tmp_path, arms=FOUR), tmp_path / "out", "fails_at_two_tenths")
     assert states(found) == ["finished", "failed", "finished", "finished"]
-    assert found.trials["reason"].tolist() == [None, "0.2 is not\nto be borne", None, None]
+    assert found.trials["reason"].tolist() == [None, "0.2 is\nnot allowed", None, None]
     assert found.best["descent.alpha"].tolist() == [0.1]
     assert found.best["failed"].tolist() == [1]
-    assert "constrained: alpha=0.2  failed: 0.2 is not\nto be borne" in printed
+    assert "constrained: alpha=0.2  failed: 0.2 is\nnot allowed" in printed
     # What was told can be read back, line break and all.
     table = pd.read_csv(found.folder / "trials_wide.csv")
-    assert table["reason"][1] == "0.2 is not\nto be borne"
+    assert table["reason"][1] == "0.2 is\nnot allowed"
     # Not tried again unless that is asked for.
-    conducted(sweep_of(tmp_path, arms=FOUR), tmp_path / "out", "fails_at_two_tenths")
+    swept(sweep_of(tmp_path, arms=FOUR), tmp_path / "out", "fails_at_two_tenths")
     assert len(calls(tmp_path / "out")) == 4
 
 
 def test_failed_cells_are_tried_again_where_that_is_asked_for(tmp_path):
     sweep = sweep_of(tmp_path)
-    before, _ = conducted(sweep, tmp_path / "out", "fails_the_first_time")
+    before, _ = swept(sweep, tmp_path / "out", "fails_the_first_time")
     assert states(before) == ["failed"] * 3
     assert not (before.folder / "best.yaml").exists()
-    after, _ = conducted(sweep, tmp_path / "out", "fails_the_first_time", retry_failed=True)
+    after, _ = swept(sweep, tmp_path / "out", "fails_the_first_time", retry_failed=True)
     assert states(after) == ["finished"] * 3
     assert len(calls(tmp_path / "out")) == 6
 
 
 def test_after_a_failure_no_other_cell_is_begun_where_that_is_asked_for(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
-    found, _ = conducted(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
+    found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert len(calls(tmp_path / "out")) == 2
     assert states(found) == ["finished", "failed", "waiting", "waiting"]
     # The next goes on with those.
-    found, _ = conducted(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
+    found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert states(found) == ["finished", "failed", "finished", "finished"]
 
 
 def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):
     path = write_search(tmp_path, arms=FOUR)
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
-    code, output, error = command(*arguments, do="fails_at_two_tenths")
+    code, output, error = command(*arguments, function="fails_at_two_tenths")
     assert (code, error) == (1, "")
-    assert "1 failed; trials_wide.csv says why, and --retry-failed tries them again" in output
-    code, output, _ = command(*arguments, "--retry-failed", do="on_the_hill")
+    assert "1 failed: see the reasons in trials_wide.csv, retry them with --retry-failed" in output
+    code, output, _ = command(*arguments, "--retry-failed", function="on_the_hill")
     assert code == 0
     assert "best of constrained: alpha=0.2" in output
 
@@ -147,31 +146,31 @@ def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):
 
 
 def test_a_cell_whose_worker_died_is_done_by_another(tmp_path):
-    found, printed = conducted(sweep_of(tmp_path), tmp_path / "out", "dies_the_first_time", workers=2)
+    found, printed = swept(sweep_of(tmp_path), tmp_path / "out", "dies_the_first_time", workers=2)
     assert states(found) == ["finished"] * 3
     assert found.trials["deaths"].tolist() == [1] * 3
     assert len(calls(tmp_path / "out")) == 6
-    assert printed.count("its worker ended with exit code 3") == 3
+    assert printed.count("the worker process ended with exit code 3; another worker resumes it") == 3
 
 
 def test_a_cell_that_kills_its_workers_is_given_up(tmp_path):
-    found, printed = conducted(sweep_of(tmp_path), tmp_path / "out", "always_dies_at_two_tenths")
+    found, printed = swept(sweep_of(tmp_path), tmp_path / "out", "always_dies_at_two_tenths")
     assert states(found) == ["finished", "failed", "finished"]
-    assert found.trials["deaths"].tolist() == [0, MOST_DEATHS, 0]
-    assert calls(tmp_path / "out").count("constrained 0.2 0") == MOST_DEATHS == 5
+    assert found.trials["deaths"].tolist() == [0, MAX_DEATHS, 0]
+    assert calls(tmp_path / "out").count("constrained 0.2 0") == MAX_DEATHS == 5
     reason = found.trials["reason"][1]
-    assert reason.startswith("5 workers died on it, the last by signal 9 (SIGKILL)")
+    assert reason.startswith("5 workers died while running it, the last one by signal 9 (SIGKILL)")
     assert reason in printed
 
 
 def test_a_cell_that_is_given_up_is_a_failure_like_any_other(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
-    found, _ = conducted(sweep, tmp_path / "out", "always_dies_at_two_tenths", fail_fast=True)
+    found, _ = swept(sweep, tmp_path / "out", "always_dies_at_two_tenths", fail_fast=True)
     assert states(found) == ["finished", "failed", "waiting", "waiting"]
 
 
 def test_a_worker_that_somebody_else_terminates_gives_its_cell_back(tmp_path):
-    found, _ = conducted(sweep_of(tmp_path), tmp_path / "out", "stopped_from_outside_once")
+    found, _ = swept(sweep_of(tmp_path), tmp_path / "out", "stopped_from_outside_once")
     assert states(found) == ["finished"] * 3
 
 
@@ -181,14 +180,14 @@ def test_a_worker_that_somebody_else_terminates_gives_its_cell_back(tmp_path):
 def test_ctrl_c_puts_cells_aside_and_the_same_command_goes_on(command, tmp_path):
     path = write_search(tmp_path, arms=FOUR)
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
-    code, output, error = command(*arguments, do="interrupts_the_sweep_once")
+    code, output, error = command(*arguments, function="interrupts_the_sweep_once")
     assert code == 130
-    assert error.endswith(": interrupted; the same command goes on from here\n")
-    assert "constrained: alpha=0.2: put aside" in output
+    assert error.endswith(": interrupted; run the same command to resume\n")
+    assert "constrained: alpha=0.2: interrupted, can be resumed" in output
     assert len(calls(Path("out"))) == 2
-    code, output, error = command(*arguments, do="interrupts_the_sweep_once")
+    code, output, error = command(*arguments, function="interrupts_the_sweep_once")
     assert (code, error) == (0, "")
-    assert "going on: 1 of 4 cells are done" in output
+    assert "resuming: 1 of 4 cells are done" in output
     # The one that was under way is the same cell, and none is done twice.
     assert calls(Path("out"))[1:] == [f"constrained {alpha} 0" for alpha in (0.2, 0.2, 0.3, 0.4)]
 
@@ -196,7 +195,7 @@ def test_ctrl_c_puts_cells_aside_and_the_same_command_goes_on(command, tmp_path)
 def test_a_sweep_that_was_interrupted_has_its_tables(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
     with pytest.raises(TrainingInterruptedError):
-        conducted(sweep, tmp_path / "out", "interrupts_the_sweep_once")
+        swept(sweep, tmp_path / "out", "interrupts_the_sweep_once")
     table = pd.read_csv(sweep.folder(tmp_path / "out") / "trials_wide.csv")
     assert table["state"].tolist() == ["finished", "running", "waiting", "waiting"]
 
@@ -205,40 +204,43 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
     sweep = sweep_of(tmp_path)
     folder = sweep.folder(tmp_path / "out")
     folder.mkdir(parents=True)
-    with FileLock(folder / ".lock"), pytest.raises(UserError, match=r"another process is at work on this sweep$"):
-        conducted(sweep, tmp_path / "out")
+    with (
+        FileLock(folder / ".lock"),
+        pytest.raises(UserError, match="another process is running this sweep; wait until it finishes"),
+    ):
+        swept(sweep, tmp_path / "out")
     assert calls(tmp_path / "out") == []
-    assert states(conducted(sweep, tmp_path / "out")[0]) == ["finished"] * 3
+    assert states(swept(sweep, tmp_path / "out")[0]) == ["finished"] * 3
 
 
 def test_a_second_sweep_on_the_same_storage_is_refused_whatever_its_folder_is(tmp_path):
     sweep, storage = sweep_of(tmp_path), f"sqlite:///{tmp_path / 'trials.db'}"
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        keeper_was(conduct.open_studies(sweep, storage)[0], other.pid)
-        with pytest.raises(UserError, match="another `cudt sweep` is at work"):
-            conducted(sweep, tmp_path / "out", storage=storage)
+        keeper_was(run_sweep.open_studies(sweep, storage)[0], other.pid)
+        with pytest.raises(UserError, match="another `cudt sweep` is using this sweep's studies"):
+            swept(sweep, tmp_path / "out", storage=storage)
     finally:
         other.communicate()
     assert calls(tmp_path / "out") == []
-    assert states(conducted(sweep, tmp_path / "out", storage=storage)[0]) == ["finished"] * 3
+    assert states(swept(sweep, tmp_path / "out", storage=storage)[0]) == ["finished"] * 3
 
 
 # ---------------------------------------------------------------- before anything is run
 
 
 @pytest.mark.parametrize(
-    ("score", "better"),
+    ("score", "expected"),
     [
-        ({"measure": "metric", "direction": "minimize"}, "of accuracy, maximize is meant"),
-        ({"measure": "grid", "direction": "minimize"}, "of accuracy, maximize is meant"),
-        ({"measure": "loss", "direction": "maximize"}, "of the loss, minimize is meant"),
+        ({"measure": "metric", "direction": "minimize"}, "'maximize' for accuracy"),
+        ({"measure": "grid", "direction": "minimize"}, "'maximize' for accuracy"),
+        ({"measure": "loss", "direction": "maximize"}, "'minimize' for a loss"),
     ],
 )
-def test_a_score_that_is_turned_upside_down_is_refused(score, better, tmp_path):
+def test_a_score_that_is_turned_upside_down_is_refused(score, expected, tmp_path):
     direction = score["direction"]
-    with pytest.raises(UserError, match=rf"^search mine: score\.direction = '{direction}': {better}$"):
-        conducted(sweep_of(tmp_path, score=score), tmp_path / "out")
+    with pytest.raises(UserError, match=rf"^search mine: score\.direction must be {expected}, got '{direction}'$"):
+        swept(sweep_of(tmp_path, score=score), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -253,13 +255,13 @@ def test_a_score_that_is_turned_upside_down_is_refused(score, better, tmp_path):
 )
 def test_a_score_that_is_right_way_up_is_taken(recipe, fixed, score, tmp_path):
     sweep = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score=score)
-    conduct.check_score(sweep, conduct.first_task(sweep, Options(tmp_path, "cpu")))
+    run_sweep.check_score(sweep, run_sweep.first_task(sweep, SweepOptions(tmp_path, "cpu")))
 
 
 def test_data_that_are_missing_are_told_before_anything_is_made(tmp_path):
     sweep = sweep_of(tmp_path, recipe="imdb-ut", fixed={})
     with pytest.raises(UserError):
-        conducted(sweep, tmp_path / "out")
+        swept(sweep, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -271,31 +273,8 @@ def test_no_cuda_is_told_before_anything_is_made(command, tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == [path]
 
 
-# ---------------------------------------------------------------- what workers find
-
-
-def test_workers_share_the_cores_unless_somebody_said_how_many(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for workers, share in ((1, "8"), (3, "2"), (20, "1")):
-        asked = Options(Path(), "cpu", workers=workers)
-        assert environments(asked) == [{"OMP_NUM_THREADS": share}] * workers
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert environments(Options(Path(), "cpu", workers=2)) == [{"OMP_NUM_THREADS": "5"}] * 2
-
-
-@pytest.mark.parametrize(("visible", "given"), [("", ["0", "1", "0"]), ("4,7", ["4", "7", "4"])])
-def test_workers_have_a_gpu_each_of_those_that_we_may_see(visible, given, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = [one["CUDA_VISIBLE_DEVICES"] for one in environments(Options(Path(), "auto", workers=3))]
-    assert found == given
-    assert "CUDA_VISIBLE_DEVICES" not in environments(Options(Path(), "cpu"))[0]
-
-
 def test_the_keeper_shows_signs_of_life_while_cells_are_done(tmp_path, no_processes, monkeypatch):
     beats: list[float] = []
     monkeypatch.setattr(Keeper, "beat", lambda self: beats.append(time.monotonic()))
-    conducted(sweep_of(tmp_path, arms=FOUR), tmp_path / "out")
+    swept(sweep_of(tmp_path, arms=FOUR), tmp_path / "out")
     assert len(beats) > 4

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.reproduce import reckon
-from cudt.reproduce.scale import first_recipe
+from cudt.reproduce import cost
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import FIXED, seeds
 
@@ -14,19 +13,19 @@ FORWARD, LAST_ALONE = 2 * (150 + 21), 2 * (150 + 7)
 def test_training_is_three_forward_passes_an_example_and_epoch_and_judging_one(tmp_path):
     experiment = experiment_of(tmp_path)
     # Two epochs; validation after each, once at the end, and at two levels.
-    updates, judgements = 2 * 100 * 3, (2 + 1 + 2) * 20
-    constrained = first_recipe(experiment.sweep)
-    assert reckon.training(constrained, experiment.nominal, [0.0, 1.0]) == (updates + judgements) * FORWARD
+    updates, validations = 2 * 100 * 3, (2 + 1 + 2) * 20
+    constrained = experiment.sweep.first_recipe
+    assert cost.training(constrained, experiment.nominal, [0.0, 1.0]) == (updates + validations) * FORWARD
     erm = experiment.sweep.recipe({}, "erm", {})
-    expected = updates * LAST_ALONE + judgements * FORWARD
-    assert reckon.training(erm, experiment.nominal, [0.0, 1.0]) == expected
+    expected = updates * LAST_ALONE + validations * FORWARD
+    assert cost.training(erm, experiment.nominal, [0.0, 1.0]) == expected
 
 
 def test_evaluation_is_a_forward_pass_an_example_level_kind_and_draw(tmp_path):
     experiment = experiment_of(tmp_path, perturbations=["gaussian", "uniform"], noise_seeds=[0, 1])
     # Three levels of the recipe, and γ_train = 0.4 beside them, for each of two runs.
-    assert reckon.evaluation(experiment) == 2 * (2 * 4 * 2) * 30 * FORWARD
-    assert reckon.n_evaluations(experiment) == 2
+    assert cost.evaluation(experiment) == 2 * (2 * 4 * 2) * 30 * FORWARD
+    assert cost.n_evaluations(experiment) == 2
 
 
 @pytest.mark.parametrize(("evaluate", "count"), [("best", 4), ("all", 12)])
@@ -34,9 +33,9 @@ def test_the_best_of_each_arm_in_each_setting_are_evaluated_or_all_runs(evaluate
     arms = {"constrained": seeds(3), "erm": seeds(3, fixed={"objective": "erm"})}
     name = write_search(tmp_path, settings={"noise.gamma_train": [0.0, 0.5]}, arms=arms)
     (experiment,) = scale_of(tmp_path, listed(name, evaluate=evaluate)).experiments
-    assert reckon.n_evaluations(experiment) == count
+    assert cost.n_evaluations(experiment) == count
     # γ_train is one of the three levels in both settings.
-    assert reckon.evaluation(experiment) == count * 3 * 30 * FORWARD
+    assert cost.evaluation(experiment) == count * 3 * 30 * FORWARD
 
 
 def test_more_layers_cost_more(tmp_path):
@@ -44,7 +43,7 @@ def test_more_layers_cost_more(tmp_path):
     name = write_search(tmp_path, fixed=fixed, settings={"model.layers": [3, 6]})
     (experiment,) = scale_of(tmp_path, listed(name)).experiments
     costs = [
-        reckon.training(experiment.sweep.recipe(setting, "constrained", {}), experiment.nominal, None)
+        cost.training(experiment.sweep.recipe(setting, "constrained", {}), experiment.nominal, None)
         for setting in experiment.sweep.settings
     ]
     assert costs[1] == 2 * costs[0]
@@ -53,7 +52,7 @@ def test_more_layers_cost_more(tmp_path):
 def test_completions_cost_their_prompts_and_what_is_written(tmp_path):
     asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "max_new_tokens": 10, "limit": 6}
     without, with_them = (
-        reckon.evaluation(scale_of(tmp_path, listed("smoke-llama", completions=completions)).experiments[0])
+        cost.evaluation(scale_of(tmp_path, listed("smoke-llama", completions=completions)).experiments[0])
         for completions in (None, asked)
     )
     # Two runs answer six instructions twice: 5 positions and 10 tokens more, through four layers and one readout.

@@ -1,4 +1,4 @@
-"""`cudt reproduce` from beginning to end, in small; the slow test does all of the smallest scale."""
+"""`cudt reproduce` from beginning to end on tiny experiments; the slow test runs the whole smoke scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.reproduce import conduct, evaluation
+from cudt.reproduce import evaluation, run_experiments
 from tests.reproduce.scales import listed, write_scale, write_search
 from tests.sweep.searches import seeds
 
@@ -23,7 +23,7 @@ def llama() -> dict[str, object]:
 
 
 def stamps(out: Path) -> dict[str, int]:
-    """When runs were trained and evaluated, and answers written."""
+    """The times at which runs were trained and evaluated, and completions written."""
     patterns = ("*/*/ood.csv", "*/*/checkpoints/best.safetensors", "*/*/completions/*seed0*.json")
     found = (path for pattern in patterns for path in out.glob(pattern) if "against" not in path.name)
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
@@ -33,9 +33,9 @@ def test_everything_is_done_once_and_reported(command, no_disk, no_processes, tm
     scale = write_scale(tmp_path, listed(write_search(tmp_path), perturbations=["gaussian", "uniform"]), llama())
     code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert (code, errors) == (0, "")
-    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
-    assert "done              smoke-llama · smoke-llama: 2 runs, 2 evaluated" in printed
-    assert "look at out/report/index.html" in printed
+    assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
+    assert "done           smoke-llama · smoke-llama: 2 runs, 2 evaluated" in printed
+    assert "report: out/report/index.html" in printed
     out = tmp_path / "out"
     first = stamps(out)
     assert len(list(out.glob("*/*/ood.csv"))) == 4
@@ -48,62 +48,65 @@ def test_everything_is_done_once_and_reported(command, no_disk, no_processes, tm
     assert stamps(out) == first
 
 
-def test_what_lacks_data_is_left_out_and_the_rest_goes_on(command, no_disk, no_processes, tmp_path):
+def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, no_disk, no_processes, tmp_path):
     lacking = write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
     scale = write_scale(tmp_path, listed(lacking), listed(write_search(tmp_path)))
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert code == 1
-    assert "left out          lacking · imdb-ut: 0 runs, 0 evaluated" in printed
+    assert "skipped        lacking · imdb-ut: 0 runs, 0 evaluated" in printed
     assert printed.count("run `hf download distilbert/distilbert-base-uncased") == 3
-    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+    assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_runs_that_fail_do_not_end_it(command, no_disk, no_processes, tmp_path):
+def test_failed_runs_do_not_stop_the_other_experiments(command, no_disk, no_processes, tmp_path):
     wild = {"wild": seeds(1, fixed={"objective": "erm", "training.learning_rate": 1e30, "training.clip_norm": None})}
     scale = write_scale(tmp_path, listed(write_search(tmp_path, "wild", arms=wild)), listed(write_search(tmp_path)))
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert code == 1
-    assert "failed in part    wild · reviews-ut: 0 runs, 0 evaluated\n    failed: 1 runs; out/sweeps" in printed
-    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+    assert (
+        "partly failed  wild · reviews-ut: 0 runs, 0 evaluated\n    failed: 1 runs: see the reasons in out/sweeps"
+        in printed
+    )
+    assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_a_plan_does_nothing(command, no_disk, tmp_path):
+def test_a_plan_writes_nothing(command, no_disk, tmp_path):
     code, printed, _ = command("reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out")
     assert code == 0
     assert "0/2" in printed
     assert not (tmp_path / "out").exists()
 
 
-def test_a_scale_for_gpus_is_not_begun_without_one(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_a_scale_for_gpus_is_refused_without_one(command, no_disk, no_processes, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     scale = write_scale(tmp_path, llama(), needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--out", "out")
     assert code == 2
     assert "2 runs to train and 2 to evaluate" in printed
-    assert errors.startswith("error: scale mine is for GPUs and torch sees no CUDA device here, so nothing was begun; ")
+    assert errors.startswith("error: scale mine needs a GPU and torch finds no CUDA device; nothing was run. ")
     assert all(way in errors for way in ("a machine with CUDA", "SCALE=cpu or smoke", "--device cpu"))
     assert not (tmp_path / "out").exists()
     assert command("reproduce", "--scale", scale, "--out", "out", "--plan")[0] == 0
 
 
-def test_a_scale_for_gpus_is_done_without_one_by_who_says_so(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_a_scale_for_gpus_runs_without_one_on_request(command, no_disk, no_processes, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     scale = write_scale(tmp_path, needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert (code, errors) == (0, "")
-    assert "done              pair · reviews-ut: 2 runs, 2 evaluated" in printed
+    assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_ctrl_c_is_told_with_how_to_go_on(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_ctrl_c_says_how_to_resume(command, no_disk, no_processes, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "conduct", interrupted)
+    monkeypatch.setattr(evaluation, "run_jobs", interrupted)
     code, _, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
-    assert (code, errors) == (130, "out: interrupted; the same command goes on from here\n")
+    assert (code, errors) == (130, "out: interrupted; run the same command to resume\n")
 
 
-def test_mistakes_end_it_before_anything_is_done(command, tmp_path):
+def test_mistakes_are_reported_before_anything_runs(command, tmp_path):
     code, _, errors = command("reproduce", "--scale", "smok")
     assert (code, errors) == (2, "error: no scale is called 'smok'; did you mean 'smoke'?\n")
     scale = write_scale(tmp_path, listed("alhpa"))
@@ -111,16 +114,16 @@ def test_mistakes_end_it_before_anything_is_done(command, tmp_path):
     assert command("reproduce", "--scale", "smoke", "--data-root", "nowhere")[0] == 2
 
 
-def test_without_a_run_there_is_no_report(tmp_path, capsys):
+def test_without_a_finished_run_no_report_is_written(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     from rich.console import Console
 
-    assert conduct.write_report(tmp_path / "out", Console(width=200)) is None
-    assert capsys.readouterr().out.startswith("no report: no finished run below")
+    assert run_experiments.write_report(tmp_path / "out", Console(width=200)) is None
+    assert capsys.readouterr().out.startswith("no report was written: no finished run below")
 
 
 @pytest.mark.slow
-def test_all_of_the_smallest_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
+def test_the_smoke_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "cudt", "reproduce", "--scale", "smoke", "--workers", "2", "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
@@ -130,7 +133,7 @@ def test_all_of_the_smallest_scale_killed_halfway_and_repeated_does_nothing_twic
         time.sleep(0.2)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    # Workers end by themselves, and may finish what they are at.
+    # Workers end by themselves, and may finish their job.
     time.sleep(5)
     done = stamps(out)
     assert len(done) > 20

@@ -1,0 +1,39 @@
+"""What a sweep and its workers send each other about a cell; nothing heavy is imported, so workers start fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cudt.utils.device import DeviceName
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """Everything a worker needs for one cell. The recipe is sent as text, because typed recipes cannot be pickled."""
+
+    recipe: str
+    out: Path
+    device: DeviceName
+    data_root: Path | None
+    measure: str
+    gammas: list[float] | None
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """How far a cell's training is."""
+
+    step: int
+    steps: int
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The score of a finished cell, and the facts that go into the tables."""
+
+    score: float
+    facts: dict[str, Any]

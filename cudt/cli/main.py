@@ -16,6 +16,7 @@ from rich.console import Console
 from cudt import __version__
 from cudt.cli.data import data
 from cudt.cli.eval_ood import eval_ood
+from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
 from cudt.cli.options import ListCommand
 from cudt.cli.recipes import app as recipes
@@ -45,6 +46,7 @@ def _add(name: str, panel: str, example: str, command: Callable[..., None]) -> N
     app.command(name, cls=ListCommand, rich_help_panel=panel, epilog=f"Example: {example}")(command)
 
 
+_add("experiment", "Train and evaluate", "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian", experiment)
 _add("train", "Train and evaluate", "cudt train --recipe imdb-minilm --seed 0 1 --objective erm constrained", train)
 _add("eval-ood", "Train and evaluate", "cudt eval-ood outputs/imdb-minilm/* --perturbation gaussian discrete", eval_ood)
 _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)

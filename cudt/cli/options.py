@@ -159,7 +159,7 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
 
     for name in (names := split_list(values)):
         if problem := registry.problem(kind, name):
-            raise UserError(f"{option} {name}: {problem}")
+            raise UserError(f"{option}: {problem}")
     return names
 
 

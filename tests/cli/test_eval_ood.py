@@ -44,7 +44,7 @@ def test_several_kinds_of_noise_are_one_table(kinds, call, copy):
 def test_an_unknown_noise_is_refused(call, copy):
     code, _, error = call("eval-ood", "copy", "--perturbation", "gausian")
     assert code == 2
-    assert error.startswith("error: --perturbation gausian: unknown noise 'gausian'; did you mean 'gaussian'?")
+    assert error.startswith("error: --perturbation: unknown noise 'gausian'; did you mean 'gaussian'?")
 
 
 def test_a_run_that_another_process_uses_is_not_evaluated(call, copy):

@@ -58,9 +58,7 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
 def test_an_unknown_objective_is_refused_before_anything_is_trained(call, tmp_path):
     code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm,constraned")
     assert code == 2
-    assert error.startswith(
-        "error: --objective constraned: unknown objective 'constraned'; did you mean 'constrained'?"
-    )
+    assert error.startswith("error: --objective: unknown objective 'constraned'; did you mean 'constrained'?")
     assert list(tmp_path.iterdir()) == []
 
 

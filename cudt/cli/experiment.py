@@ -1,0 +1,107 @@
+"""`cudt experiment`: train, evaluate and report in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from cudt.cli.eval_ood import evaluate_all
+from cudt.cli.options import (
+    Changes,
+    DataRoot,
+    Device,
+    DeviceChoice,
+    Objectives,
+    Perturbations,
+    RecipeArgument,
+    SavedSamples,
+    Seeds,
+    parse_plugins,
+)
+from cudt.cli.report import write_report
+from cudt.cli.terminal import make_console
+from cudt.cli.train import Trained, load_recipes, train_all
+from cudt.utils.progress import is_main_process
+
+if TYPE_CHECKING:
+    from cudt.config.recipe import NamedRecipe
+    from cudt.evaluation.evaluate import Grid
+    from cudt.runs.run import Run
+
+#: The comparison of the paper: without constraints, and with them.
+_COMPARED = ["erm", "constrained"]
+
+ExperimentOut = Annotated[
+    Path, typer.Option(help="Folder for the run folders (OUT/RECIPE) and the report (OUT/report-RECIPE).")
+]
+
+
+def experiment(
+    recipe: RecipeArgument,
+    seeds: Seeds = None,
+    objectives: Objectives = None,
+    set_: Changes = None,
+    perturbation: Perturbations = None,
+    save_samples: SavedSamples = 0,
+    device: Device = DeviceChoice.auto,
+    data_root: DataRoot = None,
+    out: ExperimentOut = Path("outputs"),
+) -> None:
+    """Train a recipe with each seed and objective, evaluate the runs under noise, and write a report.
+
+    The objectives are erm and constrained unless given. Re-running the same command resumes: finished runs are not
+    trained again, and evaluated noise levels are not evaluated again.
+    """
+    loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds)
+    kinds = parse_plugins("--perturbation", "noise", perturbation)
+    from cudt.evaluation.evaluate import Grid
+    from cudt.utils.device import choose
+
+    choose(device.value)
+    console = make_console()
+    grid = Grid(perturbations=kinds or None)
+    trained = _train(console, loaded, grid, save_samples, out, device, data_root)
+    # Evaluation is not distributed: the other processes of `torchrun` have nothing to do here.
+    if trained.runs and is_main_process():
+        for run in trained.runs:
+            _evaluate(console, run, grid, save_samples, device, data_root)
+        name = loaded[0].name
+        write_report(console, [out / name], out / f"report-{name}")
+    if trained.n_stopped:
+        raise typer.Exit(1)
+
+
+def _train(
+    console: Console,
+    recipes: list[NamedRecipe],
+    grid: Grid,
+    n_samples: int,
+    out: Path,
+    device: DeviceChoice,
+    data_root: Path | None,
+) -> Trained:
+    """Train all runs; what cannot be evaluated is refused after the first run, not after the last."""
+    from cudt.evaluation import evaluate
+
+    runs: list[Run] = []
+    for loaded in recipes:
+        trained = train_all(console, [loaded], out, device, data_root)
+        if trained.runs and not runs:
+            evaluate.check(trained.runs[0], grid, n_samples)
+        runs += trained.runs
+    return Trained(runs, len(recipes) - len(runs))
+
+
+def _evaluate(
+    console: Console, run: Run, grid: Grid, n_samples: int, device: DeviceChoice, data_root: Path | None
+) -> None:
+    """Evaluate a run under the kinds of noise that are not complete yet."""
+    from cudt.evaluation import evaluate
+
+    if kinds := evaluate.left(run, grid, n_samples):
+        evaluate_all(console, [run], evaluate.Grid(perturbations=kinds), device, data_root, n_samples)
+    else:
+        console.print(f"already evaluated: {run.path}", soft_wrap=True)

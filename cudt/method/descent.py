@@ -114,7 +114,7 @@ class LayerwiseDescent(nn.Module):
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
         self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
         self.dual_optimizer = _dual_optimizer(multiplier.weight, dual or Dual())
-        self.register_load_state_dict_pre_hook(_upgrade_state)
+        self.register_load_state_dict_pre_hook(_upgrade_state)  # type: ignore[no-untyped-call]
 
     @property
     def _multiplier(self) -> cooper.multipliers.DenseMultiplier:
@@ -157,7 +157,7 @@ class LayerwiseDescent(nn.Module):
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
     def layers_of(self, constraints: Sequence[int]) -> list[int]:
-        """The layers whose losses some constraints depend on: their own, the ones before them, and the last (J = f_L)."""
+        """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last."""
         before = {layer - 1 for layer in constraints if layer > 1}
         return sorted({*constraints, *before, self.n_layers})
 
@@ -224,7 +224,7 @@ class LayerwiseDescent(nn.Module):
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(fn(tensor).device)
 
-        super()._apply(move, recurse)
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
         moved = move(self._multiplier.weight.detach())
         if moved.device != self._multiplier.weight.device:
             state, optimizer = self.dual_optimizer.state_dict(), self.dual_optimizer

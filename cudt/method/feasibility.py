@@ -1,4 +1,4 @@
-"""The verdict at the end of a run: which layers descend as asked, on data that was not trained on."""
+"""The verdict at the end of a run: which layers meet their constraints on validation data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cudt.method.measurement import Measurement
 
-#: Standard errors of sampling that a violation may have by chance; the theory grants such a term, ζ(M, δ).
+#: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
 TOLERANCE = 2.0
 
 Verdict = Literal["met", "borderline", "relaxed", "violated"]
@@ -20,12 +20,12 @@ Verdict = Literal["met", "borderline", "relaxed", "violated"]
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """g_l = f_l − (1−α_l)·f_{l−1} on validation data, its standard error, and what follows.
+    """g_l = f_l − (1−α_l)·f_{l−1} on validation data, its standard error, and the verdict.
 
     met          g_l ≤ 0
-    borderline   0 < g_l ≤ 2 standard errors: not told apart from 0 by this much data
-    relaxed      neither, but g_l ≤ u_l + 2 standard errors: kept as resilience relaxed it
-    violated     none of these
+    borderline   0 < g_l ≤ 2 standard errors: not distinguishable from 0 with this much data
+    relaxed      neither, but g_l ≤ u_l + 2 standard errors: met after resilience relaxed it
+    violated     none of the above
     """
 
     layer: int
@@ -46,9 +46,9 @@ class LayerVerdict:
 
 
 def judge(measured: Measurement, reference: float, rates: Sequence[float], slack: Tensor) -> list[LayerVerdict]:
-    """A verdict for each layer; `slack` is u_l in units of the loss.
+    """One verdict per layer; `slack` is u_l in units of the loss.
 
-    The standard error is that of the per-example differences f_l − (1−α_l)·f_{l−1}, which are paired.
+    The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}.
     """
     previous = torch.cat([torch.full_like(measured.losses[:1], reference), measured.losses[:-1]])
     retained = 1 - torch.tensor(list(rates), dtype=torch.double)
@@ -64,7 +64,7 @@ def judge(measured: Measurement, reference: float, rates: Sequence[float], slack
 
 
 def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:
-    """No violation that the validation data can tell from 0."""
+    """Whether no layer's violation is distinguishable from 0 on the validation data."""
     return all(verdict.verdict in ("met", "borderline") for verdict in verdicts)
 
 
@@ -72,12 +72,12 @@ _ORDER: tuple[Verdict, ...] = ("met", "borderline", "relaxed", "violated")
 
 
 def badness(verdicts: Sequence[LayerVerdict]) -> list[float]:
-    """The worst verdict, met to violated, and how much is violated in all where one is: lower is better, in order."""
+    """A rank for choosing epochs, lower is better: the worst verdict, then the total excess if a layer is violated."""
     worst = max(_ORDER.index(verdict.verdict) for verdict in verdicts)
     excess = sum(max(verdict.violation - verdict.slack, 0.0) for verdict in verdicts)
     return [float(worst), excess if _ORDER[worst] == "violated" else 0.0]
 
 
 def is_monotone(reference: float, layer_losses: Sequence[float]) -> bool:
-    """f_0 > f_1 > … > f_L: every layer lowers the loss, the first one below the reference."""
+    """Whether f_0 > f_1 > … > f_L: every layer lowers the loss, starting from the reference."""
     return all(later < earlier for earlier, later in pairwise([reference, *layer_losses]))

@@ -1,4 +1,4 @@
-"""What was measured of a model: the losses and scores of every example at every layer."""
+"""The result of measuring a model on a data set: losses and scores of every example at every layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Measurement:
-    """Losses and scores of every example at every layer, (layers, examples), how much each counts, and which it is."""
+    """Losses and scores of every example at every layer, (layers, examples), with the examples' weights and ids."""
 
     losses: Tensor
     scores: Tensor
@@ -20,16 +20,17 @@ class Measurement:
 
     @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
-        """The measurement of all the examples of the parts."""
+        """One measurement of the examples of all parts."""
         columns = ([part.losses, part.scores, part.weights] for part in parts)
         losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
         return cls(losses, scores, weights, [example_id for part in parts for example_id in part.ids])
 
     @property
     def layer_losses(self) -> Tensor:
-        """f_1 … f_L."""
+        """f_1 … f_L: the weighted mean loss of each layer."""
         return self.losses @ self.weights / self.weights.sum()
 
     @property
     def layer_scores(self) -> Tensor:
+        """The weighted mean score of each layer."""
         return self.scores @ self.weights / self.weights.sum()

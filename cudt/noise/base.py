@@ -1,7 +1,8 @@
-"""The contract of a kind of noise. A new kind is one file beside this one, which holds `NOISE`.
+"""The contract of a kind of noise.
 
-The file's name is the noise's name in a recipe (`noise.kind`, `evaluation.perturbations`). `NOISE` is either a
-`SignalNoise`, added to embeddings or pixels at levels γ, or a `TextNoise`, applied to source texts.
+To add one, write one file in this folder, or a module of your own that recipes name by its import path. It defines
+`NOISE`: a `SignalNoise`, which is added to embeddings or pixels at levels γ, or a `TextNoise`, which changes source
+texts. The name of the file is the noise's name in a recipe (`noise.kind`, `evaluation.perturbations`).
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ if TYPE_CHECKING:
 
 
 class NoiseKind(ABC):
-    """What levels mean under a kind of noise, and which of them training has seen."""
+    """A kind of noise: the scale of its levels, and which levels are in distribution."""
 
     scale: LevelScale
+    """The symbol, range and default grid of its levels."""
     is_added: bool
-    """Whether it is added to the signal, so that models can be trained on it."""
+    """Whether it is added to the signal, which is the noise that models can be trained with (`noise.kind`)."""
 
     @abstractmethod
     def training_level(self, gamma_train: float) -> float:
-        """The highest level that is in distribution."""
+        """The highest level that is in distribution for a model trained at γ_train."""
 
 
 class SignalNoise(NoiseKind):
-    """Noise that is added to the signal, scaled to σ = γ·σ_x; models can be trained on it."""
+    """Noise that is added to the signal, scaled to σ = γ·σ_x."""
 
     scale = GAMMA
     is_added = True
 
     @abstractmethod
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        """ε with mean 0 and variance 1."""
+        """ε with mean 0 and variance 1, drawn from `generator` only."""
 
     def training_level(self, gamma_train: float) -> float:
         """γ_train."""
@@ -45,14 +47,14 @@ class SignalNoise(NoiseKind):
 
 
 class TextNoise(NoiseKind):
-    """Noise in source texts, before they are cut into tokens. No model is trained on it, so only level 0 is ID."""
+    """Noise in source texts, before tokenisation. No model is trained on it, so only level 0 is in distribution."""
 
     scale = PROBABILITY
     is_added = False
 
     @abstractmethod
     def corrupt(self, texts: Sequence[str], level: float, seed: int | str, example_id: str) -> tuple[str, ...]:
-        """The texts of one example (a premise and its hypothesis, say) at a level; depends on (seed, id) alone."""
+        """The texts of one example (such as premise and hypothesis) at a level; draws depend only on (seed, id)."""
 
     def training_level(self, gamma_train: float) -> float:
         """0: the clean texts."""
@@ -60,28 +62,30 @@ class TextNoise(NoiseKind):
 
 
 def noise_kind(name: str) -> NoiseKind:
-    """The kind of noise of that name."""
+    """A kind of noise, by its name in a recipe."""
     return registry.load("noise", name).NOISE
 
 
 def signal_noise(name: str) -> SignalNoise:
-    """The same for noise that is added to a signal."""
+    """The same for a noise that is added to the signal; a ValueError for others."""
     kind = noise_kind(name)
     if not isinstance(kind, SignalNoise):
-        raise ValueError(f"noise '{name}' is applied to texts, not added to a signal")
+        raise ValueError(
+            f"noise '{name}' changes texts; expected one that is added to a signal, such as 'gaussian'"
+        )
     return kind
 
 
 def scale_of(name: str) -> LevelScale:
-    """What the levels of a kind of noise are called; γ where its plug-in is not installed here."""
+    """The scale of the levels of a kind of noise; γ if its plug-in is not installed."""
     return GAMMA if registry.problem("noise", name) else noise_kind(name).scale
 
 
 def training_level(name: str, gamma_train: float) -> float:
-    """The highest level of a kind of noise that is in distribution; γ_train where its plug-in is not installed."""
+    """The highest level of a kind of noise that is in distribution; γ_train if its plug-in is not installed."""
     return gamma_train if registry.problem("noise", name) else noise_kind(name).training_level(gamma_train)
 
 
 def distribution(name: str, level: float, gamma_train: float) -> str:
-    """`ID` for a level that training has seen, `OOD` for a higher one."""
+    """`ID` for a level up to that of training, `OOD` for a higher one."""
     return "ID" if level <= training_level(name, gamma_train) else "OOD"

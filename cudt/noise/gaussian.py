@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Gaussian(SignalNoise):
-    """ε ~ N(0, 1) for each number of the signal."""
+    """ε ~ N(0, 1) for each entry of the signal."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        """Independent normal numbers."""
+        """Independent standard normal numbers."""
         import torch
 
         return torch.randn(tuple(shape), generator=generator)

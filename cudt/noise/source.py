@@ -1,7 +1,7 @@
-"""Where an example's noise comes from: ε drawn per example, scaled to σ = γ·σ_x.
+"""Draws the noise of examples: ε per example, scaled to σ = γ·σ_x.
 
-An example's draw depends on (seed, example id) alone: not on the batch, the order, the device, the number of
-processes, the model or γ. γ scales one and the same draw, so that curves are paired across models and levels.
+An example's draw depends only on (seed, example id): not on batch, order, device, number of processes, model or γ.
+γ scales the same draw, so curves are paired across models and levels.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from cudt.noise.seeding import example_seed
 
 
 def example_generator(seed: int | str, example_id: str) -> torch.Generator:
-    """A generator of its own for each (seed, example id), on the CPU so that every device sees the same draw."""
+    """The generator of one example, on the CPU so that every device gets the same draw."""
     return torch.Generator().manual_seed(example_seed(seed, example_id))
 
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """The noise of one kind and seed: ε(seed, id), to be scaled by γ·σ_x."""
+    """The noise of one kind and seed: σ_x·ε(seed, id), to be scaled by γ."""
 
     kind: str
     sigma_x: float
     seed: int | str
 
     def draw(self, ids: Sequence[str], signal: Tensor, mask: Tensor) -> Tensor:
-        """σ_x·ε for a batch, shaped like its clean signal and on its device; padded positions get none.
+        """σ_x·ε for a batch, with the shape and device of its clean signal, and 0 at padded positions.
 
-        γ times this is the batch's noise at level γ.
+        γ times this is the noise at level γ.
         """
         return self.sigma_x * standard_noise(self.kind, self.seed, ids, signal, mask)
 
 
 def standard_noise(kind: str, seed: int | str, ids: Sequence[str], signal: Tensor, mask: Tensor) -> Tensor:
-    """ε for a batch, shaped like its clean signal and on its device; nothing is drawn for padded positions."""
+    """ε for a batch, with the shape and device of its clean signal; nothing is drawn for padded positions."""
     noise = signal_noise(kind)
     lengths = mask.sum(1).tolist()
     rows = [

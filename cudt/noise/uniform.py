@@ -1,4 +1,4 @@
-"""Uniform noise: ε ~ U(−√3, √3), which has the Gaussian's variance."""
+"""Uniform noise: ε ~ U(−√3, √3), which has variance 1 like the Gaussian noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Uniform(SignalNoise):
-    """ε ~ U(−√3, √3) for each number of the signal."""
+    """ε ~ U(−√3, √3) for each entry of the signal."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Independent uniform numbers."""

@@ -67,7 +67,7 @@ def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
 
 
 def test_unknown_noise_is_refused():
-    with pytest.raises(UserError, match="noise 'pink': unknown noise"):
+    with pytest.raises(UserError, match="unknown noise 'pink'"):
         signal_noise("pink")
     with pytest.raises(ValueError, match="'discrete' is applied to texts"):
         signal_noise("discrete")

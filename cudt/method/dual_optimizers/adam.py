@@ -1,4 +1,4 @@
-"""Adam, the paper's: ascent that does not depend on the scale of the violations."""
+"""Adam, as in the paper: its steps do not depend on the scale of the violations."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the primal side minimises, one file an objective."""
+"""The objectives: what the primal optimiser minimises, one file per objective; base.py is the contract."""

@@ -1,7 +1,8 @@
-"""The contract of an objective: one number J(f_1 … f_L) that the primal side minimises.
+"""The contract of an objective: the number J(f_1 … f_L) that the primal optimiser minimises.
 
-A new objective is one file beside this one, which holds `OBJECTIVE`, a class. The file's name is the objective's name
-in a recipe. In the log form f is log f in every objective, so that a pair of runs differs in nothing but the objective.
+To add an objective, write one file in this folder, or a module of your own that recipes name by its import path. It
+defines `OBJECTIVE`, a subclass of `Objective`. The name of the file is the objective's name in a recipe. With
+descent.form = log, every objective uses log f in place of f, so two runs differ in nothing but the objective.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cudt.config import registry
 
 if TYPE_CHECKING:
-    # Reports ask for labels and styles alone, and should not wait for torch.
+    # Reports need only labels and styles, and should not wait for torch.
     import numpy as np
     from torch import Tensor
 
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class Objective(ABC):
-    """J(f), and its gradient in f, which is all that back-propagation needs."""
+    """J(f) and its gradient in f, which is all that back-propagation needs."""
 
     label: ClassVar[str]
-    """What tables and figures call it."""
+    """Its name in tables and figures."""
     style: ClassVar[dict[str, Any]]
-    """How Matplotlib draws its lines: color, linestyle, marker."""
+    """Line style for Matplotlib: color, linestyle, marker."""
     card: ClassVar[str]
-    """What a model card says about such a run; a Jinja template that is given `info`, the run's run.json."""
+    """The paragraph of the model card about the objective: a Jinja template with `info`, the contents of run.json."""
     is_constrained: ClassVar[bool] = False
-    """Whether the run promises to keep the constraints; then its best epoch is one that keeps them."""
+    """Whether the constraints are part of the objective; if so, the best epoch is chosen among feasible ones."""
     reads_all_layers: ClassVar[bool] = True
     """Whether an update reads more than the last layer."""
 
@@ -48,23 +49,23 @@ class Objective(ABC):
     @property
     @abstractmethod
     def layers(self) -> list[int]:
-        """The layers whose losses this update needs, in order; the last is always one of them."""
+        """The layers whose losses this update needs, in order; always includes the last."""
 
     @property
     def constrains(self) -> bool:
-        """Whether the multipliers take part in this update."""
+        """Whether this update uses the multipliers."""
         return self.is_constrained and not self.warming_up
 
-    def dual_step(self, f: Tensor) -> None:
-        """Move the multipliers; nothing for an objective that has none."""
+    def dual_step(self, f: Tensor) -> None:  # noqa: B027  (optional: most objectives have no multipliers)
+        """Update the multipliers; does nothing unless overridden."""
 
-    def accumulate_slack_gradient(self, f: Tensor) -> None:
-        """∂J/∂u into the slack's `.grad`, for the primal optimiser; nothing for an objective without slack."""
+    def accumulate_slack_gradient(self, f: Tensor) -> None:  # noqa: B027  (optional: as above)
+        """Add ∂J/∂u to the slack's `.grad`, for the primal optimiser; does nothing unless overridden."""
 
     def draw(self, generator: np.random.Generator) -> None:
-        """Choose k of the L constraints (of `supervised`: layers) for one update, where the recipe asks for that.
+        """Draw k of the L constraints (for `supervised`: layers) for one update if `readout.layers` = k is set.
 
-        Each is chosen with probability k/L and counts L/k times, so that J and the dual gradient are right on average.
+        Each is drawn with probability k/L and counts L/k times, so J and the dual gradient are unbiased.
         """
         n_layers = self.descent.n_layers
         if self._sample_size is not None and self._sample_size < n_layers:
@@ -73,12 +74,12 @@ class Objective(ABC):
 
     @property
     def constraints(self) -> list[int]:
-        """The layers whose constraints this update looks at."""
+        """The layers whose constraints this update uses."""
         return self._sampled or list(range(1, self.descent.n_layers + 1))
 
     @property
     def gradient_needs_losses(self) -> bool:
-        """In the linear form ∂J/∂f is known before f is; in the log form it holds 1/f."""
+        """Whether ∂J/∂f depends on f: not in the linear form, but in the log form, where it contains 1/f."""
         return self.descent.form == "log"
 
     def gradient(self, f: Tensor) -> Tensor:
@@ -94,11 +95,11 @@ class Objective(ABC):
 
     @staticmethod
     def indices(layers: Sequence[int]) -> list[int]:
-        """Where layers stand in f_1 … f_L, counted from 0."""
+        """The positions of layers in the vector f_1 … f_L, counted from 0."""
         return [layer - 1 for layer in layers]
 
     def spread(self, f: Tensor) -> Tensor:
-        """f_1 … f_L, with NaN for layers that were not read."""
+        """f_1 … f_L, with NaN for layers whose losses were not computed."""
         import torch
 
         if len(f) == self.descent.n_layers:
@@ -108,10 +109,10 @@ class Objective(ABC):
 
 
 def objective_class(name: str) -> type[Objective]:
-    """The class of an objective by its name."""
+    """The class of an objective, by its name in a recipe."""
     return registry.load("objective", name).OBJECTIVE
 
 
 def make_objective(name: str, descent: LayerwiseDescent, sample_size: int | None = None) -> Objective:
-    """The objective that a recipe names."""
+    """The objective of a name in a recipe; `sample_size` is the recipe's `readout.layers`."""
     return objective_class(name)(name, descent, sample_size)

@@ -1,4 +1,4 @@
-"""Layerwise descent: J = the Lagrangian f_L + Σ λ_l·g_l; f_L during warm-up."""
+"""Constrained training by layerwise descent: J = the Lagrangian f_L + Σ λ_l·g_l, and J = f_L during warm-up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Constrained(Objective):
-    """J = f_L + Σ λ_l·(f_l − (1−α_l)·f_{l−1}), and λ ascends on the same f (see method/descent.py)."""
+    """J = f_L + Σ λ_l·(f_l − (1−α_l)·f_{l−1}); λ ascends on the same f (see method/descent.py)."""
 
     label = "constrained"
     style: ClassVar[dict[str, Any]] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
@@ -29,18 +29,18 @@ class Constrained(Objective):
         return self.descent.layers_of(self.constraints)
 
     def value(self, f: Tensor) -> Tensor:
-        """The Lagrangian; f_L during warm-up."""
+        """The Lagrangian, or f_L during warm-up."""
         if self.constrains:
             return self.descent.lagrangian(self.spread(f), self._sampled)
         return self.descent.in_form(f[-1])
 
     def dual_step(self, f: Tensor) -> None:
-        """λ ascends on the violations."""
+        """One ascent step of λ on the violations; none during warm-up."""
         if self.constrains:
             self.descent.dual_step(self.spread(f), self._sampled)
 
     def accumulate_slack_gradient(self, f: Tensor) -> None:
-        """∂J/∂u into the slack's `.grad`."""
+        """Add ∂J/∂u to the slack's `.grad`."""
         if self.constrains and any(True for _ in self.descent.slack_parameters()):
             self.descent.lagrangian(self.spread(f.detach()), self._sampled).backward()
 

@@ -20,7 +20,7 @@ class Erm(Objective):
 
     @property
     def layers(self) -> list[int]:
-        """The last one."""
+        """Only the last layer."""
         return [self.descent.n_layers]
 
     def value(self, f: Tensor) -> Tensor:

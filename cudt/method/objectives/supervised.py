@@ -1,4 +1,4 @@
-"""Deep supervision: J = (f_1 + … + f_L) / L. It tells whether the constraints or mere supervision of layers helped."""
+"""Deep supervision, J = (f_1 + … + f_L) / L: a baseline that trains on all layer losses without constraints."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Supervised(Objective):
 
     @property
     def layers(self) -> list[int]:
-        """The sampled ones, or all; and the last, since processes wait for the gradients of all weights."""
+        """The sampled layers or all; always the last, because processes wait for the gradients of all weights."""
         return sorted({*self.constraints, self.descent.n_layers})
 
     def value(self, f: Tensor) -> Tensor:
-        """The mean of the sampled layers' losses, or of all."""
+        """The mean loss of the sampled layers or of all."""
         return self.descent.in_form(self.spread(f)[self.indices(self.constraints)]).mean()
 
 

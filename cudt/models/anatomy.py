@@ -1,4 +1,4 @@
-"""Where the layers of an encoder of transformers are, whatever its family calls them."""
+"""Finds the layers of a model of transformers, whatever its family calls them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of an encoder that layerwise descent looks at."""
+    """The layers of a model, and its final norm."""
 
     layers: tuple[nn.Module, ...]
-    """The modules whose outputs are X_1 … X_L, in order; one module may stand for several layers that share it."""
+    """The modules whose outputs are X_1 … X_L, in order; layers that share their weights are the same module."""
     final_norm: nn.Module | None
-    """What a pre-norm encoder puts after its last layer; every layer's state goes through it to be read."""
+    """The norm after the last layer of a pre-norm model, which belongs to the readout of every layer."""
 
 
 Call = tuple[nn.Module, Any, Any]
-"""A module, what it was given, what it gave."""
+"""A module, its first input, its first output."""
 
 
 def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
-    """Find the layers by watching one forward pass: they are what gives the states that the encoder itself lists.
+    """Find the layers in one forward pass: the modules whose outputs are the hidden states that the model lists.
 
-    Families name and nest their layers differently, but all list their hidden states.
+    Families name and nest their layers differently, but all return `hidden_states`.
     """
     calls, states = _watch(encoder, inputs)
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
-    # A part of a layer may give the same states; what contains it is finished, and thus listed, after it.
+    # A part of a layer may have the same outputs. The layer that contains it finishes, and is recorded, after it.
     for candidates in reversed(list(by_class.values())):
         if len(candidates) == len(states) and _give(candidates, states[:-1]):
             last = candidates[-1][2]
@@ -45,12 +45,12 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
             for module, given, returned in calls:
                 if _same(given, last) and _same(returned, states[-1]):
                     return Anatomy(layers, module)
-    raise UserError(f"{type(encoder).__name__}: no layers found that give its {len(states)} hidden states")
+    raise UserError(f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden states")
 
 
 @torch.no_grad()
 def _watch(encoder: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Sequence[Tensor]]:
-    """Every module's call in one forward pass, in the order in which they end, and the states that are listed."""
+    """The calls of all modules in one forward pass, in the order in which they finish, and the listed states."""
     calls: list[Call] = []
     hooks = [
         module.register_forward_hook(lambda *call: calls.append((call[0], first(call[1]), first(call[2]))))
@@ -59,9 +59,9 @@ def _watch(encoder: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Sequenc
     try:
         output = encoder(**inputs, output_hidden_states=True)
         return calls, output.hidden_states[1:]
-    except Exception as error:  # whatever it wants that is not this
+    except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
-        raise UserError(f"{type(encoder).__name__} is not an encoder of {what} that cudt can read: {error}") from None
+        raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None
     finally:
         for hook in hooks:
             hook.remove()
@@ -72,7 +72,7 @@ def _give(calls: Sequence[Call], states: Sequence[Tensor]) -> bool:
 
 
 def first(value: Any) -> Any:
-    """The tensor of interest in what a module was given or gives: itself, or the first of several."""
+    """The first tensor of a module's inputs or outputs, which is the hidden state."""
     if isinstance(value, tuple | list):
         return value[0] if value else None
     return value[0] if hasattr(value, "to_tuple") else value

@@ -1,8 +1,9 @@
-"""The contract of a layered model. A new model is one file beside this one.
+"""The contract of a layered model.
 
-The file's name is the model's name in a recipe. It holds `Config`, its section of a recipe (a `ModelSection`), and
-`build(config, task, data_root)`, which returns a `LayeredModel`. It may hold `check(config, task_config, data_root)`,
-which refuses what can be told before the task's data are read.
+To add a model, write one file in this folder, or a module of your own that recipes name by its import path. It defines
+`Config`, the `model` section of a recipe (a subclass of `ModelSection`), and `build(config, task, data_root)`, which
+returns a `LayeredModel`. Optionally it defines `check(config, task_config, data_root)`, which raises a UserError for
+whatever is wrong before the task's data are read. The name of the file is the model's name in a recipe.
 """
 
 from __future__ import annotations
@@ -24,50 +25,51 @@ Visit = Callable[[Tensor], None]
 
 
 class LayeredModel(nn.Module, ABC):
-    """L layers and one readout that serves them all: Φ_l(X) = readout(X_l)."""
+    """L layers and one readout for all of them: Φ_l(X) = readout(X_l)."""
 
     n_layers: int
-    """L, read off the model."""
+    """L, which comes from the model, not from the recipe."""
     signal_is_learned: bool = True
-    """Whether training changes the clean input (embeddings) or not (pixels)."""
+    """Whether training changes the clean signal: yes for embeddings, no for pixels."""
 
     @abstractmethod
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The clean input X that noise is added to, (examples, positions, …), and which positions are real."""
+        """The clean signal X that noise is added to, (examples, positions, …), and a mask of unpadded positions."""
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        """Hand X_1 … X_L to `visit` as they are computed, the embedding excluded, and keep none of them.
+        """Call `visit` with X_1 … X_L as they are computed, without the embedding, and keep none of them.
 
-        The last, through the readout, is what the plain model would hand its head.
+        X_L must be exactly the state that the plain model would hand to its head (or to its final norm, if the readout
+        applies that norm).
         """
 
     @abstractmethod
     def readout(self, state: Tensor, batch: Batch) -> Any:
-        """The answer read from one layer's state: a tensor, or `TokenLogits` where it would be too large for one."""
+        """The answer read from one layer's state: a tensor, or `TokenLogits` if a tensor would be too large."""
 
     def save_pretrained(self, folder: Path) -> str | None:
-        """Save for transformers or peft alone; returns the lines of Python that load it, with FOLDER for the folder.
+        """Save the model for transformers or peft; returns lines of Python that load it, with FOLDER for the folder.
 
-        None for a model that no other library knows.
+        Saves nothing and returns None for a model that no other library can load.
         """
         return None
 
     def layer_states(self, signal: Tensor, batch: Batch) -> list[Tensor]:
-        """X_1 … X_L all at once, for who wants to look at them."""
+        """X_1 … X_L as a list, which keeps all of them in memory."""
         states: list[Tensor] = []
         self.visit_layers(signal, batch, states.append)
         return states
 
 
 def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a pair of sections that cannot go together; reading the data of a task may take an hour."""
+    """Refuse a model and a task that do not fit together, before the task's data are read (which can take an hour)."""
     module = registry.load("model", config.name)
     if hasattr(module, "check"):
         module.check(config, task, data_root)
 
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:
-    """The model that a recipe names, with new weights drawn from torch's current seed."""
+    """Build the model of a recipe; new weights are drawn from torch's global generator."""
     survive_torchvision_mismatch()
     return registry.load("model", config.name).build(config, task, data_root)

@@ -1,6 +1,7 @@
-"""A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head), tuned whole or by LoRA.
+"""A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head).
 
-The readout is the model's own: its final norm and its head, at every layer. Logits are computed a chunk at a time.
+It is fine-tuned in full or with LoRA. The readout of every layer is the model's own final norm and head. Logits are
+computed in chunks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import UserError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-#: Loads what `save_pretrained` wrote, by `loader` of `library`.
+#: Python code that loads what `save_pretrained` wrote, with class `loader` of `library`.
 _SNIPPET = """\
 from {library} import {loader}
 from transformers import AutoTokenizer
@@ -35,7 +36,7 @@ text = tokenizer.decode(model.generate(**prompt, max_new_tokens=64, do_sample=Fa
 
 
 class Lora(Section):
-    """Low-rank adapters; the values are the paper's."""
+    """Low-rank adapters; the defaults are the paper's."""
 
     rank: Count = 6
     """Rank of the adapters."""
@@ -55,7 +56,7 @@ class Lora(Section):
 
 
 class Config(ModelSection):
-    """Which model, and what of it is trained."""
+    """A pretrained causal language model, and which of its weights are trained."""
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
@@ -81,10 +82,10 @@ class Config(ModelSection):
 
 
 class Causal(WatchedText):
-    """A causal language model; `lm` is the model with its head, perhaps wrapped by peft."""
+    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are trained."""
 
     context_length: int | None
-    """Tokens that it can look at, if it says so."""
+    """The most tokens it can read; None if its configuration does not say."""
 
     def __init__(self, lm: Any, config: Config) -> None:
         super().__init__(lm.get_decoder(), use_cache=False)
@@ -104,21 +105,21 @@ class Causal(WatchedText):
         if not (self._recomputes and self.training):
             super().visit_layers(signal, batch, visit)
             return
-        # A layer that is run again in the backward pass must not be read again: what is read is not part of it.
+        # The backward pass runs layers again. They must not be read again, because the readout is not part of them.
         states: list[Tensor] = []
         super().visit_layers(signal, batch, states.append)
         for state in states:
             visit(state)
 
     def readout(self, state: Tensor, batch: Batch) -> TokenLogits:
-        """The answer at the tokens that count, in order."""
+        """The logits at the tokens with a label, in order."""
         return TokenLogits(self.normed(state[batch["labels"] != IGNORED]), self._head[0])
 
     def save_pretrained(self, folder: Path) -> str:
-        """A folder for transformers, or an adapter for peft."""
+        """Save a model for transformers, or an adapter for peft."""
         prompt = prompt_text("Name a colour.", "")
         if self._is_adapted:
-            # Not "auto", which asks the hub whether the vocabulary has grown.
+            # The default "auto" would ask the hub whether the vocabulary has grown.
             self.lm.save_pretrained(folder, save_embedding_layers=False)
             return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
         self.lm.save_pretrained(folder)
@@ -126,7 +127,7 @@ class Causal(WatchedText):
 
 
 def _with_adapters(lm: Any, lora: Lora) -> Any:
-    # Only now: it imports all of transformers, which may need help (compat.py) and takes seconds.
+    # Imported here: it imports all of transformers, which takes seconds and may need utils/compat.py first.
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
@@ -140,14 +141,14 @@ def _with_adapters(lm: Any, lora: Lora) -> Any:
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse another task than instructions, and a model that cannot be had."""
+    """Refuse tasks other than instructions, and models that are not available."""
     if task.name != "alpaca":
-        raise UserError(f"model causal writes answers to instructions: its task must be alpaca, not {task.name}")
+        raise UserError(f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca")
     hub.check(config.pretrained, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
-    """The model for instructions in its own tokens."""
+    """A causal language model for a task that uses its tokenizer."""
     assert isinstance(task, Alpaca)
     lm = hub.load_causal_lm(config.pretrained, data_root, _DTYPES[config.dtype])
     _check_head(lm, config.pretrained)
@@ -155,13 +156,14 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     model = Causal(lm, config)
     if model.context_length is not None and task.max_length > model.context_length:
         raise UserError(
-            f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most {model.context_length} tokens"
+            f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most {model.context_length} tokens; "
+            "lower task.max_length"
         )
     return model
 
 
 def _decode_plainly(lm: Any) -> None:
-    """Forget penalties, beams and temperatures that came with the model: what it learned is not tuned for them."""
+    """Reset the model's generation settings (penalties, beams, temperature), which were tuned for other weights."""
     from transformers import GenerationConfig
 
     lm.generation_config = GenerationConfig.from_model_config(lm.config)
@@ -169,16 +171,16 @@ def _decode_plainly(lm: Any) -> None:
 
 @torch.no_grad()
 def _check_head(lm: Any, name: str) -> None:
-    """Refuse a model that does more to its logits than one linear map: layers would be read in another way than it."""
+    """Refuse a model whose head is more than one linear map: cudt's readout would differ from the model's own."""
     head, tokens = lm.get_output_embeddings(), torch.arange(5).unsqueeze(0)
     if not isinstance(head, nn.Linear):
-        raise UserError(f"model '{name}': {type(lm).__name__} has no linear head to read its layers with")
+        raise UserError(f"model '{name}': {type(lm).__name__} has no linear head; choose a model that has one")
     own = lm.eval()(input_ids=tokens, use_cache=False).logits
     read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)
-    # Small logits are hardly capped: that shows in the settings alone.
+    # Capping hardly changes small logits, so it shows only in the configuration.
     caps = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
     if caps or (own - read).abs().max() > 1e-2 * read.abs().max():
         raise UserError(
-            f"model '{name}': {type(lm).__name__} does more than one linear map to its last state (scales or caps its "
-            "logits, say), which cudt's readout would leave out"
+            f"model '{name}': the head of {type(lm).__name__} is more than one linear map (it scales or caps its "
+            "logits), which cudt's readout does not do; choose another model"
         )

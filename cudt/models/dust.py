@@ -1,14 +1,14 @@
-"""DUST, the deep unfolded sequential transformer (Weerdt et al., 2023): sparse codes of video patches, layer by layer.
+"""DUST, the deep unfolded sequential transformer (Weerdt et al., 2023), which computes sparse codes of video patches.
 
 The codes h_1 … h_T of one patch position over T frames, in the rows of H, and a dictionary D whose columns are atoms:
 
-    Z  = λ₂·softmax(H DᵀD Hᵀ) H                                      attention: akin to a step down g₁(H Dᵀ)
-    h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c              a proximal gradient step down the LISTA loss
-    Y  = H⁺ Dᵀ                                                       the reconstruction that the layer gives
+    Z  = λ₂·softmax(H DᵀD Hᵀ) H                                      attention: similar to a descent step on g₁(H Dᵀ)
+    h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c              a proximal gradient step on the LISTA loss
+    Y  = H⁺ Dᵀ                                                       the reconstruction of the layer
 
-φ is the soft threshold, H starts at 0. D is all that is trained: λ₁ and λ₂ are fixed, and U, V and c are coupled to D.
-c is ‖D‖², the Lipschitz constant of the LISTA loss's gradient, so that no step of any layer is too long for the
-promise of descent, however D is trained. Pixels are from 0 to 255, which gives λ₁ its meaning.
+φ is the soft threshold, and H starts at 0. Only D is trained: λ₁ and λ₂ are fixed, and U, V and c depend on D.
+c = ‖D‖² is the Lipschitz constant of the LISTA loss's gradient, so that no step is too long for the descent guarantee,
+however D is trained. Pixel values are 0 to 255, which sets the scale of λ₁.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cudt.tasks.video_denoising import VideoDenoising
 
 
 class Config(PatchConfig):
-    """A DUST of dictionaries with atoms² columns, and the weights of its energies."""
+    """The size of a DUST and the weights of its energies; dictionaries have atoms² columns."""
 
     sparsity: Positive = 0.9
     """λ₁, the weight of the ℓ₁ penalty on codes."""
@@ -42,7 +42,7 @@ def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Ten
 
 
 def dust_energy(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float, correlation: float) -> Tensor:
-    """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: what DUST unrolls."""
+    """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: the energy that DUST unrolls."""
     everywhere = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
     attention = attention_energy(h @ dictionary.T, everywhere)
     return lista_loss(x, h, dictionary, sparsity).sum(-1) + correlation * attention
@@ -54,16 +54,16 @@ def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
 
 
 def lista_step(x: Tensor, z: Tensor, dictionary: Tensor, sparsity: float, c: Tensor) -> Tensor:
-    """φ_{λ₁/c}(U z + V x) for each token: with c ≥ ‖D‖² it never raises the LISTA loss."""
+    """φ_{λ₁/c}(U z + V x) for each token; for c ≥ ‖D‖² it never increases the LISTA loss."""
     return soft_threshold(z + (x - z @ dictionary.T) @ dictionary / c, sparsity / c)
 
 
 def squared_norm(dictionary: Tensor) -> Tensor:
-    """‖D‖², the largest eigenvalue of DDᵀ, differentiable where it is simple: ‖Dᵀu‖² for its eigenvector u."""
+    """‖D‖², the largest eigenvalue of DDᵀ, as ‖Dᵀu‖² with its eigenvector u; differentiable if it is simple."""
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
             gram = dictionary @ dictionary.T
-            # eigh would fail before anybody sees the loss, which then is not finite either and stops the training.
+            # eigh would raise an error of its own; the NaN loss stops training with a clear message.
             if not gram.isfinite().all():
                 return gram.new_tensor(torch.nan)
             direction = torch.linalg.eigh(gram).eigenvectors[:, -1]
@@ -71,7 +71,7 @@ def squared_norm(dictionary: Tensor) -> Tensor:
 
 
 class Dust(PatchModel):
-    """L layers of attention and LISTA; each gives the patches that its dictionary makes of its codes."""
+    """L layers of attention and LISTA; the state of a layer is the reconstruction from its codes."""
 
     def __init__(self, config: Config, task: VideoDenoising) -> None:
         super().__init__(task, config.patch)
@@ -91,13 +91,13 @@ class Dust(PatchModel):
         norms = [squared_norm(dictionary) for dictionary in self.dictionaries]
         for layer in range(self.n_layers):
             dictionary, c = self.dictionary(layer), norms[layer % len(norms)]
-            # Attention on codes that are all 0 gives 0.
+            # The codes start at 0, and attention on zeros is zero.
             z = self.correlation * attend(h, dictionary) if layer else h
             h = lista_step(x, z, dictionary, self.sparsity, c)
             visit(h @ dictionary.T)
 
 
-#: What `models.check` asks before data are read.
+#: Called before data are read.
 check = check_sections
 
 

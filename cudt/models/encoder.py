@@ -18,7 +18,7 @@ from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_atomically
 
-#: Loads what `save_pretrained` wrote. Of one text, without padding, so that the mean is over its own tokens.
+#: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
 _SNIPPET = """\
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
@@ -29,7 +29,7 @@ logits = state @ (readout := load_file("FOLDER/readout.safetensors"))["weight"].
 
 
 class Config(ModelSection):
-    """Which encoder, and where its answer is read."""
+    """A pretrained text encoder, and which of its states the readout uses."""
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
@@ -42,10 +42,10 @@ class Config(ModelSection):
 
 
 class Encoder(WatchedText):
-    """An encoder and one linear layer, which reads every layer's state."""
+    """An encoder and one linear readout for all layers."""
 
     def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"]) -> None:
-        # Its weights would get no gradient: the readout takes its place.
+        # The readout replaces the pooler, whose weights would get no gradient.
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None
         super().__init__(encoder)
@@ -63,7 +63,7 @@ class Encoder(WatchedText):
         return self.head((state * mask).sum(1) / mask.sum(1))
 
     def save_pretrained(self, folder: Path) -> str:
-        """The encoder as transformers saves it, the readout beside it."""
+        """Save the encoder for transformers, and the readout in readout.safetensors."""
         self.encoder.save_pretrained(folder)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
         write_atomically(folder / "readout.safetensors", lambda file: file.write(save(weights)))
@@ -71,11 +71,11 @@ class Encoder(WatchedText):
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
-    """The encoder for a text task, which was cut into tokens by its tokenizer."""
+    """An encoder for a text task that uses its tokenizer."""
     if not isinstance(task, TextClassification):
-        raise UserError("model encoder reads text in its own tokens: its task must be imdb, mnli or text")
+        raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.pretrained, data_root)
-    # Who loads the saved encoder without cudt finds here what its classes are.
+    # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
     model = Encoder(encoder, task.n_classes, config.readout)
@@ -85,7 +85,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
 
 @torch.no_grad()
 def _try_out(model: Encoder, config: Config, length: int) -> None:
-    """Refuse what would fail at the first long text, or could not learn: two texts that differ in their last token."""
+    """Run two texts of full length that differ in their last token, and refuse what would fail or could not learn."""
     tokens = torch.ones(2, length, dtype=torch.long)
     tokens[:, 1:] += torch.arange(length - 1) % 3
     tokens[1, -1] += 1
@@ -95,9 +95,10 @@ def _try_out(model: Encoder, config: Config, length: int) -> None:
     except (IndexError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UserError(
-            f"task.max_length = {length}: '{config.pretrained}' cannot read so many tokens ({reason})"
+            f"task.max_length = {length}: too many tokens for '{config.pretrained}' ({reason}); lower task.max_length"
         ) from None
     if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
         raise UserError(
-            f"model.readout = 'first': the first token of '{config.pretrained}' sees no other; take readout: mean"
+            f"model.readout = 'first': the first token of '{config.pretrained}' does not attend to the others; "
+            "set model.readout to mean"
         )

@@ -1,4 +1,4 @@
-"""From a model and a task to the layer losses f_1 … f_L."""
+"""The layer losses f_1 … f_L of a layered model on a task, with noise, for training and for measurement."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cudt.noise.source import NoiseSource
 from cudt.tasks.base import Task
 from cudt.utils.errors import UserError
 
-#: Numbers of a weight that stand for all of it.
+#: How many entries of each frozen weight go into its digest.
 _DIGESTED = 256
 
 
 class LayerwiseLosses(nn.Module):
     """f(X, Φ_l(X + noise)) for each example and layer.
 
-    This is the module that Accelerate wraps: model, readout and loss in one forward pass, so that gradients
-    are synchronised whatever the objective does with the losses.
+    Accelerate wraps this module: model, readout and loss are one forward pass, so gradients are synchronised whatever
+    the objective does with the losses.
     """
 
     def __init__(self, model: LayeredModel, task: Task) -> None:
@@ -41,10 +41,10 @@ class LayerwiseLosses(nn.Module):
         thinned: Batch | None = None,
         constant: Collection[int] = (),
     ) -> Tensor:
-        """Losses to train on, (layers, examples): of all layers, or of some, in order.
+        """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
-        `thinned` is the batch with fewer tokens that count, for all layers but the last. The losses of `constant`
-        layers have no gradient, and are cheaper.
+        `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The losses of `constant`
+        layers have no gradient, which is cheaper.
         """
         losses: list[Tensor] = []
 
@@ -59,11 +59,11 @@ class LayerwiseLosses(nn.Module):
 
     @torch.no_grad()
     def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Losses and the metric's scores, each (layers, examples)."""
+        """Losses and scores, each (layers, examples), in double precision and without gradients."""
         judged: list[tuple[Tensor, Tensor]] = []
 
         def read(layer: int, state: Tensor) -> None:
-            # Doubles tell small losses apart that floats round to 0: per-example ratios of layers depend on it.
+            # Floats round small losses to 0, which would spoil the per-example ratios of layers.
             judged.append(self.task.judge(self.model.readout(state, batch).double(), batch))
 
         self._visit(batch, noise, read)
@@ -71,25 +71,26 @@ class LayerwiseLosses(nn.Module):
         return torch.stack(losses), torch.stack(scores)
 
     def learned_weights(self) -> dict[str, Tensor]:
-        """What training changes, each once: not what is frozen, as pretrained weights are under LoRA."""
+        """The weights that training changes, each once; without frozen ones, such as pretrained weights under LoRA."""
         left_out = self._frozen_or_repeated()
         return {name: value for name, value in self.state_dict().items() if name not in left_out}
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
+        """Load what `learned_weights` returned; a UserError if the weights belong to another model."""
         missing, unexpected = self.load_state_dict(weights, strict=False)
-        strange = [*unexpected, *(set(missing) - self._frozen_or_repeated())]
-        if strange:
-            raise UserError(
-                f"these are the weights of another model: {strange[0]} is missing, or is not one of its own"
-            )
+        absent = sorted(set(missing) - self._frozen_or_repeated())
+        problems = [f"missing key '{name}'" for name in absent] + [f"unexpected key '{name}'" for name in unexpected]
+        if problems:
+            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+            raise UserError(f"checkpoint does not fit this model: {problems[0]}{more}")
 
     def frozen_digest(self) -> str:
-        """Tells other frozen weights apart, which are not kept with what is learned; empty where there are none."""
+        """A digest of the frozen weights, which checkpoints do not contain; empty if there are none."""
         digest, found = hashlib.blake2b(digest_size=8), False
         for name, weight in self.named_parameters():
             if not weight.requires_grad:
                 values, found = weight.detach().flatten(), True
-                # Some of each: all of them would take long.
+                # A sample of each weight, because hashing all of them takes long.
                 some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
                 digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
         return digest.hexdigest() if found else ""
@@ -99,7 +100,7 @@ class LayerwiseLosses(nn.Module):
         return {name for name, _ in self.named_parameters(remove_duplicate=False)} - learned
 
     def _visit(self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]) -> None:
-        """Hand each layer's number and state to `read`; a state is not needed after that."""
+        """Call `read` with each layer's number and state, which can be freed after that."""
         signal, _ = self.model.signal(batch)
         layers = itertools.count(1)
         noisy = signal if noise is None else signal + noise
@@ -108,13 +109,13 @@ class LayerwiseLosses(nn.Module):
 
 @torch.no_grad()
 def draw_noise(model: LayeredModel, batch: Batch, noise: NoiseSource) -> Tensor:
-    """σ_x·ε for the signal of a batch; γ times this is its noise at level γ."""
+    """σ_x·ε for the signal of a batch; γ times this is the noise at level γ."""
     return noise.draw(batch["ids"], *model.signal(batch))
 
 
 @torch.no_grad()
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
-    """σ_x, the standard deviation of the clean signal over all real positions, in one pass."""
+    """σ_x, the standard deviation of the clean signal over all unpadded positions, in one pass."""
     count, total, squares = 0, 0.0, 0.0
     for batch in batches:
         signal, mask = model.signal(batch)
@@ -130,7 +131,7 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
 def measure(
     layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
 ) -> list[Measurement]:
-    """Every example's losses at each level γ, in double precision on the CPU; each draw serves all levels."""
+    """Losses and scores of every example at each level γ, in double precision on the CPU; all levels share one draw."""
     layerwise.eval()
     parts: list[list[Measurement]] = [[] for _ in gammas]
     for batch in examples:

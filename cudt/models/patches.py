@@ -1,4 +1,4 @@
-"""What the models of video share: frames as sequences of patches, and a dictionary of cosines for them."""
+"""Shared by the video models: frames as sequences of patches, and a dictionary of cosines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudt.utils.errors import UserError
 
 
 class PatchConfig(ModelSection):
-    """What models that cut frames into patches have in common."""
+    """The settings of all models that split frames into patches."""
 
     layers: Count = 5
     """Number of layers L; the paper uses 3, 5 and 7."""
@@ -32,34 +32,34 @@ class PatchConfig(ModelSection):
 
 
 def video_task(task: Task, model: str) -> VideoDenoising:
-    """The task, which has to be one of video."""
+    """The task as a video task; a UserError for any other."""
     if not isinstance(task, VideoDenoising):
         raise _no_video(model)
     return task
 
 
 def check_video(task: NamedSection, model: str) -> VideoConfig:
-    """The section of a task that has to be one of video."""
+    """The task section as one of a video task; a UserError for any other."""
     if not isinstance(task, VideoConfig):
         raise _no_video(model)
     return task
 
 
 def _no_video(model: str) -> UserError:
-    return UserError(f"model {model} reads video: its task must be one of video, like ucsd or folder")
+    return UserError(f"model {model} needs a video task: set task.name to ucsd, folder or another video task")
 
 
 def check_patches(side: int, height: int, width: int) -> None:
-    """Refuse frames that cannot be cut into patches."""
+    """Refuse a frame size that is not a multiple of the patch size."""
     if height % side or width % side:
         raise UserError(
-            f"model.patch = {side}: frames of {width}×{height} cannot be cut into such patches; "
-            "task.size must be a multiple of it"
+            f"model.patch = {side}: frames of {width}×{height} pixels are not a multiple of the patch size; "
+            "change task.size or model.patch"
         )
 
 
 def check_sections(config: PatchConfig, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a task that is not one of video, or of a size that is no multiple of a patch."""
+    """Refuse a task without video, or with a frame size that is not a multiple of the patch size."""
     size = check_video(task, config.name).size
     check_patches(config.patch, size, size)
 
@@ -72,7 +72,7 @@ def to_patches(frames: Tensor, side: int) -> Tensor:
 
 
 def from_patches(patches: Tensor, side: int, height: int, width: int) -> Tensor:
-    """The frames that `to_patches` cut up."""
+    """The inverse of `to_patches`."""
     rows, columns, length = height // side, width // side, patches.shape[1]
     grid = patches.reshape(-1, rows, columns, length, side, side)
     return grid.permute(0, 3, 1, 4, 2, 5).reshape(-1, length, height, width)
@@ -81,8 +81,8 @@ def from_patches(patches: Tensor, side: int, height: int, width: int) -> Tensor:
 def overcomplete_dct(side: int, atoms: int) -> Tensor:
     """`atoms`² cosines for patches of side × side pixels as the columns of D, (side², atoms²).
 
-    The usual dictionary of sparse coding: cos(π·i·k/atoms) for pixel i and frequency k, without its mean where k > 0,
-    of norm 1; in two dimensions all products of a vertical and a horizontal one.
+    The usual dictionary of sparse coding: cos(π·i·k/atoms) for pixel i and frequency k, minus its mean if k > 0, scaled
+    to norm 1; in two dimensions, all products of a vertical and a horizontal cosine.
     """
     pixels, frequencies = torch.arange(side, dtype=torch.double), torch.arange(atoms, dtype=torch.double)
     cosines = torch.cos(math.pi / atoms * pixels.unsqueeze(1) * frequencies)
@@ -110,6 +110,6 @@ class PatchModel(LayeredModel):
 
 
 def frames_of(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The clean frames from 0 to 255; all positions are real."""
+    """The clean frames with values 0 to 255, and a mask in which no position is padding."""
     frames = batch["frames"].float()
     return frames, torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)

@@ -2,11 +2,11 @@
 
 With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then steps through a ReLU:
 
-    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        akin to a step down g₁ (`attention_energy`)
-    X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η down g₂ (`relu_energy`)
+    Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        similar to a descent step on g₁ (`attention_energy`)
+    X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η on g₂ (`relu_energy`)
 
-W_s contains the residual connection: (1−η)I is what a step of size η leaves of Z. What theory promises of the two
-steps, and how much of it training keeps, is in docs/background/energies.md.
+W_s contains the residual connection (1−η)I. What theory guarantees for the two steps, and how much of it holds after
+training, is in docs/background/energies.md.
 """
 
 from __future__ import annotations
@@ -89,32 +89,37 @@ class UnrolledTransformer(LayeredModel):
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
-    """A UT for a text task, which says how many words, positions and classes there are."""
+    """A UT for a text task, which gives the numbers of words, positions and classes."""
     try:
         sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
     except AttributeError:
-        raise UserError("model unrolled reads text: its task must classify sequences of words") from None
+        raise UserError("model unrolled needs a text task: set task.name to reviews, imdb, mnli or text") from None
     if config.embeddings_from is not None and not isinstance(task, TextClassification):
         raise UserError(
-            "model.embeddings_from: the task has words of its own, which a pretrained encoder does not know"
+            "model.embeddings_from: this task has its own vocabulary, which a pretrained encoder does not share; "
+            "remove the key, or set task.name to imdb, mnli or text"
         )
     words = _words(config, sizes.pop("vocabulary_size"), data_root)
     model = UnrolledTransformer(config, words, **sizes)
     if config.embeddings_from is not None:
-        # Pretrained embeddings are small: positions drawn from N(0, 1) would drown them.
+        # Pretrained embeddings are small: positions drawn from N(0, 1) would dominate them.
         nn.init.normal_(model.positions.weight, std=words.weight.std().item())
     return model
 
 
 def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.Embedding:
-    """The word embeddings: random, or a copy of a pretrained encoder's, trained on like everything else."""
+    """The word embeddings: random, or a trainable copy of a pretrained encoder's."""
     if config.embeddings_from is None:
         return nn.Embedding(vocabulary_size, config.width or 64)
     weights = hub.load_encoder(config.embeddings_from, data_root).get_input_embeddings().weight.detach()
     if config.width not in (None, width := weights.shape[1]):
-        raise UserError(f"model.width = {config.width}: the embeddings of '{config.embeddings_from}' have {width}")
+        raise UserError(
+            f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width {width}; "
+            f"set model.width to {width}, or remove it"
+        )
     if len(weights) < vocabulary_size:
         raise UserError(
-            f"model.embeddings_from = '{config.embeddings_from}': {len(weights)} embeddings for {vocabulary_size} words"
+            f"model.embeddings_from = '{config.embeddings_from}': has {len(weights)} embeddings, and the task has "
+            f"{vocabulary_size} words; choose a model whose tokenizer fits its embeddings"
         )
     return nn.Embedding.from_pretrained(weights.clone(), freeze=False)

@@ -1,7 +1,7 @@
-"""Steps of unrolled transformers and the energies they descend on; UT and DUST are made of them.
+"""The steps of unrolled transformers (UT and DUST) and the energies they descend on.
 
-With tokens x_1 … x_T in the rows of X, attention is akin to a step down g₁ and the ReLU is a step down g₂. What theory
-promises of both, and how much of it training keeps, is in docs/background/energies.md.
+With tokens x_1 … x_T in the rows of X, attention is similar to a descent step on g₁, and the ReLU is a descent step on
+g₂. What theory guarantees for both, and how much of it holds after training, is in docs/background/energies.md.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ def pair_energy(y: Tensor, mask: Tensor) -> Tensor:
 def attention_energy(y: Tensor, mask: Tensor) -> Tensor:
     """g₁(Y) = −Σ_{t<u} exp(−½‖y_t − y_u‖²) + ½ Σ_t ‖y_t‖² for each sequence.
 
-    Each pair counts once: so counted, the preconditioner of the paper's proof is the diagonal of g₁'s surrogate.
+    Each pair counts once; then the preconditioner of the paper's proof is the diagonal of g₁'s surrogate.
     """
     return pair_energy(y, mask) + 0.5 * (y.square().sum(-1) * mask).sum(-1)
 
 
 def relu_energy(x: Tensor, w2: Tensor, mask: Tensor) -> Tensor:
-    """g₂(X) = ½ Σ_t x_tᵀ W₂ x_t + ½‖X‖² + φ(X) for each sequence; φ is +∞ where X has a negative entry."""
+    """g₂(X) = ½ Σ_t x_tᵀ W₂ x_t + ½‖X‖² + φ(X) for each sequence; φ is +∞ if X has a negative entry."""
     smooth = 0.5 * ((x @ w2.T) * x + x.square()).sum(-1)
     negative = ((x < 0).any(-1) & mask).any(-1)
     return torch.where(negative, torch.inf, (smooth * mask).sum(-1))
 
 
 def largest_descending_step(w2: Tensor) -> float:
-    """2/M, M the largest eigenvalue of I + ½(W₂ + W₂ᵀ): no smaller ReLU step raises g₂."""
+    """2/M, M the largest eigenvalue of I + ½(W₂ + W₂ᵀ): no smaller ReLU step increases g₂."""
     identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
     curvature = torch.linalg.eigvalsh(identity + 0.5 * (w2 + w2.T))[-1].item()
     return 2 / curvature if curvature > 0 else float("inf")
 
 
 def attend(x: Tensor, w1: Tensor, mask: Tensor | None = None, *, weighted: bool = False) -> Tensor:
-    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys and none for values; padding is not attended to.
+    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys, none for values; padding is masked.
 
-    Weighted by exp(−½‖y_u‖²) the softmax is one of −½‖y_t − y_u‖², and the step never raises the pair energy of Y.
-    The paper trains the unweighted one, and so do we.
+    `weighted` multiplies by exp(−½‖y_u‖²): the softmax is then over −½‖y_t − y_u‖², and the step never increases the
+    pair energy of Y. Models use the unweighted attention, as in the paper.
     """
     y = x @ w1.T
     logits = y @ y.transpose(-1, -2)
@@ -55,7 +55,7 @@ def attend(x: Tensor, w1: Tensor, mask: Tensor | None = None, *, weighted: bool 
 
 
 def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
-    """y_t ← Σ_{u≠t} γ_tu·y_u / Σ_u γ_tu, γ_tu = exp(−½‖y_t − y_u‖²): never raises g₁.
+    """y_t ← Σ_{u≠t} γ_tu·y_u / Σ_u γ_tu, γ_tu = exp(−½‖y_t − y_u‖²): never increases g₁.
 
     This is the step Y − D⁻¹∇g₁ that the paper's proof takes. It is weighted attention without the token itself in
     the numerator; with it, as in the paper's theorem, the norms can grow (docs/background/energies.md).

@@ -1,14 +1,14 @@
-"""UT, the unrolled transformer, for video: the layers of `unrolled` on patches of pixels instead of words.
+"""UT, the unrolled transformer, for video: the layers of unrolled.py on patches of pixels instead of words.
 
-The patches x_1 … x_T of one position over T frames are in the rows of X; a layer's state is its reconstruction.
+The rows of X are the patches x_1 … x_T of one position over T frames; a layer's state is its reconstruction.
 
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)
 
-Weights start from cosines, as DUST's do: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so that attention compares
-patches by their cosines, and W₂ = −BBᵀ with an orthonormal basis B of them, which is −I: then W_s = I, and a layer at
-first hands on what attention gives. Pixels are taken from 0 to 1: from 0 to 255 the products that attention compares
-would be in the millions, and its softmax would pick one frame where it should weigh all.
+Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so attention compares patches
+by their cosine coefficients, and W₂ = −BBᵀ = −I with an orthonormal basis B of cosines, so W_s = I and a layer first
+passes on the output of attention. Pixel values are scaled to 0 to 1: with 0 to 255 the products in attention would be
+in the millions, and the softmax would select a single frame instead of averaging.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cudt.tasks.video_denoising import PEAK, VideoDenoising
 
 
 class Config(PatchConfig):
-    """A UT whose attention compares atoms² coefficients."""
+    """The size of a UT for video; attention compares atoms² cosine coefficients."""
 
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Step size η of a layer."""
@@ -61,7 +61,7 @@ class UnrolledVideo(PatchModel):
             visit(PEAK * x)
 
 
-#: What `models.check` asks before data are read.
+#: Called before data are read.
 check = check_sections
 
 

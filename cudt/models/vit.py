@@ -1,10 +1,10 @@
 """A pretrained vision transformer (ViT, DeiT, any AutoModel for images) that denoises video frame by frame.
 
-A frame goes through what the model's own image processor does (grey to three channels, size, mean and deviation); only
-a border that it would cut off stays, since every pixel has to come back. A patch of p × p pixels in three channels has
-3p² numbers, and where that is the width of the model (768 = 16·16·3 for ViT-Base) each layer's patch tokens are read as
-the reconstruction: back into pixels, channels averaged, on the scale 0 to 255. No head and no final norm: a norm would
-take from every patch its brightness and contrast.
+Frames are processed like in the model's own image processor (grey to three channels, size, mean and deviation), but
+without cropping, because every pixel has to be reconstructed. A patch of p × p pixels in three channels has 3p²
+numbers. If that is the width of the model (768 = 16·16·3 for ViT-Base), each layer's patch tokens are read as the
+reconstruction: as pixels, with channels averaged, on the scale 0 to 255. There is no head and no final norm, because a
+norm would remove the brightness and contrast of every patch.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cudt.tasks.base import Task
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.utils.errors import UserError
 
-#: What F.interpolate calls the ways to resize that PIL numbers so.
+#: The modes of F.interpolate, by PIL's number of the resampling method.
 _MODES = {2: "bilinear", 3: "bicubic"}
 
 
 class Config(ModelSection):
-    """Which model."""
+    """A pretrained vision transformer."""
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
 
 
 class ViT(Watched):
-    """An encoder of images whose every layer is read as pictures."""
+    """An image encoder whose every layer is read as images."""
 
     signal_is_learned = False
 
@@ -49,7 +49,7 @@ class ViT(Watched):
         self.processed = _size(processor)
         self.mode = _MODES[processor.resample]
         self.frame = (task.height, task.width)
-        # What the processor does to a pixel: (scale · x − mean) / deviation, for each channel.
+        # The processor maps a pixel to (scale · x − mean) / deviation in each channel.
         self.scale = processor.rescale_factor if processor.do_rescale else 1.0
         mean, deviation = (
             (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
@@ -64,12 +64,12 @@ class ViT(Watched):
         return frames_of(batch)
 
     def process(self, frames: Tensor) -> Tensor:
-        """(examples, T, height, width) of 0 to 255 to the encoder's input, (examples · T, 3, …)."""
+        """The encoder's input, (examples · T, 3, …), from frames (examples, T, height, width) with values 0 to 255."""
         pictures = frames.flatten(0, 1).unsqueeze(1).expand(-1, 3, -1, -1)
         return (self.scale * self._resized(pictures, self.processed) - self.mean) / self.deviation
 
     def unprocess(self, pictures: Tensor, n_frames: int) -> Tensor:
-        """The way back: channels averaged, (examples, T, height, width) of 0 to 255."""
+        """The inverse of `process`: channels averaged, (examples, T, height, width) with values 0 to 255."""
         grey = ((pictures * self.deviation + self.mean) / self.scale).mean(1, keepdim=True)
         return self._resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
 
@@ -78,7 +78,7 @@ class ViT(Watched):
             self.encoder(pixel_values=self.process(signal))
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        """Patch tokens, which stand behind class and other tokens, laid out as the kernel of the patch embedding is."""
+        """The patch tokens, which follow class and other tokens, as pixels in the order of the patch embedding."""
         rows, columns = (length // self.side for length in self.processed)
         tokens = state[:, -rows * columns :].reshape(-1, rows, columns, 3, self.side, self.side)
         pictures = tokens.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, *self.processed)
@@ -91,13 +91,13 @@ class ViT(Watched):
 
 
 def _size(processor: Any) -> tuple[int, int]:
-    """Height and width of what the processor makes; 0 where it does not say."""
+    """Height and width of the processor's output; 0 if unknown."""
     size = (processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size) or {}
     return size.get("height") or 0, size.get("width") or 0
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a task that is not one of video, and a model that cannot be had."""
+    """Refuse tasks without video, and models that are not available."""
     check_video(task, config.name)
     hub.check(config.pretrained, data_root)
 
@@ -115,45 +115,46 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
 
 
 def _check(encoder: Any, processor: Any, name: str) -> None:
-    """Refuse what has no patches that can be read as pixels."""
+    """Refuse models whose tokens cannot be read as pixels."""
     side, width = getattr(encoder.config, "patch_size", None), getattr(encoder.config, "hidden_size", None)
     if not isinstance(side, int) or width is None:
-        raise UserError(f"model '{name}': {type(encoder).__name__} does not cut images into square patches")
+        raise UserError(f"model '{name}': {type(encoder).__name__} does not split images into square patches")
     if width != 3 * side**2:
         raise UserError(
-            f"model '{name}': its tokens have {width} numbers, and a patch of {side}×{side} pixels in three channels "
-            f"has {3 * side**2}; only where both agree can tokens be read as pixels (ViT-Base with patches of 16)"
+            f"model '{name}': its tokens have {width} numbers, but a patch of {side}×{side} pixels in three channels "
+            f"has {3 * side**2}; both must agree to read tokens as pixels (as in ViT-Base with patches of 16)"
         )
     size = _size(processor)
     if not (processor.do_resize and all(size)):
-        raise UserError(f"model '{name}': its image processor does not say which height and width it makes")
+        raise UserError(f"model '{name}': its image processor does not define an output height and width")
     if size[0] % side or size[1] % side:
-        raise UserError(f"model '{name}': images of {size[0]}×{size[1]} cannot be cut into its patches")
+        raise UserError(f"model '{name}': images of {size[0]}×{size[1]} pixels do not fit patches of {side}×{side}")
     if processor.resample not in _MODES:
-        raise UserError(f"model '{name}': its image processor resizes in a way that cudt does not know")
+        raise UserError(f"model '{name}': its image processor must resize by bilinear or bicubic interpolation")
 
 
 @torch.no_grad()
 def _check_layout(model: ViT, name: str) -> None:
-    """Refuse an encoder whose last tokens are not the patches in their order: two pictures differ from a blank one.
+    """Refuse an encoder whose last tokens are not the patches in their order.
 
-    One in its first patch, one in its last; before the first layer each differs in that patch's token alone.
+    Two images differ from a blank one, one in its first patch and one in its last. Before the first layer, each must
+    differ only in the token of that patch.
     """
     pictures = torch.zeros(3, 3, *model.processed)
     pictures[1, :, : model.side, : model.side] = 1
     pictures[2, :, -model.side :, -model.side :] = 1
     blank, *others = model.encoder(pixel_values=pictures, output_hidden_states=True).hidden_states[0]
     n_patches = model.processed[0] * model.processed[1] // model.side**2
-    moved = [(other - blank).abs().amax(-1) for other in others]
-    # Not merely unequal: a library may round the same patch differently in another picture.
-    places = [(by > 1e-3 * by.max()).nonzero().flatten().tolist() for by in moved]
-    if places != [[len(blank) - n_patches], [len(blank) - 1]]:
+    changes = [(other - blank).abs().amax(-1) for other in others]
+    # Compared with a tolerance, because libraries may round the same patch differently in another image.
+    changed = [(change > 1e-3 * change.max()).nonzero().flatten().tolist() for change in changes]
+    if changed != [[len(blank) - n_patches], [len(blank) - 1]]:
         raise UserError(f"model '{name}': the last tokens of {type(model.encoder).__name__} are not its patches")
 
 
 @torch.enable_grad()
 def _freeze_unused(model: ViT) -> None:
-    """Weights that no reconstruction depends on (final norm, pooler): processes would wait for their gradients."""
+    """Freeze weights that no reconstruction uses (final norm, pooler): processes would wait for their gradients."""
     batch = {"frames": torch.zeros(1, 1, *model.frame)}
     answer = model.readout(model.layer_states(batch["frames"], batch)[-1], batch)
     weights = list(model.parameters())

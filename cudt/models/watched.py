@@ -1,4 +1,4 @@
-"""Models of transformers, watched by hooks that do nothing unless somebody visits the layers."""
+"""Models of transformers whose layer states are read by forward hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudt.models.base import LayeredModel, Visit
 
 
 class Watched(LayeredModel):
-    """A hook sees each layer's output as it is computed."""
+    """A model with a hook on each layer, which passes the layer's output on while `visit_layers` runs."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         super().__init__()
@@ -39,15 +39,16 @@ class Watched(LayeredModel):
 
 
 class WatchedText(Watched):
-    """Noise enters where words become vectors: a hook on the look-up hands the perturbed embeddings on in place of the
-    clean ones, before positions and the first normalisation, in whatever way the family goes on from there.
+    """A text model whose word embeddings can be replaced by noisy ones.
+
+    A hook on the embedding look-up returns the noisy embeddings, before positions and the first norm are applied.
     """
 
     def __init__(self, backbone: Any, **always: Any) -> None:
-        """`always` is what the backbone is told besides its batch."""
+        """`always` are arguments of the backbone besides its batch."""
         anatomy = dissect(backbone.eval(), five_tokens())
         super().__init__(anatomy)
-        # In tuples, lest they be registered: a subclass holds them by the names that its weights are saved under.
+        # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
         self._backbone = (backbone,)
         self._final_norm = (anatomy.final_norm,)
         self._always = always
@@ -60,7 +61,7 @@ class WatchedText(Watched):
 
     @contextmanager
     def replacing(self, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
-        """Hand `replace(embeddings)` on in place of every embedding that is looked up."""
+        """Replace all embeddings that are looked up by `replace(embeddings)`."""
         self._replace = replace
         try:
             yield
@@ -76,12 +77,12 @@ class WatchedText(Watched):
             self._backbone[0](**inputs, **self._always)
 
     def normed(self, state: Tensor) -> Tensor:
-        """A pre-norm model's last norm belongs to the readout, and is applied at every layer."""
+        """The state after a pre-norm model's final norm, which belongs to the readout of every layer."""
         norm = self._final_norm[0]
         return state if norm is None else norm(state)
 
 
 def five_tokens() -> dict[str, Tensor]:
-    """An odd number: what fills up to a window shows that its states have not the length of the text."""
+    """A text of five tokens: an odd length, which shows if a model pads its states to a window."""
     tokens = torch.arange(5).unsqueeze(0)
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}

@@ -32,7 +32,7 @@ def test_reference_is_a_number_or_the_entropy_of_the_labels():
 
 @pytest.mark.parametrize(
     ("alpha", "complaint"),
-    [("[0.1, 0.2]", "2 descent rates for a model of 3 layers"), ("{target_loss: 9.0}", "between 0 and the reference")],
+    [("[0.1, 0.2]", "3 rates for a model of 3 layers, got 2"), ("{target_loss: 9.0}", "between 0 and the reference")],
 )
 def test_alpha_that_does_not_fit_the_model_is_refused(alpha, complaint):
     with pytest.raises(UserError, match=complaint):
@@ -55,10 +55,10 @@ def test_the_seed_draws_the_weights():
 @pytest.mark.parametrize(
     ("recipe", "override", "message"),
     [
-        ("ucsd-dust", "task.size=100", "model.patch = 16: frames of 100×100 cannot be cut into such patches"),
-        ("ucsd-ut", "task={name: reviews}", "model unrolled_video reads video: its task must be one of video"),
+        ("ucsd-dust", "task.size=100", "model.patch = 16: frames of 100×100 pixels are not a multiple"),
+        ("ucsd-ut", "task={name: reviews}", "model unrolled_video needs a video task"),
         ("ucsd-vit", "model.pretrained=nobody/nothing", "model 'nobody/nothing' is neither in "),
-        ("ucsd-vit", "task={name: reviews}", "model vit reads video: its task must be one of video"),
+        ("ucsd-vit", "task={name: reviews}", "model vit needs a video task"),
     ],
 )
 def test_recipes_that_cannot_work_are_refused_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_learned_weights_come_back_and_those_of_another_model_are_refused(proble
     assert set(weights) == set(layerwise.state_dict())
     layerwise.load_learned_weights(weights)
     name = next(iter(weights))
-    with pytest.raises(UserError, match="another model"):
+    with pytest.raises(UserError, match="does not fit this model: unexpected key 'strange'"):
         layerwise.load_learned_weights({**weights, "strange": weights[name]})
     with pytest.raises(UserError, match=name.replace(".", r"\.")):
         layerwise.load_learned_weights({key: value for key, value in weights.items() if key != name})

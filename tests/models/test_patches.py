@@ -69,11 +69,11 @@ def test_the_largest_eigenvalue_of_an_overcomplete_start_is_simple(side, atoms):
 
 
 @pytest.mark.parametrize("model", [dust, unrolled_video])
-def test_frames_that_cannot_be_cut_are_refused(model):
+def test_frames_that_do_not_fit_the_patches_are_refused(model):
     config = model.Config(name="x", patch=6, atoms=6)
     with pytest.raises(
         UserError,
-        match=r"^model\.patch = 6: frames of 16×16 cannot be cut .*; task\.size must be a multiple of it$",
+        match=r"^model\.patch = 6: frames of 16×16 pixels are not a multiple .*; change task\.size or model\.patch$",
     ):
         model.build(config, tiny_videos(), None)
     assert model.build(config, tiny_videos(size=18), None).patch == 6
@@ -87,7 +87,9 @@ def test_a_patch_of_one_pixel_is_refused(model):
 
 def test_a_task_that_is_not_video_is_refused():
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match=r"^model any reads video: its task must be one of video, like ucsd or folder$"):
+    with pytest.raises(
+        UserError, match=r"^model any needs a video task: set task.name to ucsd, folder or another video task$"
+    ):
         video_task(task, "any")
     videos = tiny_videos()
     assert video_task(videos, "any") is videos

@@ -112,11 +112,11 @@ def test_tied_layers_share_their_weights():
 
 
 def test_a_task_that_is_not_text_is_refused():
-    with pytest.raises(UserError, match="classify sequences of words"):
+    with pytest.raises(UserError, match="model unrolled needs a text task"):
         unrolled.build(Config(name="unrolled"), object(), None)  # type: ignore[arg-type]
 
 
 def test_pretrained_embeddings_are_refused_for_words_that_their_encoder_does_not_know():
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match="the task has words of its own"):
+    with pytest.raises(UserError, match="this task has its own vocabulary"):
         unrolled.build(Config(name="unrolled", embeddings_from="owner/name"), task, None)

@@ -129,5 +129,5 @@ def test_every_weight_gets_a_gradient_from_the_last_layer(tie_layers):
 
 def test_a_task_that_is_not_video_is_refused():
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match=r"^model unrolled_video reads video"):
+    with pytest.raises(UserError, match=r"^model unrolled_video needs a video task"):
         unrolled_video.build(Config(name="unrolled_video"), task, None)

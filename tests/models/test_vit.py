@@ -231,17 +231,33 @@ REFUSED: dict[str, tuple[Any, dict[str, Any] | None, str]] = {
     "another width": (
         ViTConfig(**{**SMALL_IMAGES, "hidden_size": 64}),
         {},
-        "tokens have 64 numbers, and .* has 48",
+        "tokens have 64 numbers, but .* has 48",
     ),
     "a text encoder": (SHORT_BERT, None, "preprocessor_config.json"),
-    "a text encoder with an image processor": (SHORT_BERT, {}, "BertModel does not cut images into square patches"),
+    "a text encoder with an image processor": (SHORT_BERT, {}, "BertModel does not split images into square patches"),
     "no image processor": (IMAGE_CONFIGS["vit"], None, "preprocessor_config.json"),
-    "another size": (IMAGE_CONFIGS["vit"], {"size": {"height": 32, "width": 32}}, "ViTModel is not an encoder of im"),
-    "a size for one edge": (IMAGE_CONFIGS["vit"], {"size": {"shortest_edge": 16}}, "not say which height and width"),
-    "no size": (IMAGE_CONFIGS["vit"], {"do_resize": False}, "not say which height and width"),
-    "no whole patches": (IMAGE_CONFIGS["vit"], {"size": {"height": 18, "width": 16}}, "images of 18×16 cannot be cut"),
-    "another way to resize": (IMAGE_CONFIGS["vit"], {"resample": 1}, "resizes in a way that cudt does not know"),
-    "one channel": (ViTConfig(**SMALL_IMAGES, num_channels=1), {}, "ViTModel is not an encoder of images"),
+    "another size": (
+        IMAGE_CONFIGS["vit"],
+        {"size": {"height": 32, "width": 32}},
+        "ViTModel cannot be used as a model of im",
+    ),
+    "a size for one edge": (
+        IMAGE_CONFIGS["vit"],
+        {"size": {"shortest_edge": 16}},
+        "does not define an output height and width",
+    ),
+    "no size": (IMAGE_CONFIGS["vit"], {"do_resize": False}, "does not define an output height and width"),
+    "no whole patches": (
+        IMAGE_CONFIGS["vit"],
+        {"size": {"height": 18, "width": 16}},
+        "images of 18×16 pixels do not fit",
+    ),
+    "another way to resize": (
+        IMAGE_CONFIGS["vit"],
+        {"resample": 1},
+        "must resize by bilinear or bicubic interpolation",
+    ),
+    "one channel": (ViTConfig(**SMALL_IMAGES, num_channels=1), {}, "ViTModel cannot be used as a model of images"),
     "masked patches": (ViTMAEConfig(**SMALL_IMAGES), {}, "the last tokens of ViTMAEModel are not its patches"),
     "tokens behind the patches": (
         YolosConfig(**{**SMALL_IMAGES, "image_size": [16, 16]}),
@@ -256,14 +272,14 @@ def test_what_cannot_be_read_as_pixels_is_refused_in_a_line(tmp_path, config, pr
     save_random(tmp_path, config)
     if processor is not None:
         save_processor(tmp_path, **processor)
-    with pytest.raises(UserError, match=reason) as told:
+    with pytest.raises(UserError, match=reason) as error:
         build(str(tmp_path))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_task_that_is_not_video_is_refused(folders):
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match=r"^model vit reads video"):
+    with pytest.raises(UserError, match=r"^model vit needs a video task"):
         vit.build(Config(name="vit", pretrained=folders["vit"]), task, None)
 
 
@@ -271,6 +287,6 @@ def test_an_image_processor_is_looked_for_where_its_model_is(tmp_path, monkeypat
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
     tiny_vision(tmp_path / "models" / "owner" / "tiny", processor=OTHER_SIZE)
     assert hub.load_image_processor("owner/tiny", tmp_path).size["width"] == 32
-    with pytest.raises(UserError, match=r"hf download owner/gone --local-dir \S+models/owner/gone`$") as told:
+    with pytest.raises(UserError, match=r"hf download owner/gone --local-dir \S+models/owner/gone`$") as error:
         hub.load_image_processor("owner/gone", tmp_path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)

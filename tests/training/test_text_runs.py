@@ -93,7 +93,7 @@ def test_unrolled_starts_from_an_encoders_word_embeddings(texts, tmp_path):
 
 def test_a_width_that_the_embeddings_do_not_have_is_refused(texts):
     model = "model={name: unrolled, width: 64, embeddings_from: " + str(texts / "bert") + "}"
-    with pytest.raises(UserError, match=r"model\.width = 64: the embeddings of .* have 16"):
+    with pytest.raises(UserError, match=r"model\.width = 64: embeddings of .* have width 16"):
         assemble(recipe.load(str(texts / "own.yaml"), [model]), texts, CPU)
 
 

@@ -50,8 +50,7 @@ def train(
     """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
 
     Without `export_model`, what other libraries load is not saved; the next call with it does that. With `wait`,
-    another process that is at work on the run is waited for, and its result taken. `command` is recorded in run.json as
-    the one that repeats the run; by default, the command of this process.
+    another process that uses the run is waited for. run.json records `command`, by default that of this process.
     """
     check_data_root(data_root)
     run = run_for(recipe, out)
@@ -72,7 +71,7 @@ def train(
             if wait and run.info().status == "finished":
                 return run
             write_recipe(run)
-            run.update_info(_facts(recipe, experiment, accelerator, command or shlex.join(["cudt", *sys.argv[1:]])))
+            run.update_info(_facts(recipe, experiment, accelerator, command))
             _fit(trainer, run.update_info)
             run.update_info(RunInfo(ended=_now()))
             if export_model:
@@ -109,7 +108,7 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str) -> RunInfo:
+def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str | None) -> RunInfo:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
     return RunInfo(
@@ -139,7 +138,7 @@ def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, c
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        command=command,
+        command=command or shlex.join(["cudt", *sys.argv[1:]]),
         begun=_now(),
     )
 

@@ -55,10 +55,7 @@ def train(
     check_data_root(data_root)
     run = run_for(recipe, out)
     if run.info().status == "finished":
-        # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
-        write_recipe(run)
-        if export_model and not export.is_done(run):
-            _export(run, trained.load(run, data_root, choose(device)))
+        _refresh(run, device, data_root, export_model)
         return run
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
@@ -80,6 +77,14 @@ def train(
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
+
+
+def _refresh(run: Run, device: DeviceName, data_root: Path | None, export_model: bool) -> None:
+    """Bring the files of a finished run up to date."""
+    # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
+    write_recipe(run)
+    if export_model and not export.is_done(run):
+        _export(run, trained.load(run, data_root, choose(device)))
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:

@@ -50,16 +50,12 @@ def train(
     """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
 
     Without `export_model`, what other libraries load is not saved; the next call with it does that. With `wait`,
-    another process that is at work on the run is waited for, and its result taken. `command` is recorded in run.json as
-    the one that repeats the run; by default, the command of this process.
+    another process that uses the run is waited for. run.json records `command`, by default that of this process.
     """
     check_data_root(data_root)
     run = run_for(recipe, out)
     if run.info().status == "finished":
-        # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
-        write_recipe(run)
-        if export_model and not export.is_done(run):
-            _export(run, trained.load(run, data_root, choose(device)))
+        _refresh(run, device, data_root, export_model)
         return run
     # Whatever the recipe asks for that cannot be had fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
@@ -72,7 +68,7 @@ def train(
             if wait and run.info().status == "finished":
                 return run
             write_recipe(run)
-            run.update_info(_facts(recipe, experiment, accelerator, command or shlex.join(["cudt", *sys.argv[1:]])))
+            run.update_info(_facts(recipe, experiment, accelerator, command))
             _fit(trainer, run.update_info)
             run.update_info(RunInfo(ended=_now()))
             if export_model:
@@ -81,6 +77,14 @@ def train(
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
+
+
+def _refresh(run: Run, device: DeviceName, data_root: Path | None, export_model: bool) -> None:
+    """Bring the files of a finished run up to date."""
+    # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
+    write_recipe(run)
+    if export_model and not export.is_done(run):
+        _export(run, trained.load(run, data_root, choose(device)))
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
@@ -109,7 +113,7 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str) -> RunInfo:
+def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str | None) -> RunInfo:
     """What is known before the first update."""
     settings, task, descent = recipe.settings, experiment.task, experiment.descent
     return RunInfo(
@@ -139,7 +143,7 @@ def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, c
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        command=command,
+        command=command or shlex.join(["cudt", *sys.argv[1:]]),
         begun=_now(),
     )
 

@@ -15,8 +15,8 @@ import pytest
 from cudt import report
 from cudt.report.collect import ReadRun, collect
 from cudt.report.compare import SIDES, Comparison, best_by_validation, compare, curve, failing_layers
-from cudt.sweep.info import SweepInfo
 from cudt.report.sweeps import ReadSweep, of_one_objective
+from cudt.sweep.info import SweepInfo
 from tests.report import GAMMA_TRAIN, make_run, make_scored_run, with_info
 from tests.report.test_paper import evaluated, planted, seeds, shifted, unevaluated, validated, variants
 

@@ -52,11 +52,11 @@ def test_a_model_in_a_folder_and_files_of_ones_own_are_not_missing(tmp_path):
     assert needs.missing(experiment, tmp_path) == []
 
 
-def test_missing_instructions_keep_completions_alone(full, tmp_path):
+def test_missing_instructions_affect_only_the_completions(full, tmp_path):
     llama = full["llama · alpaca-llama"]
-    (told,) = needs.missing_instructions(llama, tmp_path)
-    assert told == (
-        f"completions: no file {tmp_path}/alpaca_eval/alpaca_eval.json; `hf download tatsu-lab/alpaca_eval "
+    (line,) = needs.missing_instructions(llama, tmp_path)
+    assert line == (
+        f"completions: file {tmp_path}/alpaca_eval/alpaca_eval.json does not exist; `hf download tatsu-lab/alpaca_eval "
         f"alpaca_eval.json --repo-type dataset --local-dir {tmp_path}/alpaca_eval`"
     )
     (tmp_path / "alpaca_eval").mkdir()

@@ -67,7 +67,7 @@ def test_what_the_papers_figures_need_is_evaluated():
 # ---------------------------------------------------------------- mistakes
 
 
-def test_mistakes_of_the_shape_are_told_at_once(tmp_path):
+def test_schema_errors_are_reported_together(tmp_path):
     wrong = listed("alpha", evaluate="bets", noise_seed=[0])
     lines = refused(tmp_path, wrong, needs_gpu="yes", throughput={"tflops": -1.0, "machine": "mine"})
     assert lines == [
@@ -78,7 +78,7 @@ def test_mistakes_of_the_shape_are_told_at_once(tmp_path):
     ]
 
 
-def test_mistakes_of_several_experiments_are_told_at_once(tmp_path):
+def test_errors_of_several_experiments_are_reported_together(tmp_path):
     pair = write_search(tmp_path)
     asked = {"instructions": "mine.json", "gammas": [0.0]}
     lines = refused(
@@ -91,23 +91,23 @@ def test_mistakes_of_several_experiments_are_told_at_once(tmp_path):
     assert lines == [
         "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
         "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists what there is",
-        "experiments.2.samples = 2: task reviews has nothing to look at; they are for video",
-        "experiments.2.completions: model unrolled writes no text",
-        "experiments.3: costs.smoke-video: missing; what does its recipe cost?",
+        "experiments.2.samples = 2: task reviews has no pictures; samples are for video tasks",
+        "experiments.2.completions: model unrolled cannot generate text; use a causal model",
+        "experiments.3: costs.smoke-video: missing; add the sizes of this recipe",
     ]
 
 
-def test_an_experiment_that_stands_twice_is_refused(tmp_path):
+def test_an_experiment_that_is_listed_twice_is_refused(tmp_path):
     pair = write_search(tmp_path)
     assert refused(tmp_path, listed(pair), listed(pair, evaluate="all")) == [
-        "scale mine: experiments: pair · reviews-ut stands twice"
+        "scale mine: experiments: pair · reviews-ut is listed twice; remove one"
     ]
 
 
-def test_costs_say_how_many_layers_there_are_where_the_recipe_does_not(tmp_path):
+def test_costs_need_the_number_of_layers_if_the_recipe_does_not_set_it(tmp_path):
     assert refused(tmp_path, listed("smoke-llama"), costs={"smoke-llama": COSTS}) == [
         "scale mine: experiments.0.recipe: costs.smoke-llama.layers: missing; "
-        "the recipe does not say how many there are"
+        "the recipe does not set the number of layers"
     ]
 
 
@@ -115,16 +115,16 @@ def test_costs_say_how_many_layers_there_are_where_the_recipe_does_not(tmp_path)
     ("name", "message"),
     [
         ("smok", "no scale is called 'smok'; did you mean 'smoke'?"),
-        ("zzz", "no scale is called 'zzz'; there are cpu, full, smoke"),
+        ("zzz", "no scale is called 'zzz'; available: cpu, full, smoke"),
         ("no/such.yaml", "scale file 'no/such.yaml' does not exist"),
     ],
 )
-def test_an_unknown_scale_is_told(name, message):
+def test_an_unknown_scale_is_an_error(name, message):
     with pytest.raises(UserError, match=re.escape(message)):
         scale.load(name)
 
 
-def test_data_that_are_made_are_below_the_out_folder(tmp_path):
+def test_generated_data_are_below_the_out_folder(tmp_path):
     loaded = scale.load(str(write_scale(tmp_path, listed(write_search(tmp_path), generated=True))))
     (experiment,) = loaded.experiments
     assert experiment.data_root(Path("data"), Path("out")) == Path("out/generated")

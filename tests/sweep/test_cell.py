@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -20,9 +22,10 @@ from cudt.runs import trained
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
-from cudt.sweep.messages import CellJob
+from cudt.sweep.messages import CellJob, CellProgress
 from cudt.tasks.reviews import Reviews
 from cudt.training import launch
+from cudt.training.display import TrainingView
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
 from tests.conftest import tiny_recipe
@@ -135,7 +138,7 @@ def test_what_is_not_finished_is_not_judged(run):
 
 def test_a_score_that_is_no_number_is_a_failure(run, monkeypatch):
     monkeypatch.setattr(cell, "score_of", lambda *_: math.nan)
-    with pytest.raises(TrainingStoppedError, match="its score, the validation metric, is nan"):
+    with pytest.raises(TrainingStoppedError, match="the score \\(validation metric\\) is nan"):
         cell.run_cell(job_for(run), ignore)
 
 
@@ -241,3 +244,20 @@ def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk,
     # And testing would have been noticed.
     with pytest.raises(AssertionError, match="test data"):
         evaluate.evaluate_ood(best, evaluate.Grid([0.0]), "cpu", None, lambda batches, total, what: batches)
+
+
+def test_progress_is_reported_with_the_last_layers_loss_and_not_at_every_update(monkeypatch):
+    reported: list[object] = []
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    display = cell.ProgressDisplay(reported.append)
+    view = cast(TrainingView, SimpleNamespace(step=1, steps=2, train_losses={}, validation_losses=[0.7, 0.5]))
+    for _ in range(1000):
+        now[0] += 0.01
+        display.update(view)
+        display.epoch_ended(view, "accuracy 1")
+    assert set(reported) == {CellProgress(1, 2, 0.5)}
+    assert 10 <= len(reported) <= 40
+    now[0] += 1
+    display.update(cast(TrainingView, SimpleNamespace(step=2, steps=2, train_losses={1: 0.7, 2: 0.4})))
+    assert reported[-1] == CellProgress(2, 2, 0.4)

@@ -23,13 +23,13 @@ MISTAKES = {
         {"arms": {"constrained": grid(ALPHAS, bugdet=3)}},
         "arms.constrained.bugdet: unknown key; did you mean 'budget'?",
     ),
-    "an empty range": (
+    "empty range": (
         {"arms": {"drawn": drawn("tpe", 3, {"descent.alpha": REVERSED})}},
-        "arms.drawn.search.descent.alpha: an empty range: low 0.5 is not below high 0.1",
+        "arms.drawn.search.descent.alpha: empty range: low (0.5) must be below high (0.1)",
     ),
     "a log range from 0": (
         {"arms": {"drawn": drawn("random", 3, {RATE: FROM_ZERO})}},
-        f"arms.drawn.search.{RATE}: low = 0: a log range begins above 0",
+        f"arms.drawn.search.{RATE}: low must be above 0 in a log range, got 0",
     ),
     "unequal budgets": (
         {"arms": {"constrained": grid(ALPHAS), "erm": seeds(4, fixed={"objective": "erm"})}},
@@ -60,8 +60,8 @@ def test_all_five_in_one_file_are_told_at_once(errors_of):
     assert len(lines) == 5
     for start in (
         "arms.typed.bugdet: unknown key; did you mean 'budget'?",
-        "arms.drawn.search.descent.alpha: an empty range",
-        f"arms.drawn.search.{RATE}: low = 0: a log range",
+        "arms.drawn.search.descent.alpha: empty range",
+        f"arms.drawn.search.{RATE}: low must be above 0 in a log range",
         "arms.endless.search.descent.alpha: a grid over a continuous range",
         "arms: unequal budgets (typed 3, drawn 4 runs)",
     ):
@@ -131,7 +131,7 @@ def test_mistakes_in_shape_do_not_hide_those_in_sense(errors_of):
         arms={"constrained": grid({"descent.alpha": REVERSED}), "drawn": drawn("tpe", 4, {"descent.alfa": [0.1, 0.2]})},
     )
     found = "\n".join(lines)
-    for part in ("scores", "score.direction", "an empty range", "descent.alfa"):
+    for part in ("scores", "score.direction", "empty range", "descent.alfa"):
         assert found.count(part) == 1, part
 
 
@@ -230,7 +230,7 @@ def test_a_recipe_that_is_named_is_not_told_to_be_missing(errors_of):
 
 def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
     lines = errors_of(arms={"constrained": grid({"descent.alpha": [0.1, [0.1, 0.2, 0.3]]}), "erm": seeds(3)})
-    line = "arms.constrained.search.descent.alpha.1: a choice is a word, a number, true, false or null"
+    line = "arms.constrained.search.descent.alpha.1: expected a string, a number, true, false or null"
     assert lines == [line]
 
 
@@ -290,7 +290,7 @@ def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
         ({"unequal_budgets": "because"}, "unequal_budgets: the budgets are equal"),
         (
             {"arms": {"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": -0.1}})}},
-            "arms.constrained.search.descent.alpha: step = -0.1: must be above 0",
+            "arms.constrained.search.descent.alpha: step must be above 0, got -0.1",
         ),
     ],
 )
@@ -332,14 +332,16 @@ def test_arms_are_judged_on_one_grid(fixed, errors_of):
 
 
 def test_no_arm_has_the_name_of_a_file_of_the_sweep(errors_of):
-    assert errors_of(arms={"recipe": grid(ALPHAS)}) == ["arms.recipe: an arm cannot be called so; a file of the sweep is"]
+    assert errors_of(arms={"recipe": grid(ALPHAS)}) == [
+        "arms.recipe: an arm cannot be called so; a file of the sweep is"
+    ]
 
 
 def test_a_step_beyond_the_range_is_told(errors_of):
     (line,) = errors_of(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
     assert (
         line
-        == "arms.constrained.search.descent.alpha: step = 0.5: larger than the range, so that 0.1 is its only value"
+        == "arms.constrained.search.descent.alpha: step 0.5 is larger than the range, which leaves 0.1 as the only value"
     )
 
 

@@ -48,20 +48,20 @@ def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
     assert printed(console).splitlines() == [
         "1/6  constrained: alpha=0.1  score 0.12346",
         "2/6  erm: seed=0  failed: the loss [of layer 1] is not finite",
-        "constrained: alpha=0.2: its worker ended by signal 9 (SIGKILL); see log; another goes on with it",
-        "erm: seed=1: put aside",
+        "constrained: alpha=0.2: the worker process ended by signal 9 (SIGKILL); see log; another worker resumes it",
+        "erm: seed=1: interrupted, can be resumed",
     ]
 
 
-def test_a_sweep_that_goes_on_says_how_far_it_was(studies):
+def test_a_resumed_sweep_says_how_far_it_is(studies):
     tell(studies[0], 0.5, "no")
     tell(studies[1], None)
     console = console_of()
     SweepDisplay(console).begin(studies)
-    assert printed(console) == "going on: 2 of 6 cells are done\n"
+    assert printed(console) == "resuming: 2 of 6 cells are done\n"
 
 
-def test_a_sweep_that_begins_says_nothing(studies):
+def test_a_new_sweep_prints_nothing_at_the_start(studies):
     console = console_of()
     SweepDisplay(console).begin(studies)
     assert printed(console) == ""
@@ -79,16 +79,16 @@ def test_the_count_is_as_wide_as_the_total(tmp_path):
     assert lines[-1] == "12/12  erm: seed=11  score 1"
 
 
-def test_a_note_is_told_once(studies):
+def test_a_warning_is_shown_once(studies):
     console = console_of()
     display = SweepDisplay(console)
     for _ in range(3):
-        display.warn("a clip [x] is left out")
+        display.warn("a clip [x] is skipped")
     display.warn("another")
-    assert printed(console).splitlines() == ["warning: a clip [x] is left out", "warning: another"]
+    assert printed(console).splitlines() == ["warning: a clip [x] is skipped", "warning: another"]
 
 
-def test_on_a_terminal_there_is_a_picture_of_the_cells_under_way(studies, cells, monkeypatch):
+def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     console = console_of(force_terminal=True, color_system=None)
     with SweepDisplay(console) as display:
@@ -126,7 +126,7 @@ def test_on_a_terminal_there_is_a_picture_of_the_cells_under_way(studies, cells,
         (273600, "3 days, 4:00:00"),
     ],
 )
-def test_a_duration_is_told_in_words(seconds, words):
+def test_a_duration_in_words(seconds, words):
     assert duration(seconds) == words
 
 
@@ -143,11 +143,11 @@ def test_the_best_of_each_arm_is_shown_with_what_it_spent(studies, tmp_path):
     lines = [line.split() for line in shown(made).splitlines()]
     assert lines[0] == ["arm", "score", "feasible", "runs", "failed", "updates", "time"]
     assert lines[1] == ["constrained", "0.75", "yes", "2", "1", "12", "4.5", "s"]
-    # An arm without a finished run has no score, and is not told to be infeasible.
+    # An arm without a finished run has neither a score nor a verdict.
     assert lines[2] == ["erm", "0", "3", "0", "4.5", "s"]
 
 
-def test_what_is_told_at_the_end_names_the_best_runs_and_what_to_do_next(studies, tmp_path):
+def test_the_ending_names_the_best_runs_and_the_next_command(studies, tmp_path):
     tell(studies[0], 0.5, 0.75, 0.25)
     tell(studies[1], "no", 0.25, 0.125)
     made = results.write(studies[0].sweep, studies, tmp_path / "folder", "cudt sweep")
@@ -157,40 +157,40 @@ def test_what_is_told_at_the_end_names_the_best_runs_and_what_to_do_next(studies
     assert ending(made, out).splitlines() == [
         f"best of constrained: alpha=0.2  {out}/reviews-ut/constrained-1",
         f"best of erm: seed=1  {out}/reviews-ut/erm-1",
-        "1 failed; trials_wide.csv says why, and --retry-failed tries them again",
-        f"chosen by validation data; all 5 finished runs are in {tmp_path}/folder/trials_wide.csv",
+        "1 failed: see the reasons in trials_wide.csv, retry them with --retry-failed",
+        f"chosen on validation data; all 5 finished runs: {tmp_path}/folder/trials_wide.csv",
         f"next: cudt eval-ood {out}/reviews-ut/constrained-1 {out}/reviews-ut/erm-1",
     ]
 
 
-def test_why_budgets_differ_is_told_at_the_end(tmp_path):
+def test_the_ending_says_why_budgets_differ(tmp_path):
     arms = {"constrained": grid(ALPHAS), "erm": seeds(2, fixed={"objective": "erm"})}
     sweep = sweep_of(tmp_path, arms=arms, unequal_budgets="there was no time")
     studies = studies_of(sweep)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "the arms' budgets differ: there was no time" in ending(made, tmp_path)
+    assert "the arms have different budgets: there was no time" in ending(made, tmp_path)
 
 
-def test_what_is_left_is_told_at_the_end(tmp_path):
+def test_the_ending_counts_the_cells_that_are_left(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 3)})
     studies = open_studies(sweep, None)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "2 cells are left; the same command goes on" in ending(made, tmp_path)
+    assert "2 cells are left; run the same command to resume" in ending(made, tmp_path)
 
 
-def test_a_best_run_that_is_gone_is_told_with_what_brings_it_back(tmp_path):
+def test_a_deleted_best_run_is_marked(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 1)})
     studies = open_studies(sweep, None)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "(no longer there; `cudt train` makes it again from best/)" in ending(made, tmp_path)
+    assert "(deleted; " in ending(made, tmp_path)
     (tmp_path / made.best["run"].iloc[0]).mkdir(parents=True)
-    assert "no longer there" not in ending(made, tmp_path)
+    assert "(deleted; " not in ending(made, tmp_path)
 
 
-def test_settings_are_shown_beside_their_arms(tmp_path):
+def test_settings_are_shown_next_to_their_arms(tmp_path):
     sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms={"erm": seeds(1)})
     studies = studies_of(sweep)
     for study in studies:

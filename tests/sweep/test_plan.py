@@ -159,7 +159,7 @@ def test_where_the_cost_is_unknown_the_plan_says_why_and_lists_the_cells(tmp_pat
     assert timed == []
     assert [cell.seconds for cell in made.cells] == [None] * 3
     assert made.problem
-    assert made.summary() == f"3 cells, 0 done, 3 to do; their cost is unknown: {made.problem}"
+    assert made.summary() == f"3 cells, 0 done, 3 to do; the cost is unknown: {made.problem}"
 
 
 def test_a_plan_is_shown_in_a_row_for_each_cell():

@@ -53,5 +53,5 @@ def test_a_storage_that_fails_under_way_is_reported_in_a_line():
     with pytest.raises(UserError) as error, explain_storage_errors():
         raise OperationalError("INSERT ...", {}, Exception("disk is full\nsee there"))
     assert "disk is full" in str(error.value)
-    assert "the same command goes on" in str(error.value)
+    assert "run the same command to resume" in str(error.value)
     assert "\n" not in str(error.value)

@@ -28,12 +28,18 @@ def in_groups(runs: Sequence[ReadRun]) -> list[Group]:
     return [group for groups in by_recipe(read_groups(runs)).values() for group in groups]
 
 
-def variant_of(run: ReadRun, name: str, sections: dict[str, dict[str, Any]], **info: Any) -> ReadRun:
-    """A copy of a run with other settings, in memory: writing many folders would take long."""
+def variant_of(
+    run: ReadRun, name: str, sections: dict[str, dict[str, Any]], *, objective: str | None = None, **info: Any
+) -> ReadRun:
+    """A copy of a run with other settings, in memory: writing many folders would take long.
+
+    The objective is not validated, as if its plug-in were not installed.
+    """
     settings = run.run.recipe.settings
     changes = {key: getattr(settings, key).model_copy(update=values) for key, values in sections.items()}
     recipe = NamedRecipe(run.recipe, settings.model_copy(update=changes))
-    return replace(with_info(run, variant=name, **info), run=replace(run.run, recipe=recipe))
+    changed = with_info(run, variant=name, **info).info.model_copy(update={"objective": objective or run.objective})
+    return replace(run, run=replace(run.run, recipe=recipe), info=changed)
 
 
 def make_ablation(trained_run: Run, out: Path, key: str, values: Sequence[float], seeds: int = 2) -> list[Group]:

@@ -239,11 +239,11 @@ def test_a_figure_from_outside_is_drawn_in_its_order(trained_run, tmp_path, draw
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("outside_figures.nobody", "figure 'outside_figures.nobody': no Python module"),
+        ("outside_figures.nobody", "no Python module 'outside_figures.nobody'; install its package"),
         ("outside_figures.empty", "does not define `FIGURE`"),
         ("outside_figures.text", r"text.py: `FIGURE` must be an instance of a subclass of .*\.base\.FigureType"),
         ("outside_figures.taken", "taken.py: another figure is named 'grid'; rename it"),
-        ("gird", "figure 'gird': unknown figure.*grid"),
+        ("gird", "unknown figure 'gird'.*grid"),
     ],
 )
 def test_what_is_wrong_with_a_figure_from_outside_is_an_error(path, message, outside):

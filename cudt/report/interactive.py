@@ -1,4 +1,4 @@
-"""The numbers behind the page's interactive charts, as plain values for its script (page.js)."""
+"""The data of the page's interactive charts, as plain values that its script (page.js) reads as JSON."""
 
 from __future__ import annotations
 
@@ -8,54 +8,55 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colors
 
 from cudt.config.differences import differing_keys, symbol, value_text
 from cudt.noise.base import scale_of, training_level
+from cudt.report import objectives
 from cudt.report.collect import ReadRun
 from cudt.report.compare import failing_layers
-from cudt.report.figures.style import short
-from cudt.report.figures.words import labels, styles
-from cudt.report.groups import Group
+from cudt.report.figures.words import labels, seeds_text, short, styles
+from cudt.report.groups import Group, Key
 from cudt.utils.errors import UserError
 
-#: Lines that a chart begins with; the rest is a click on the legend away.
+#: Lines that a chart shows at first; a click on the legend shows the others.
 _SHOWN = 8
-#: Points of a line over training: more than a screen can show makes the page large.
+#: Points of a line over training, at most: more make the page larger, but not the chart better.
 _POINTS = 60
-_DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
-_SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "x": "x"}
+#: Plotly's names for Matplotlib's line styles and markers.
+_DASHES = {
+    **{"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"},
+    **{"dashed": "dash", "dotted": "dot", "dashdot": "dashdot"},
+}
+_SYMBOLS = {
+    **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "x": "x"},
+    **{"X": "x", "p": "pentagon", "*": "star", "P": "cross"},
+}
 
 
 def section(groups: Sequence[Group]) -> dict[str, Any]:
-    """Everything that the charts of one recipe need; its runs in `groups`, all of one metric."""
+    """Everything that the charts of one recipe need, given its groups, which share one metric."""
     kinds = list(dict.fromkeys(kind for group in groups for kind in group.kinds))
     return {
         "metric": groups[0].metric,
         "groups": _legend(groups, kinds),
         "kinds": {kind: _kind(groups, kind) for kind in kinds},
-        "training": [_training(run, place) for place, group in enumerate(groups) for run in group.runs[:1]],
+        "training": [_training(run, index) for index, group in enumerate(groups) for run in group.runs[:1]],
     }
 
 
 def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """What each group is called and looks like; of many, the best of each objective are shown at first."""
+    """The name and the style of each group, and whether it is shown at first."""
     named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
-    drawn = styles(groups)
-    ranked = sorted(groups, key=lambda group: group.validation_loss)
+    drawn, shown = styles(groups), _shown_at_first(groups)
     apart = differing_keys([group.settings for group in groups])
-    objectives = dict.fromkeys(group.objective for group in groups)
-    # As many of each objective.
-    share = max(1, _SHOWN // len(objectives))
-    shown = {group.key for name in objectives for group in [one for one in ranked if one.objective == name][:share]}
     return [
         {
             "name": named[group.key],
-            "objective": group.objective,
+            "isConstrained": objectives.is_constrained(group.objective),
             "detail": _detail(group, apart),
-            "seeds": f"{len(group.runs)} seed{'s' if len(group.runs) > 1 else ''}",
-            "color": drawn[group.key]["color"],
-            "dash": _DASHES.get(drawn[group.key].get("linestyle", "-"), "solid"),
-            "symbol": _SYMBOLS.get(drawn[group.key].get("marker", "o"), "circle"),
+            "seeds": seeds_text(len(group.runs)),
+            **_look(drawn[group.key]),
             "gammaTrain": group.gamma_train,
             "reference": _number(group.reference),
             "shown": group.key in shown,
@@ -65,13 +66,30 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
     ]
 
 
+def _shown_at_first(groups: Sequence[Group]) -> set[Key]:
+    """The groups with the lowest validation loss, equally many of each objective."""
+    ranked = sorted(groups, key=lambda group: group.validation_loss)
+    names = dict.fromkeys(group.objective for group in groups)
+    share = max(1, _SHOWN // len(names))
+    return {group.key for name in names for group in [one for one in ranked if one.objective == name][:share]}
+
+
+def _look(style: dict[str, Any]) -> dict[str, str]:
+    """A Matplotlib style in Plotly's words; of a colour, page.js needs the six digits."""
+    return {
+        "color": colors.to_hex(style["color"]),
+        "dash": _DASHES.get(str(style["linestyle"]), "solid"),
+        "symbol": _SYMBOLS.get(str(style["marker"]), "circle"),
+    }
+
+
 def _detail(group: Group, keys: Sequence[str]) -> str:
-    """What sets a group apart, however much that is."""
+    """All settings in which a group differs from the others, for its tooltip."""
     return ", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys)
 
 
 def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
-    """Curves, layer losses at every level, and ratios at every level, under one kind of noise."""
+    """Curves, and layer losses and ratios at every level, under one kind of noise."""
     levels = {training_level(kind, group.gamma_train) for group in groups if kind in group.kinds}
     grids: dict[tuple[float, ...], int] = {}
     gammas = sorted({float(gamma) for group in groups for gamma in _test_rows(group, kind)["gamma"]})
@@ -105,38 +123,41 @@ def _test_rows(group: Group, kind: str) -> pd.DataFrame:
 
 
 def _by_level(rows: pd.DataFrame, column: str, gammas: Sequence[float]) -> list[list[float | None] | None]:
-    """A value for each layer at each level; nothing at levels that a group was not measured at."""
+    """The values of all layers at each level; None at levels that a group was not evaluated at."""
     found = {gamma: mine.sort_values("layer")[column] for gamma, mine in rows.groupby("gamma")}
     return [_numbers(found[gamma]) if gamma in found else None for gamma in gammas]
 
 
 def _ratios(group: Group, kind: str, grids: dict[tuple[float, ...], int]) -> list[dict[str, Any]]:
-    """The density of f_l / f_{l−1} over examples at each level; the middles of its bins are filed in `grids`, once."""
+    """The density of f_l / f_{l−1} over examples at each level.
+
+    The centres of the bins go to `grids`, which maps them to their number, so that the page has each grid once.
+    """
     rows = group.bins[(group.bins["perturbation"] == kind) & (group.bins["right"] < math.inf)]
     made = []
     for gamma, bins in rows.groupby("gamma"):
         density = bins["share"] / (bins["right"] - bins["left"])
         grid = grids.setdefault(tuple((bins["right"] + bins["left"]) / 2), len(grids))
-        # Most of the page's numbers are these: three digits, and 0 as short as it is.
+        # Most numbers of the page are these, so they have three digits, and zeros have one.
         shown = [_number(one, 3) if one else 0 for one in density]
         made.append({"gamma": float(str(gamma)), "grid": grid, "y": shown})
     return made
 
 
-def _training(run: ReadRun, place: int) -> dict[str, Any]:
-    """λ and the validation losses over the updates of a group's first run."""
-    told: dict[str, Any] = {"group": place, "run": run.run.path.name, "seed": run.seed}
+def _training(run: ReadRun, index: int) -> dict[str, Any]:
+    """The multipliers λ and the validation losses over the updates of a run, the first of the group at `index`."""
+    shown: dict[str, Any] = {"group": index, "run": run.run.path.name, "seed": run.seed}
     try:
         history = run.run.read_table("history")
     except (UserError, ValueError) as error:
-        return {**told, "problem": str(error)}
-    told["multipliers"] = _lines(history[history["name"] == "multiplier"])
-    told["losses"] = _lines(history[(history["name"] == "loss") & (history["split"] == "validation")])
-    return told
+        return {**shown, "problem": str(error)}
+    shown["multipliers"] = _lines(history[history["name"] == "multiplier"])
+    shown["losses"] = _lines(history[(history["name"] == "loss") & (history["split"] == "validation")])
+    return shown
 
 
 def _lines(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """A line for each layer over the updates, thinned."""
+    """A line for each layer over the updates, with few enough points."""
     return [
         {
             "layer": int(str(layer)),
@@ -148,7 +169,7 @@ def _lines(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _thinned(column: pd.Series[Any]) -> pd.Series[Any]:
-    """So many points at most, the first and the last among them."""
+    """At most `_POINTS` evenly spaced values, the first and the last among them."""
     if len(column) <= _POINTS:
         return column
     return column.iloc[np.unique(np.linspace(0, len(column) - 1, _POINTS).round().astype(int))]
@@ -159,5 +180,5 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def _number(value: float, digits: int = 5) -> float | None:
-    """Five digits: no eye sees more, and the page has many numbers; what is not finite is a gap."""
+    """The value with five digits, more than a chart can show; None, which leaves a gap, where it is not finite."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None

@@ -21,6 +21,11 @@ SPARE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _without_style: dict[str, int] = {}
 
 
+def is_installed(name: str) -> bool:
+    """Whether this is the name of an objective that can be imported on this machine."""
+    return _class(name) is not None
+
+
 def label(name: str) -> str:
     """What tables and figures call an objective; of a dotted path, the last part."""
     found = _class(name)

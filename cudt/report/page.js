@@ -69,7 +69,7 @@
     made.xaxis.dtick = all.length && traces[0].x.length > 12 ? undefined : 1;
     if (isWide) made.yaxis.type = "log";
     // What the first constraint counts from; more lines would hide the losses.
-    const constrained = section.groups.filter((group, place) => group.shown && group.objective === "constrained" && drawn.layers[place][level]);
+    const constrained = section.groups.filter((group, place) => group.shown && group.isConstrained && drawn.layers[place][level]);
     const references = [...new Set(constrained.map((group) => group.reference))].filter((value) => value !== null && (value > 0 || !isWide));
     if (references.length <= 3) {
       made.shapes = references.map((value) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value,

@@ -23,8 +23,7 @@ from cudt.report.collect import Collected, ReadRun
 from cudt.report.compare import SIDES, Comparison, compare, failing_layers
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
-from cudt.report.figures.style import short
-from cudt.report.figures.words import labels
+from cudt.report.figures.words import labels, short
 from cudt.report.groups import Group, by_recipe
 from cudt.report.layout import Layout
 from cudt.report.sweeps import SPENT, ReadSweep

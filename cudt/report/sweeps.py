@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from matplotlib import ticker
 
-from cudt.report.figures import STYLES, Figure, save
+from cudt.report import objectives
+from cudt.report.figures import Drawing, Figure, save
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
@@ -24,8 +25,6 @@ from cudt.utils.files import file_name
 #: What an arm spent, as best.csv calls it, and its heading.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
 
-#: For arms that are not called after an objective; the rest of Okabe and Ito's palette.
-_OTHERS = ["#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 #: Choices that differ more stand on a logarithmic axis.
 _MANY_TIMES = 20
 
@@ -145,7 +144,8 @@ def slices(sweep: ReadSweep, out: Path) -> Figure:
     figure.legend(
         legend.values(), legend.keys(), frameon=False, fontsize=9, loc="outside upper right", ncols=len(legend)
     )
-    return save(figure, sweep.section, f"{sweep.title}: each setting against the score", _stem(sweep, out, "slices"))
+    drawing = Drawing(figure, f"{sweep.title}: each setting against the score")
+    return save(drawing, sweep.section, _stem(sweep, out, "slices"))
 
 
 def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
@@ -180,7 +180,7 @@ def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
     for axes, arm in zip(panels[:, 0], shown, strict=True):
         _coordinates(axes, sweep, arm)
     title = f"{sweep.title}: settings and score ({sweep.score_name}, dark is good) of each trial"
-    return save(figure, sweep.section, title, _stem(sweep, out, "parallel-coordinates"), grid=False)
+    return save(Drawing(figure, title), sweep.section, _stem(sweep, out, "parallel-coordinates"), grid=False)
 
 
 def _searched(sweep: ReadSweep, arm: str) -> list[str]:
@@ -242,10 +242,11 @@ class _Axis:
 
 
 def _style(sweep: ReadSweep, arm: str) -> tuple[str, str]:
-    if arm in STYLES:
-        return STYLES[arm]["color"], STYLES[arm]["marker"]
-    others = [name for name in sweep.info.arms if name not in STYLES]
-    return _OTHERS[others.index(arm) % len(_OTHERS)], "D"
+    if objectives.is_installed(arm):
+        style = objectives.style(arm)
+        return style["color"], style["marker"]
+    others = [name for name in sweep.info.arms if not objectives.is_installed(name)]
+    return objectives.SPARE_COLORS[others.index(arm) % len(objectives.SPARE_COLORS)], "D"
 
 
 def _stem(sweep: ReadSweep, out: Path, kind: str) -> Path:

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.report import interactive
+from cudt.report import interactive, objectives
 from cudt.report.collect import collect
 from cudt.report.groups import by_recipe, read_groups
 from tests.report import REACH, make_run
+from tests.report.figures import in_groups, variant_of
 from tests.report.many import add_history, add_levels
 
 CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6}
@@ -43,11 +44,11 @@ def shown(trained_run, tmp_path_factory) -> dict[str, Any]:
     return section_of(out)
 
 
-def test_the_section_is_json_without_anything_that_json_lacks(shown):
+def test_the_section_is_valid_json(shown):
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
 
 
-def test_groups_are_in_the_order_of_what_sets_them_apart(shown):
+def test_groups_are_sorted_by_what_sets_them_apart(shown):
     assert [group["name"] for group in shown["groups"]] == ["constrained α=0.1", "constrained α=0.3", "erm"]
     assert [group["seeds"] for group in shown["groups"]] == ["2 seeds", "1 seed", "1 seed"]
     assert all(group["shown"] for group in shown["groups"])
@@ -69,7 +70,7 @@ def test_curves_are_the_numbers_of_the_tables(shown):
     assert (erm["x"], erm["y"]) == ([0.0, 0.4], [0.7, 0.6])
 
 
-def test_losses_by_layer_are_there_at_every_level_that_a_group_has(shown):
+def test_losses_by_layer_are_given_at_every_level_of_a_group(shown):
     kind = shown["kinds"]["gaussian"]
     assert kind["gammas"] == [0.0, 0.4, 1.0]
     assert kind["layers"][0] == [[0.6, 0.5, 0.4], [0.6, 0.5, 0.4], [0.7, 0.6, 0.5]]
@@ -84,7 +85,7 @@ def test_ratios_are_densities_without_the_open_bin(shown):
     assert kind["grids"] == [[0.5, 1.5]]
 
 
-def test_densities_have_three_digits_and_bins_are_sent_once_unless_they_differ(trained_run, tmp_path):
+def test_densities_have_three_digits_and_equal_bins_are_stored_once(trained_run, tmp_path):
     first = make_run(trained_run, tmp_path, CURVE, steps=(0.123456, 0.0, 0.876544))
     second = make_run(trained_run, tmp_path, CURVE, objective="erm")
     table = first.read_table("ratio_bins")
@@ -115,7 +116,7 @@ def test_training_shows_the_multipliers_of_a_run_of_each_group_thinned(shown):
     assert erm["losses"][0]["y"] == pytest.approx([1 / (step + 1) for step in range(0, 50, 10)], rel=1e-4)
 
 
-def test_levels_of_training_that_differ_are_not_shaded(trained_run, tmp_path):
+def test_training_levels_that_differ_are_not_shaded(trained_run, tmp_path):
     for level in (0.4, 0.8):
         make_run(trained_run, tmp_path, CURVE, overrides=[f"noise.gamma_train={level}"], gamma_train=level)
     assert section_of(tmp_path)["kinds"]["gaussian"]["seen"] is None
@@ -134,21 +135,21 @@ def test_of_many_variants_the_best_of_each_objective_are_shown_at_first(trained_
     ]
 
 
-def test_numbers_that_are_not_finite_are_gaps(trained_run, tmp_path):
+def test_values_that_are_not_finite_are_gaps(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.8}, losses=(math.nan, math.inf, 0.4))
     shown = section_of(tmp_path)
     json.dumps(shown, allow_nan=False)
     assert shown["kinds"]["gaussian"]["layers"] == [[[None, None, 0.4]]]
 
 
-def test_a_damaged_history_is_told_with_the_run(trained_run, tmp_path):
+def test_a_damaged_history_is_reported_with_the_run(trained_run, tmp_path):
     run = make_run(trained_run, tmp_path, CURVE)
     (run.path / "history.csv").write_text("step,ep")
     (training,) = section_of(tmp_path)["training"]
     assert "history.csv: damaged" in training["problem"]
 
 
-def test_runs_that_are_not_evaluated_have_training_alone(trained_run, tmp_path):
+def test_runs_that_are_not_evaluated_have_only_training(trained_run, tmp_path):
     add_history(make_run(trained_run, tmp_path))
     shown = section_of(tmp_path)
     assert shown["kinds"] == {}
@@ -156,12 +157,12 @@ def test_runs_that_are_not_evaluated_have_training_alone(trained_run, tmp_path):
     assert shown["groups"][0]["name"] == "constrained"
 
 
-def test_five_digits_are_kept(trained_run, tmp_path):
+def test_values_have_five_digits(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 0.123456789})
     assert section_of(tmp_path)["kinds"]["gaussian"]["curves"][0]["y"] == [0.12346]
 
 
-def test_every_kind_of_noise_is_there(trained_run, tmp_path):
+def test_every_kind_of_noise_is_included(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE)
     other = make_run(trained_run, tmp_path, CURVE, objective="erm")
     table = other.read_table("ood")
@@ -170,3 +171,20 @@ def test_every_kind_of_noise_is_there(trained_run, tmp_path):
     assert list(shown["kinds"]) == ["gaussian", "uniform"]
     assert shown["kinds"]["uniform"]["curves"][0] is None
     assert shown["kinds"]["uniform"]["layers"] == [[], []]
+
+
+def test_an_objective_that_is_not_installed_has_a_colour_and_a_name(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE)
+    (run,) = collect([tmp_path]).runs
+    groups = in_groups([run, variant_of(run, "other", {}, objective="my_package.tempered")])
+    constrained, tempered = interactive.section(groups)["groups"]
+    assert (constrained["isConstrained"], tempered["isConstrained"]) == (True, False)
+    assert tempered["name"] == "tempered"
+    assert constrained["color"] != tempered["color"]
+
+
+def test_a_colour_is_six_digits_whatever_matplotlib_calls_it(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(objectives, "style", lambda name: {"color": "red", "linestyle": "dashed", "marker": "*"})
+    make_run(trained_run, tmp_path, CURVE)
+    (group,) = section_of(tmp_path)["groups"]
+    assert (group["color"], group["dash"], group["symbol"]) == ("#ff0000", "dash", "star")

@@ -10,6 +10,7 @@ import pytest
 
 from cudt import report
 from cudt.report import sweeps
+from cudt.report.figures import Drawing
 from cudt.report.sweeps import ReadSweep
 from cudt.sweep import results
 from cudt.sweep.run_sweep import open_studies
@@ -55,9 +56,9 @@ def axes_of(monkeypatch) -> list[Any]:
     """The axes of the figures that are saved from now on."""
     saved: list[Any] = []
 
-    def keep(figure, recipe, title, stem, *, grid=True):
-        saved.extend(figure.axes)
-        return title
+    def keep(drawing: Drawing, *rest: Any, **options: Any) -> str:
+        saved.extend(drawing.figure.axes)
+        return drawing.title
 
     monkeypatch.setattr(sweeps, "save", keep)
     return saved

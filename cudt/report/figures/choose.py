@@ -1,66 +1,80 @@
-"""Which groups are shown where there are more than a panel holds, and which make up a series."""
+"""Which groups a figure shows: the pair that is compared, the series of one setting, the levels in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cudt.report.figures.style import STYLES
+from cudt.report import objectives
 from cudt.report.groups import Group
 
-#: How `pair` chooses, in words.
-CHOSEN = "highest γ_train of both objectives, then most seeds, then lowest validation loss"
+#: How `pair` chooses, for the captions of figures.
+CHOSEN = "highest γ_train that both objectives have, then most seeds, then lowest validation loss"
+
+#: Settings that have figures of their own, so that no ablation is drawn of them.
+_NOT_ABLATED = ("noise.gamma_train", "model.layers")
+_FEWEST_VALUES = 3
+
+
+def noise_kinds(groups: Sequence[Group]) -> list[str]:
+    """Every kind of noise that one of the groups was evaluated under."""
+    return sorted({kind for group in groups for kind in group.kinds})
 
 
 def main_kind(groups: Sequence[Group]) -> str | None:
-    """The noise of training where there are curves of it, else another; None without a curve."""
-    kinds = {kind for group in groups for kind in group.kinds}
+    """The kind of noise that a recipe is shown under: that of training, else the first evaluated; None without any."""
+    kinds = noise_kinds(groups)
     trained = [group.settings["noise.kind"] for group in groups if group.settings["noise.kind"] in kinds]
     return trained[0] if trained else min(kinds, default=None)
 
 
 def with_curve(groups: Iterable[Group], kind: str) -> list[Group]:
+    """The groups that were evaluated under a kind of noise."""
     return [group for group in groups if kind in group.kinds]
 
 
 def best(groups: Sequence[Group], kind: str) -> Group:
-    """The one with most seeds; of these, that with the lowest validation loss: test data have no part in it."""
+    """The group with most seeds; of several, the one with the lowest validation loss. Test data are not looked at."""
     return min(groups, key=lambda group: (-group.seeds(kind), group.validation_loss))
 
 
 def pair(groups: Sequence[Group], kind: str) -> list[Group]:
-    """One group of each objective, trained at one level with one depth, that lines may be compared.
+    """One group of each objective, all trained at the same γ_train and depth, so that their lines can be compared.
 
-    The highest γ_train that constrained and ERM both have; then most seeds, then most layers. Without such a pair,
-    the highest γ_train there is.
+    The highest γ_train at which a constrained objective and the baseline were both trained; then most seeds, then most
+    layers. If they share no γ_train, the highest of all. The constrained objective comes first, then the baseline.
     """
-    places: dict[tuple[float, int], dict[str, list[Group]]] = {}
+    trained: dict[tuple[float, int], dict[str, list[Group]]] = {}
     for group in with_curve(groups, kind):
-        objectives = places.setdefault((group.gamma_train, group.n_layers), {})
-        objectives.setdefault(group.objective, []).append(group)
-    if not places:
+        by_objective = trained.setdefault((group.gamma_train, group.n_layers), {})
+        by_objective.setdefault(group.objective, []).append(group)
+    if not trained:
         return []
 
-    def worth(place: tuple[float, int]) -> tuple[Any, ...]:
-        chosen = [best(found, kind) for found in places[place].values()]
-        both = {"constrained", "erm"} <= set(places[place])
-        return (both, place[0], min(group.seeds(kind) for group in chosen), place[1])
+    def worth(condition: tuple[float, int]) -> tuple[Any, ...]:
+        by_objective = trained[condition]
+        gamma_train, n_layers = condition
+        fewest_seeds = min(best(found, kind).seeds(kind) for found in by_objective.values())
+        return (_is_comparison(by_objective), gamma_train, fewest_seeds, n_layers)
 
-    chosen = places[max(places, key=worth)]
-    return [best(chosen[objective], kind) for objective in STYLES if objective in chosen]
+    chosen = trained[max(trained, key=worth)]
+    return [best(chosen[objective], kind) for objective in objectives.in_order(chosen)]
+
+
+def _is_comparison(names: Iterable[str]) -> bool:
+    return objectives.BASELINE in names and any(objectives.is_constrained(name) for name in names)
 
 
 def few(groups: Sequence[Group], kind: str, most: int) -> list[Group]:
-    """All groups with a curve, or where those are more than can be told apart, the pair."""
+    """All groups with a curve, or the pair where there are more than `most`."""
     drawn = with_curve(groups, kind)
     return drawn if len(drawn) <= most else pair(drawn, kind)
 
 
 def series(groups: Sequence[Group], key: str, kind: str) -> list[Group]:
-    """Groups of one objective with a curve that differ in one setting alone, in its order.
+    """Groups of one objective that differ in one numeric setting only, sorted by its value.
 
-    Of several such series the one with most values, then that with most seeds; numbers only. Of groups with one value,
-    which differ in their hash alone, the best.
+    Of several such series, the one with most values, then most seeds. Of groups with the same value, the best.
     """
     found: dict[Any, dict[float, list[Group]]] = {}
     for group in with_curve(groups, kind):
@@ -72,8 +86,24 @@ def series(groups: Sequence[Group], key: str, kind: str) -> list[Group]:
     return max(each, key=lambda mine: (len(mine), sum(group.seeds(kind) for group in mine)), default=[])
 
 
+def ablated(groups: Sequence[Group], kind: str) -> dict[str, list[Group]]:
+    """The settings with at least three values, all else equal, among constrained groups; each with its groups.
+
+    Only where the groups were evaluated at a noise level in common.
+    """
+    constrained = [group for group in groups if objectives.is_constrained(group.objective)]
+    keys = dict.fromkeys(key for group in constrained for key in group.settings if key not in _NOT_ABLATED)
+    found = {key: series(constrained, key, kind) for key in keys if _has_values(constrained, key)}
+    return {key: mine for key, mine in found.items() if len(mine) >= _FEWEST_VALUES and middle_levels(mine, kind)}
+
+
+def _has_values(groups: Sequence[Group], key: str) -> bool:
+    """Cheaper than looking for a series, and false for nearly all settings."""
+    return len({group.settings.get(key) for group in groups}) >= _FEWEST_VALUES
+
+
 def middle_levels(groups: Sequence[Group], kind: str) -> list[float]:
-    """The lowest, a middle and a high level that all groups have: of the default grid the paper's 0, 1.05 and 1.65."""
+    """The lowest, a middle and a high noise level that all groups have: 0, 1.05 and 1.65 (as the paper) by default."""
     shared = set.intersection(*(set(group.curve(kind)["gamma"]) for group in groups))
     if not shared:
         return []

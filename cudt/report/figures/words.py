@@ -1,59 +1,105 @@
-"""What groups, settings and levels are called in figures, and how groups are drawn."""
+"""What figures call groups of runs, noise levels and numbers of seeds."""
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cudt.config.differences import names_apart
 from cudt.noise.base import scale_of
+from cudt.report import objectives
 from cudt.report.figures.choose import CHOSEN
-from cudt.report.figures.style import plain, seeds_text, variant_style
+from cudt.report.figures.style import variant_style
 from cudt.report.groups import Group, Key
+
+#: Characters in one line of a legend, and lines of one label.
+_LABEL_WIDTH, _LABEL_LINES = 60, 3
 
 
 def labels(
-    groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] = plain
+    groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] | None = None
 ) -> dict[Key, str]:
-    """What each group is called beside the others: its objective, what sets it apart, how many seeds it has."""
+    """The label of each group: its objective, the settings that set it apart, and its number of seeds.
+
+    `written` shortens and escapes the settings; by default for a legend.
+    """
+    written = written or legend_text
+    called = objectives.labels(group.objective for group in groups)
     named = {}
-    for objective in dict.fromkeys(group.objective for group in groups):
+    for objective, text in called.items():
         mine = [group for group in groups if group.objective == objective]
-        for group, apart in zip(mine, names_apart([one.settings for one in mine]), strict=True):
+        names = _distinct([written(name) for name in names_apart([group.settings for group in mine])])
+        for group, name in zip(mine, names, strict=True):
             seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
-            named[group.key] = objective + (f" {written(apart)}" if apart else "") + seeds
-    return named
+            named[group.key] = text + (f" {name}" if name else "") + seeds
+    return {group.key: named[group.key] for group in groups}
 
 
-def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
-    made = {}
-    for objective in dict.fromkeys(group.objective for group in groups):
-        mine = [group for group in groups if group.objective == objective]
-        for place, group in enumerate(mine):
-            made[group.key] = variant_style(objective, place, len(mine))
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Number the names that shortening made equal."""
+    counts = Counter(names)
+    seen: Counter[str] = Counter()
+    made = []
+    for name in names:
+        seen[name] += 1
+        made.append(f"{name} #{seen[name]}" if counts[name] > 1 else name)
     return made
 
 
-def chosen_text(shown: Sequence[Group], of: Sequence[Group]) -> str:
-    """How some groups were chosen of many; nothing where all are shown."""
-    return "" if len(shown) == len(of) else f" ({len(shown)} of {len(of)} variants: {CHOSEN})"
+def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
+    """The line style of each group: its objective's, in shades where that has several variants."""
+    made = {}
+    for objective in dict.fromkeys(group.objective for group in groups):
+        mine = [group for group in groups if group.objective == objective]
+        for index, group in enumerate(mine):
+            made[group.key] = variant_style(objective, index, len(mine))
+    return made
+
+
+def chosen_text(shown: Sequence[Group], available: Sequence[Group]) -> str:
+    """How the groups that are shown were chosen; empty where all are shown."""
+    return "" if len(shown) == len(available) else f" ({len(shown)} of {len(available)} variants: {CHOSEN})"
 
 
 def level_text(kind: str, groups: Sequence[Group]) -> str:
-    """At which levels of training groups are shown."""
+    """The highest noise levels that groups saw in training: `γ = 0.4`."""
     levels = sorted({group.level(kind) for group in groups})
     return f"{scale_of(kind).symbol} = " + ", ".join(f"{level:g}" for level in levels)
 
 
 def seeds_of_each(groups: Sequence[Group], kind: str) -> str:
-    """How many seeds each objective has, of one group each."""
+    """The number of seeds of each objective, where each has one group: `seeds: 3 constrained, 2 erm`."""
     counts = {group.seeds(kind) for group in groups}
     if len(counts) == 1:
         return seeds_text(*counts) + (" each" if len(groups) > 1 else "")
-    return "seeds: " + ", ".join(f"{group.seeds(kind)} {group.objective}" for group in groups)
+    called = objectives.labels(group.objective for group in groups)
+    return "seeds: " + ", ".join(f"{group.seeds(kind)} {called[group.objective]}" for group in groups)
 
 
-def counted(groups: Sequence[Group], kind: str) -> str:
-    """How many seeds stand behind each line of a figure."""
+def seeds_range(groups: Sequence[Group], kind: str) -> str:
+    """The number of seeds behind each line of a figure: `3 seeds`, or `1 to 3 seeds`."""
     counts = sorted({group.seeds(kind) for group in groups})
     return seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+
+
+def seeds_text(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def legend_text(text: str) -> str:
+    """A user's text in a legend: wrapped, cut after three lines, and never read as a formula."""
+    lines = textwrap.wrap(text, _LABEL_WIDTH, max_lines=_LABEL_LINES, placeholder=" …")
+    return "\n".join(lines).replace("$", r"\$")
+
+
+def plain(text: str) -> str:
+    """A user's text in one line of a figure, cut where it is long, and never read as a formula."""
+    return short(text).replace("$", r"\$")
+
+
+def short(text: str) -> str:
+    """A user's text in one line, cut after 60 characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:59] + "…"

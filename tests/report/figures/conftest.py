@@ -6,32 +6,35 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
-from cudt.report.figures import Figure, ablation, curves, depth, descent, layers
+from cudt.report import figures
+from cudt.report.figures import Drawing, Figure
 
 
 @pytest.fixture(autouse=True)
-def _nothing_has_to_outlive_a_power_cut(monkeypatch):
+def _no_fsync(monkeypatch):
+    """Files of tests need not survive a power cut."""
     monkeypatch.setattr("os.fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
 def axes():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
+    return plt.figure().add_subplot()
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are drawn from now on; they are not written to disk, which takes most of the time."""
+def drawn(monkeypatch) -> list[Any]:
+    """The figures that `figures.draw` draws from now on; they are not saved, which takes most of the time."""
     kept: list[Any] = []
 
-    def keep(figure: Any, recipe: str, title: str, stem: Path) -> Figure:
-        kept.append(figure)
-        return Figure(recipe, title, stem.with_name(f"{stem.name}.png"), stem)
+    def keep(drawing: Drawing, recipe: str, stem: Path) -> Figure:
+        kept.append(drawing.figure)
+        return Figure(recipe, drawing.title, stem.with_name(f"{stem.name}.png"), stem)
 
-    for module in (ablation, curves, depth, descent, layers):
-        monkeypatch.setattr(module, "save", keep)
-    yield kept
-    for figure in kept:
-        plt.close(figure)
+    monkeypatch.setattr(figures, "save", keep)
+    return kept

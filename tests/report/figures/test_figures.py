@@ -1,4 +1,4 @@
-"""Which figures there are for which runs."""
+"""Which figures are drawn for which runs, and figures that come from outside cudt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from cudt.report import figures, tables
+from cudt.config import registry
+from cudt.report import figures, objectives, tables
 from cudt.report.collect import collect
+from cudt.utils.errors import UserError
 from tests.report import make_run, make_video_run
-from tests.report.figures import variant_of
+from tests.report.figures import legend_of, variant_of
 
 CURVE = {0.0: 0.9, 1.0: 0.8}
-#: What every recipe has whose runs were evaluated.
+#: The figures of every recipe with evaluated runs.
 ALWAYS = ["gaussian-descent-and-robustness", "gaussian-layer-ratios", "errors-over-layers"]
 
 
@@ -44,8 +46,8 @@ def test_a_figure_is_a_png_and_a_pdf_with_the_lines_of_both_objectives(trained_r
         picture = matplotlib.image.imread(figure.png)
         assert picture.shape[1] > 1000
         for objective in ("constrained", "erm"):
-            assert share_of(figures.STYLES[objective]["color"], picture) > 1e-3
-        assert share_of(figures.STYLES["supervised"]["color"], picture) == 0
+            assert share_of(objectives.style(objective)["color"], picture) > 1e-3
+        assert share_of(objectives.style("supervised")["color"], picture) == 0
     assert len(list((tmp_path / "figures").iterdir())) == 8
     assert plt.get_fignums() == []
 
@@ -65,7 +67,7 @@ def test_each_recipe_and_noise_has_its_figures(trained_run, tmp_path, drawn):
     ]
 
 
-def test_what_was_varied_has_its_figures(trained_run, tmp_path, drawn):
+def test_settings_that_vary_have_their_figures(trained_run, tmp_path, drawn):
     for alpha in (0.05, 0.1, 0.2):
         make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"], feasible=True)
     make_run(trained_run, tmp_path, CURVE, overrides=["noise.gamma_train=0.1"], gamma_train=0.1, feasible=True)
@@ -81,7 +83,7 @@ def test_what_was_varied_has_its_figures(trained_run, tmp_path, drawn):
     }
 
 
-def test_runs_without_curves_have_no_figure_but_that_of_what_they_did_not_keep(trained_run, tmp_path, drawn):
+def test_runs_without_curves_have_only_the_figure_of_violated_constraints(trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, feasible=True)
     assert names(tmp_path) == []
     verdict = {"layer": 1, "loss": 1.0, "allowed": 0.5, "violation": 0.5, "standard_error": 0.01, "verdict": "violated"}
@@ -110,7 +112,7 @@ def test_levels_that_no_two_seeds_share_make_no_figure(trained_run, tmp_path, dr
         ([0.0, 0.0], {0.0: 0.0, 1.0: 0.0}),
     ],
 )
-def test_odd_numbers_are_drawn(losses, curve, trained_run, tmp_path, drawn):
+def test_unusual_values_are_drawn(losses, curve, trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, curve, losses=losses, feasible=True)
     make_run(trained_run, tmp_path, {0.0: 0.5, 3.0: 0.1}, losses=losses, objective="erm", reference=0.0)
     assert len(names(tmp_path)) >= 3
@@ -118,7 +120,7 @@ def test_odd_numbers_are_drawn(losses, curve, trained_run, tmp_path, drawn):
         figure.draw_without_rendering()
 
 
-def test_of_very_many_figures_one_of_each_sort_comes_first_and_the_rest_is_counted(
+def test_of_too_many_drawings_one_of_each_figure_comes_first_and_the_rest_is_counted(
     trained_run, tmp_path, drawn, monkeypatch
 ):
     monkeypatch.setattr(figures, "MOST_FIGURES", 4)
@@ -131,17 +133,16 @@ def test_of_very_many_figures_one_of_each_sort_comes_first_and_the_rest_is_count
         *("grid-accuracy-gaussian", "average-descent"),
     ]
     assert made.notes == [
-        "5 figures of single recipes are not drawn, since more than 4 take long; "
-        "report fewer recipes at once to have them"
+        "5 figures of single recipes are not drawn (the limit is 4); report fewer recipes at once to get them"
     ]
 
 
-def test_sixty_variants_of_a_recipe_are_drawn_without_a_tangle(trained_run, tmp_path, drawn):
+def test_of_sixty_variants_a_few_are_drawn(trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, CURVE, feasible=True)
     (run,) = collect([tmp_path]).runs
     runs = [
-        variant_of(run, f"{place:08}", {"descent": {"alpha": place / 100}, "training": {"learning_rate": place + 1}})
-        for place in range(60)
+        variant_of(run, f"{index:08}", {"descent": {"alpha": index / 100}, "training": {"learning_rate": index + 1}})
+        for index in range(60)
     ]
     made = figures.draw(runs, tmp_path / "figures").figures
     wanted = [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
@@ -149,7 +150,7 @@ def test_sixty_variants_of_a_recipe_are_drawn_without_a_tangle(trained_run, tmp_
     assert all(len(axes.lines) <= 8 for figure in drawn for axes in figure.axes)
 
 
-def test_recipes_stand_in_one_grid_where_they_share_a_metric(trained_run, tmp_path, drawn):
+def test_recipes_with_the_same_metric_share_a_grid(trained_run, tmp_path, drawn):
     for name in "ab":
         make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
         make_video_run(trained_run, tmp_path, {0.0: 9.0}, name=f"video-{name}", feasible=True)
@@ -157,8 +158,94 @@ def test_recipes_stand_in_one_grid_where_they_share_a_metric(trained_run, tmp_pa
     assert grids == ["grid-accuracy-gaussian", "grid-RMSE-gaussian"]
 
 
-def test_a_table_of_curves_that_is_there_is_not_computed_again(trained_run, tmp_path, drawn, monkeypatch):
+def test_a_table_of_curves_that_is_given_is_not_computed_again(trained_run, tmp_path, drawn, monkeypatch):
     make_run(trained_run, tmp_path, CURVE, feasible=True)
     table = tables.curves(collect([tmp_path]).runs)
     monkeypatch.setattr(tables, "curves", None)
     assert names(tmp_path, table=table)[:3] == [f"reviews-ut-{name}" for name in ALWAYS]
+
+
+def test_every_figure_is_named_as_its_file():
+    assert sorted(figure.name for figure in figures.figure_types()) == [
+        name.replace("_", "-") for name in registry.names("figure")
+    ]
+
+
+def test_an_objective_that_is_not_installed_is_in_every_figure_of_its_runs(trained_run, tmp_path, drawn):
+    for objective in ("constrained", "erm"):
+        make_run(trained_run, tmp_path, CURVE, objective=objective, feasible=True)
+    runs = collect([tmp_path]).runs
+    runs += [variant_of(runs[0], "other", {}, objective="my_package.tempered")]
+    figures.draw(runs, tmp_path / "figures")
+    assert len(drawn) == len(ALWAYS) + 1
+    for figure in drawn:
+        assert [label.split()[0] for label in legend_of(figure) if "α" not in label] == [
+            "constrained",
+            "erm",
+            "tempered",
+        ]
+
+
+OUTSIDE = """
+from functools import partial
+
+from cudt.report.figures.base import Drawing, FigurePlan, FigureType
+from cudt.report.figures.panels import panels
+
+
+def draw(words):
+    figure, grid = panels(1, 1)
+    grid[0, 0].set_title(words)
+    return Drawing(figure, f"about {words}")
+
+
+class Toy(FigureType):
+    name = "NAME"
+    order = 15
+
+    def of_recipe(self, groups):
+        yield FigurePlan(self.name, partial(draw, groups[0].recipe))
+
+    def over_recipes(self, recipes):
+        yield FigurePlan(f"{self.name}-over-all", partial(draw, f"{len(recipes)} recipe"))
+
+
+FIGURE = Toy()
+"""
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A package with figures outside cudt: `toy`, one that takes the name of another, and one that is no figure."""
+    package = tmp_path / "outside_figures"
+    package.mkdir()
+    (package / "toy.py").write_text(OUTSIDE.replace("NAME", "toy"))
+    (package / "taken.py").write_text(OUTSIDE.replace("NAME", "grid"))
+    (package / "text.py").write_text("FIGURE = 'toy'")
+    (package / "empty.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_figure_from_outside_is_drawn_in_its_order(trained_run, tmp_path, drawn, outside):
+    make_run(trained_run, tmp_path / "runs", CURVE, feasible=True)
+    make_run(trained_run, tmp_path / "runs", CURVE, seed=1, feasible=True)
+    assert names(tmp_path / "runs", extra=["outside_figures.toy", "outside_figures.toy"]) == [
+        *(f"reviews-ut-{name}" for name in [*ALWAYS[:2], "toy", ALWAYS[2]]),
+        *("toy-over-all", "average-descent"),
+    ]
+    assert [axes.get_title() for axes in drawn[2].axes] == ["reviews-ut"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("outside_figures.nobody", "no Python module 'outside_figures.nobody'; install its package"),
+        ("outside_figures.empty", "does not define `FIGURE`"),
+        ("outside_figures.text", r"text.py: `FIGURE` must be an instance of a subclass of .*\.base\.FigureType"),
+        ("outside_figures.taken", "taken.py: another figure is named 'grid'; rename it"),
+        ("gird", "unknown figure 'gird'.*grid"),
+    ],
+)
+def test_what_is_wrong_with_a_figure_from_outside_is_an_error(path, message, outside):
+    with pytest.raises(UserError, match=message):
+        figures.figure_types([path])

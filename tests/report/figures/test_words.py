@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from cudt.config.differences import value_text
-from cudt.report.figures import words
+from cudt.report.collect import collect
+from cudt.report.figures import panels, words
 from tests.report import make_run
-from tests.report.figures import groups_of
+from tests.report.figures import groups_of, in_groups, variant_of
 
 CURVE = {0.0: 1.0, 1.0: 0.8}
 
@@ -24,7 +25,7 @@ CURVE = {0.0: 1.0, 1.0: 0.8}
         ),
     ],
 )
-def test_variants_are_called_by_what_sets_them_apart_in_its_order(settings, names, trained_run, tmp_path):
+def test_variants_are_named_and_sorted_by_what_sets_them_apart(settings, names, trained_run, tmp_path):
     for overrides in settings:
         make_run(trained_run, tmp_path, CURVE, overrides=overrides)
     make_run(trained_run, tmp_path, CURVE, objective="erm")
@@ -68,11 +69,46 @@ def test_values_are_short(value, text):
     assert value_text(value) == text
 
 
-def test_seeds_are_counted_for_each_objective_where_they_differ(trained_run, tmp_path):
+def test_seeds_are_counted_for_each_objective_if_they_differ(trained_run, tmp_path):
     for seed in range(2):
         make_run(trained_run, tmp_path, CURVE, seed=seed)
     make_run(trained_run, tmp_path, CURVE, objective="erm")
     constrained, erm = groups_of(tmp_path)
     assert words.seeds_of_each([constrained, erm], "gaussian") == "seeds: 2 constrained, 1 erm"
     assert words.seeds_of_each([erm], "gaussian") == "1 seed"
-    assert words.counted([constrained, erm], "gaussian") == "1 to 2 seeds"
+    assert words.seeds_range([constrained, erm], "gaussian") == "1 to 2 seeds"
+
+
+def test_dollar_signs_do_not_start_a_formula():
+    _, grid = panels.panels(1, 1)
+    text = grid[0, 0].set_title(words.plain("$a$"))
+    assert text._preprocess_math(text.get_text()) == ("$a$", False)
+
+
+def test_a_long_label_is_wrapped_at_spaces():
+    name = ", ".join(f"some_long_setting_{number}=0.12345" for number in range(4))
+    lines = words.legend_text(name).splitlines()
+    assert 1 < len(lines) <= 3
+    assert all(len(line) <= 60 for line in lines)
+    assert " ".join(lines) == name
+    assert words.legend_text(f"{name}, {name}").endswith("…")
+
+
+@pytest.mark.parametrize("written", [None, words.short])
+def test_labels_that_are_cut_stay_different(written, trained_run, tmp_path, monkeypatch):
+    for alpha in (0.1, 0.2, 0.3):
+        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
+    monkeypatch.setattr(words, "names_apart", lambda variants: [f"{'x' * 500} {i}" for i, _ in enumerate(variants)])
+    named = words.labels(groups_of(tmp_path), "gaussian", written=written)
+    assert len(set(named.values())) == 3
+    assert [name[-12:] for name in named.values()] == [f" #{number} (1 seed)"[-12:] for number in (1, 2, 3)]
+
+
+def test_an_objective_that_is_not_installed_has_a_label_and_a_style(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE)
+    (run,) = collect([tmp_path]).runs
+    groups = in_groups([run, variant_of(run, "other", {}, objective="my_package.tempered")])
+    assert list(words.labels(groups, "gaussian").values()) == ["constrained (1 seed)", "tempered (1 seed)"]
+    constrained, tempered = words.styles(groups).values()
+    assert constrained["color"] != tempered["color"]
+    assert words.seeds_of_each(groups, "gaussian") == "1 seed each"

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from cudt.report.collect import collect
+from cudt.report.figures import training_levels
+from tests.report import make_run
+from tests.report.figures import groups_of, in_groups, legend_of, named_lines, points_of, variant_of
+
+
+def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
+    for gamma in (0.0, 0.4):
+        for objective in ("constrained", "erm"):
+            curve = {0.0: 0.9, 1.0: gamma + (objective == "erm")}
+            overrides = [f"noise.gamma_train={gamma}"]
+            make_run(trained_run, tmp_path, curve, objective=objective, overrides=overrides, gamma_train=gamma)
+    groups = groups_of(tmp_path)
+    figure, _ = training_levels.draw(groups, "gaussian")
+    for axes, gamma in zip(figure.axes, (0.0, 0.4), strict=True):
+        lines = named_lines(axes)
+        assert points_of(lines["constrained"])[1] == pytest.approx([1, gamma])
+        assert points_of(lines["erm"])[1] == pytest.approx([1, gamma + 1])
+        assert axes.get_title().startswith(f"γ_train = {gamma:g}, L = 3")
+        # The levels seen in training are shaded.
+        assert [text.get_text() for text in axes.texts] == (["ID"] if gamma else [])
+    assert legend_of(figure) == ["constrained", "erm"]
+
+
+def test_of_many_gamma_train_nine_are_shown_from_the_lowest_to_the_highest(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 1.0})
+    (run,) = collect([tmp_path]).runs
+    runs = [variant_of(run, f"{index:08}", {}, gamma_train=index / 10) for index in range(20)]
+    levels = training_levels.levels_of_training(in_groups(runs), "gaussian")
+    assert len(levels) == len(set(levels)) == 9
+    assert (levels[0], levels[-1]) == (0.0, 1.9)

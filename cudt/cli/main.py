@@ -53,7 +53,9 @@ _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
-app.add_typer(recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes")
+app.add_typer(
+    recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"
+)
 _add("data", "What is available", "cudt data --data-root data", data)
 
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
+from cudt.cli.options import Changes, RecipeArgument
 from cudt.cli.terminal import make_console
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.config.reference import Setting
 
 app = typer.Typer()
+#: Keys that describe a recipe and are printed above its settings.
+_DESCRIPTION = ("reproduces", "needs", "expect")
 
 
 @app.callback(invoke_without_command=True)
@@ -30,6 +39,43 @@ def list_recipes(context: typer.Context) -> None:
     searches = [(name, sweeps.locate(name)) for name in sweeps.names()]
     _print_groups(console, "search", ("reproduces",), searches, recipes.folder())
     console.print("run one: cudt sweep --search NAME")
+
+
+@app.command("show", epilog="Example: cudt recipes show imdb-minilm")
+def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
+    """Print every setting of a recipe: its value, the default, and what it means."""
+    from cudt.config import recipe as recipes
+    from cudt.config.reference import resolved_with_docs
+    from cudt.sweep import definition as sweeps
+
+    if name in sweeps.names() and name not in recipes.names():
+        raise UserError(f"'{name}' is a search, not a recipe; print its runs with `cudt sweep --search {name} --plan`")
+    loaded = recipes.load(name, set_ or ())
+    settings = resolved_with_docs(loaded)
+    console = make_console()
+    console.print(f"{loaded.name}: {recipes.locate(name)}\n", soft_wrap=True, highlight=False)
+    for setting in settings:
+        if setting.doc.path in _DESCRIPTION and setting.value:
+            console.print(f"{setting.doc.path}: {setting.value}", highlight=False)
+    for setting in settings:
+        if setting.doc.path not in _DESCRIPTION:
+            _print_setting(console, setting)
+    console.print(f"\ntrain it: cudt train --recipe {name}", soft_wrap=True, highlight=False)
+
+
+def _print_setting(console: Console, setting: Setting) -> None:
+    """`training.epochs: 3  (default 10)`, and below it what the setting means and which values it takes."""
+    from cudt.config import strict_yaml
+    from cudt.config.reference import REQUIRED
+
+    doc = setting.doc
+    default = REQUIRED if doc.default == REQUIRED else "default" if setting.is_default else f"default {doc.default}"
+    line = Text.assemble(
+        "\n", (doc.path, "bold"), f": {strict_yaml.dump_line(setting.value)}  ", (f"({default})", "dim")
+    )
+    console.print(line, soft_wrap=True)
+    kind = ", ".join(part for part in (doc.type, doc.range) if part)
+    console.print(Padding(Text(f"{doc.meaning} ({kind})".strip()), (0, 0, 0, 4)))
 
 
 def _print_groups(

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from cudt.config import recipe
+from cudt.config.reference import describe
+
+
+def test_recipes_and_searches_are_listed_with_what_they_need(call):
+    code, output, _ = call("recipes")
+    assert code == 0
+    lines = output.splitlines()
+    assert any(line.startswith("reviews-ut ") for line in lines)
+    assert any(line.startswith("smoke-alpha ") for line in lines)
+    assert "needs" in output
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_recipe_is_listed_once(call):
+    starts = [line.split(" ")[0] for line in call("recipes")[1].split("train one:")[0].splitlines()]
+    assert sorted(name for name in starts if name in recipe.names()) == recipe.names()
+
+
+def test_show_prints_every_setting_with_value_default_and_meaning(call):
+    code, output, error = call("recipes", "show", "smoke-text")
+    assert (code, error) == (0, "")
+    lines = output.splitlines()
+    assert lines[0].startswith("smoke-text: ")
+    assert "training.epochs: 3  (default 10)" in lines
+    assert "training.accumulation: 1  (default)" in lines
+    assert "task.name: reviews  (required)" in lines
+    below = lines[lines.index("training.epochs: 3  (default 10)") + 1]
+    assert below.startswith("    Passes over the training data.")
+    keys = {line.split(":")[0] for line in lines}
+    settings = recipe.load("smoke-text").settings
+    shown = {doc.path for doc in describe(type(settings)) if doc.path.startswith(("task.", "model.", "training."))}
+    assert shown <= keys
+    assert max(map(len, lines[1:])) <= 80
+
+
+def test_show_applies_changes(call):
+    code, output, _ = call("recipes", "show", "smoke-text", "--set", "training.epochs=10")
+    assert code == 0
+    assert "training.epochs: 10  (default)" in output.splitlines()
+
+
+def test_show_refuses_unknown_names_and_searches(call):
+    code, _, error = call("recipes", "show", "smoke-txt")
+    assert code == 2
+    assert "did you mean 'smoke-text'?" in error
+    code, _, error = call("recipes", "show", "smoke-alpha")
+    assert code == 2
+    assert error.startswith("error: 'smoke-alpha' is a search, not a recipe; ")
+    assert "`cudt sweep --search smoke-alpha --plan`" in error

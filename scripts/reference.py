@@ -1,7 +1,7 @@
 """Fill in the generated parts of docs/reference (an MkDocs hook, named in mkdocs.yml).
 
-A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is built, so that the
-reference cannot go stale. To see a part without building the site:
+A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is built, and
+`<!-- file: path -->` by that file, so that neither can go stale. To see a part without building the site:
 
     python scripts/reference.py commands
 """
@@ -16,9 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from cudt.config.reference import KeyDoc
+
+ROOT = Path(__file__).parent.parent
 _MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
+_EXAMPLE = re.compile(r"^<!-- file: ([\w/.]+) -->$", re.MULTILINE)
 #: The class or module behind each kind of plug-in: title, module, classes.
 CONTRACTS = (
     ("Model", "cudt.models.base", ("LayeredModel",)),
@@ -28,11 +33,26 @@ CONTRACTS = (
     ("Dual optimiser", "cudt.method.dual_optimizers", ()),
     ("Figure", "cudt.report.figures", ()),
 )
+#: The parts of run.json by the class that describes them.
+RUN_INFO = {
+    "MetricInfo": "`metric`",
+    "BestEpoch": "`best`",
+    "SigmaX": "`sigma_x`",
+    "VerdictInfo": "each of `verdicts`",
+    "EvaluationNote": "each of `evaluated`, by kind of noise",
+    "RunInfo": "The file",
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this for every page before it is rendered."""
+    markdown = _EXAMPLE.sub(lambda found: example(found.group(1)), markdown)
     return _MARKER.sub(lambda found: PARTS[found.group(1)](), markdown)
+
+
+def example(path: str) -> str:
+    """A file of the repository as a block of code, so that examples are files that tests run."""
+    return f"```python title=\"{path}\"\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -152,6 +172,44 @@ def _arguments(arguments: ast.arguments) -> str:
     return ", ".join(one.arg for one in (*arguments.args, *arguments.kwonlyargs) if one.arg not in ("self", "cls"))
 
 
+def recipe_keys() -> str:
+    """Every key of a recipe, then those of each task and model, from the schema."""
+    from cudt.config import reference, registry
+
+    sections = ["## All recipes", _key_table(reference.describe_recipe())]
+    for kind in ("task", "model"):
+        for name in registry.names(kind):
+            config = registry.load(kind, name).Config
+            keys = [key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"]
+            sections += [f"## `{kind}: {name}`", reference.summary(config), _key_table(keys)]
+    return "\n\n".join(sections)
+
+
+def _key_table(keys: Sequence[KeyDoc]) -> str:
+    rows = [(f"`{key.path}`", key.type, _code(key.default), key.range, key.meaning) for key in keys]
+    return table(("key", "type", "default", "allowed", "meaning"), rows) if rows else "No keys of its own."
+
+
+def _code(default: str) -> str:
+    return default if default == "required" else f"`{default}`"
+
+
+def run_info() -> str:
+    """The keys of run.json, from its typed model."""
+    module = ast.parse(_source("cudt.runs.info"))
+    sections = []
+    for node in module.body:
+        if isinstance(node, ast.ClassDef) and node.name in RUN_INFO:
+            rows = [(f"`{one.signature.split(':')[0]}`", f"`{_kind(one)}`", one.meaning) for one in members(node)]
+            sections += [f"### {RUN_INFO[node.name]}", table(("key", "type", "meaning"), rows)]
+    # The whole file first, then its parts.
+    return "\n\n".join([*sections[-2:], *sections[:-2]])
+
+
+def _kind(member: Member) -> str:
+    return member.signature.partition(": ")[2].partition(" = ")[0].removesuffix(" | None")
+
+
 def tables() -> str:
     """The columns of every table in a run folder."""
     from cudt.runs.run import EXAMPLES, TABLES
@@ -164,6 +222,8 @@ def tables() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "contracts": contracts,
+    "recipe-keys": recipe_keys,
+    "run-info": run_info,
     "tables": tables,
 }
 

@@ -42,7 +42,7 @@ class Config(ModelSection):
     tie_layers: bool = False
     """Whether all layers share one W₁ and one W₂."""
     embeddings_from: str | None = None
-    """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; null for none."""
+    """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; else null."""
 
     @property
     def tokenizer_source(self) -> str | None:

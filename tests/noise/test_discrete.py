@@ -60,8 +60,8 @@ def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replac
     assert replaced == pytest.approx(probability, abs=4 * (probability / len(damaged)) ** 0.5)
 
 
-def words_by_place(damaged: str) -> dict[int, str]:
-    """What became of each word that is left, by its place in the text; a character that is intact tells it."""
+def words_by_position(damaged: str) -> dict[int, str]:
+    """What became of each word that is left, by its position in the text; a character that is intact tells it."""
     words = {}
     for start in range(0, len(damaged), WORD):
         word = damaged[start : start + WORD]
@@ -72,18 +72,18 @@ def words_by_place(damaged: str) -> dict[int, str]:
 
 
 def test_what_is_damaged_at_one_level_is_damaged_the_same_way_at_every_higher_one():
-    levels = [words_by_place(damage(LONG, probability)) for probability in (0.05, 0.1, 0.2, 0.3)]
+    levels = [words_by_position(damage(LONG, probability)) for probability in (0.05, 0.1, 0.2, 0.3)]
     for lower, higher in itertools.pairwise(levels):
         assert set(higher) < set(lower)
-        for place, word in higher.items():
-            for before, after in zip(lower[place], word, strict=True):
+        for position, word in higher.items():
+            for before, after in zip(lower[position], word, strict=True):
                 assert after == before or not before.isascii()
 
 
 def test_words_keep_their_order():
-    places = list(words_by_place(damage(LONG, 0.2)))
-    assert places == sorted(places)
-    assert len(places) > 2000
+    positions = list(words_by_position(damage(LONG, 0.2)))
+    assert positions == sorted(positions)
+    assert len(positions) > 2000
 
 
 def test_the_same_seed_and_example_have_the_same_damage_whatever_came_before():

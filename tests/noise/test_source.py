@@ -69,7 +69,7 @@ def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
 def test_unknown_noise_is_refused():
     with pytest.raises(UserError, match="unknown noise 'pink'"):
         signal_noise("pink")
-    with pytest.raises(ValueError, match="'discrete' is applied to texts"):
+    with pytest.raises(ValueError, match="noise 'discrete' changes texts"):
         signal_noise("discrete")
 
 

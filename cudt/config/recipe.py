@@ -12,18 +12,21 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 import cudt
-from cudt.config import mistakes, registry, strict_yaml
+from cudt.config import inheritance, mistakes, registry, strict_yaml
+from cudt.config.inheritance import Document, Locate
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.schema import NamedSection, Readout, Recipe
 from cudt.utils.errors import UserError, did_you_mean
 
-#: Says nothing about what is trained, so it is not part of a run's identity.
+#: Keys that do not change training, so they are not part of a run's identity.
 NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation"}
+#: Folders next to the recipes that hold other kinds of files.
+_NOT_RECIPES = ("sweeps", "reproduce")
 
 
 @dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe and the name its runs are filed under."""
+    """A recipe and its name, which is the folder of its runs."""
 
     name: str
     settings: Recipe
@@ -33,120 +36,147 @@ class NamedRecipe:
         return {"name": self.name, **self.settings.model_dump(mode="json")}
 
     def identity(self, *, without_seed: bool = False) -> str:
-        """Eight hex digits over every setting that shapes training: the same recipe is the same run."""
+        """Eight hex digits over every setting that changes training: the same recipe is the same run."""
         left_out = NOT_IDENTITY | ({"seed"} if without_seed else set())
         shaping = {key: value for key, value in self.resolved().items() if key not in left_out}
-        # Runs of versions that did not know this section keep their names.
+        # Runs of versions without this section keep their identity.
         if shaping["readout"] == Readout().model_dump():
             del shaping["readout"]
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
     def text(self) -> str:
+        """The resolved recipe as YAML."""
         return strict_yaml.dump(self.resolved())
 
 
+# ---------------------------------------------------------------- files
+
+
 def folder() -> Path:
-    """Where the recipes that come with cudt are: inside an installed package, or at the top of a checkout."""
+    """The folder of the recipes that come with cudt: inside an installed package, or at the top of a checkout."""
     package = Path(cudt.__file__).resolve().parent
     return next((path for path in (package / "recipes", package.parent / "recipes") if path.is_dir()), package)
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+    """The recipes that come with cudt."""
+    return sorted(_recipe_files())
 
 
 def locate(name_or_file: str) -> Path:
     """The file of a recipe that comes with cudt, or the file itself."""
-    return find(name_or_file, folder(), "recipe")
+    return _find(name_or_file, _recipe_files(), "recipe", "`cudt recipes` lists all recipes")
 
 
-def find(name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists what there is") -> Path:
-    """A YAML file by its name in a folder, or the file itself; `others` says which names there are."""
+def find(name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists all") -> Path:
+    """A YAML file by its name anywhere below a folder, or the file itself; `others` says where the names are listed."""
+    return _find(name_or_file, files_below(within), what, others)
+
+
+def files_below(within: Path) -> dict[str, Path]:
+    """Every YAML file in a folder and below it, by name; two files of one name are an error."""
+    found: dict[str, Path] = {}
+    for path in sorted(within.rglob("*.yaml")):
+        if path.stem in found:
+            raise UserError(f"two files are called {path.name}: {found[path.stem]} and {path}; rename one")
+        found[path.stem] = path
+    return found
+
+
+def _recipe_files() -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for inner in sorted(path for path in folder().iterdir() if path.is_dir() and path.name not in _NOT_RECIPES):
+        for name, path in files_below(inner).items():
+            if name in found:
+                raise UserError(f"two recipes are called '{name}': {found[name]} and {path}; rename one")
+            found[name] = path
+    return found
+
+
+def _find(name_or_file: str, known: dict[str, Path], what: str, others: str) -> Path:
     if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
         path = Path(name_or_file)
         if not path.is_file():
             raise UserError(f"{what} file '{name_or_file}' does not exist")
         return path
-    known = sorted(path.stem for path in within.glob("*.yaml"))
     if name_or_file not in known:
         hint = did_you_mean(name_or_file, known) or f"; {others}"
         raise UserError(f"no {what} is called '{name_or_file}'{hint}")
-    return within / f"{name_or_file}.yaml"
+    return known[name_or_file]
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The settings in a file, not yet validated."""
-    try:
-        return strict_yaml.parse_mapping(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"recipe file '{path}' cannot be read: {error}") from None
+def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
+    """The settings in a file and in those it inherits from, not yet validated."""
+    return inheritance.read(path, locate_base).values
+
+
+# ---------------------------------------------------------------- recipes
 
 
 def load(name_or_file: str, overrides: Iterable[str] = (), **settings: Any) -> NamedRecipe:
     """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None."""
     path = locate(name_or_file)
-    name, values = read_named(path)
+    document = inheritance.read(path, locate)
+    name = checked_name(document.values.pop("name", path.stem), str(path))
     for override in overrides:
-        _apply_override(values, override)
-    values.update({key: value for key, value in settings.items() if value is not None})
-    return NamedRecipe(name, validate(values, path.name))
+        _apply_override(document, override)
+    document.values.update({key: value for key, value in settings.items() if value is not None})
+    recipe, found = check(document.values)
+    if recipe is None:
+        mistakes.refuse(path.name, [document.traced(mistake) for mistake in found])
+    return NamedRecipe(name, recipe)
 
 
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:
-    """A recipe's name and its settings, not yet validated; it is called as its file is, unless it says otherwise.
+    """A recipe's name and its settings, not yet validated.
 
-    The recipes that runs and sweeps keep say so: trained again, they are the same run.
+    The name is the file's, unless the file says otherwise: the recipes in run and sweep folders do, so that training
+    them again is the same run.
     """
     values = read(path)
     return checked_name(values.pop("name", path.stem), str(path)), values
 
 
 def checked_name(name: Any, source: str) -> str:
-    """The name of a recipe, which has to be a folder's name too."""
+    """The name of a recipe, which also has to be the name of a folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise UserError(f"{source}: name = {name!r}: a recipe's name is a word, and names a folder")
+        raise UserError(f"{source}: name: expected the name of a folder, without '/', got {name!r}")
     return name
 
 
 def load_resolved(path: Path) -> NamedRecipe:
-    """The recipe that a run folder keeps."""
+    """The recipe in a run folder."""
     return _named(read(path), str(path))
 
 
 def parse_resolved(text: str) -> NamedRecipe:
-    """The recipe whose text this is."""
+    """A resolved recipe from its text."""
     return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
 
 
 def _named(values: dict[str, Any], source: str) -> NamedRecipe:
     name = values.pop("name", None)
     if not isinstance(name, str):
-        raise UserError(f"{source}: not a run's recipe, it has no name")
+        raise UserError(f"{source}: name: missing; this is not the recipe of a run")
     return NamedRecipe(name, validate(values, source))
 
 
-def _apply_override(values: dict[str, Any], override: str) -> None:
+def _apply_override(document: Document, override: str) -> None:
     path, sign, text = override.partition("=")
-    if not sign or not all(path.strip().split(".")):
+    path = path.strip()
+    if not sign or not all(path.split(".")):
         raise UserError(f"--set '{override}': write key=value, with dots for sections, like training.epochs=3")
     try:
-        put(values, path.strip(), strict_yaml.parse(text, f"--set {path}"))
+        document.put(path, strict_yaml.parse(text, f"--set {path}"), "--set")
     except KeyError as error:
         raise UserError(f"--set '{override}': {error.args[0]}") from None
 
 
-def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c`, making the sections on the way; KeyError where one of them is a value."""
-    *sections, last = path.split(".")
-    for key in sections:
-        values = values.setdefault(key, {})
-        if not isinstance(values, dict):
-            raise KeyError(f"'{key}' is a value, it has no '{last}' inside")
-    values[last] = value
+# ---------------------------------------------------------------- validation
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:
-    """The typed recipe; all mistakes at once: path, value, what is allowed, and the nearest right word."""
+    """The typed recipe; reports all errors together, in the name of `source`."""
     recipe, found = check(values)
     if recipe is None:
         mistakes.refuse(source, found)
@@ -164,13 +194,13 @@ def check(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
 
 
 class _AnyNamedSection(NamedSection):
-    """A section whose name tells nothing: what else is in it cannot be judged."""
+    """A section whose name is unknown: its other keys cannot be checked."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
-    """The recipe schema with `task` and `model` typed by the files that they name, and the names without a file."""
+    """The recipe schema with `task` and `model` typed by the files they name, and a mistake for each unknown name."""
     typed: dict[str, Any] = {}
     unknown: list[Mistake] = []
     for kind in ("task", "model"):

@@ -136,7 +136,7 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+    return sorted(recipes.files_below(folder()))
 
 
 def locate(name_or_file: str) -> Path:
@@ -149,7 +149,7 @@ def load(name_or_file: str) -> Reproduction:
     path = locate(name_or_file)
     source = f"scale {path.stem}"
     try:
-        scale = Scale.model_validate(recipes.read(path))
+        scale = Scale.model_validate(recipes.read(path, locate))
     except ValidationError as error:
         mistakes.refuse(source, mistakes.explain(Scale, error))
     experiments, found = _experiments(scale)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from cudt.config import mistakes
+from cudt.config import inheritance, mistakes
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
@@ -357,7 +357,7 @@ def _with(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, An
     clashes = []
     for path, value in changes.items():
         try:
-            recipes.put(changed, path, copy.deepcopy(value))
+            inheritance.put(changed, path, copy.deepcopy(value))
         except KeyError as error:
             clashes.append(f"{path}: {error.args[0]}")
     return changed, clashes

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cudt.config import mistakes, strict_yaml
+from cudt.config import inheritance, mistakes, strict_yaml
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import as_grid
@@ -158,7 +158,7 @@ def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
     """A copy of a recipe's values with some of them set."""
     copied = copy.deepcopy(values)
     for path, value in itertools.chain.from_iterable(change.items() for change in changes):
-        recipes.put(copied, path, copy.deepcopy(value))
+        inheritance.put(copied, path, copy.deepcopy(value))
     return copied
 
 
@@ -171,7 +171,7 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+    return sorted(recipes.files_below(folder()))
 
 
 def locate(name_or_file: str) -> Path:
@@ -182,7 +182,7 @@ def locate(name_or_file: str) -> Path:
 def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the file names."""
     path = locate(name_or_file)
-    values = recipes.read(path)
+    values = recipes.read(path, locate)
     search, found, broken = checks.parse(values)
     if search is not None:
         found += checks.in_itself(search, broken)

@@ -13,7 +13,7 @@ from tests.conftest import tiny_recipe
 def mistakes(*overrides: str) -> str:
     with pytest.raises(UserError) as error:
         recipe.load("reviews-ut", overrides)
-    return str(error.value)
+    return str(error.value).replace(" (from --set)", "")
 
 
 def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
@@ -35,6 +35,65 @@ def test_a_recipe_that_comes_with_cudt_is_valid_and_explains_itself(name):
     assert settings.expect.strip()
 
 
+#: Constrained, erm and supervised: the names of run folders, which must not change.
+IDENTITIES = {
+    "alpaca-llama": "0640446a 91babe47 a95081de",
+    "alpaca-smollm": "c6669e72 81b71906 2919ac0f",
+    "avenue-dust": "b4653d13 eccf5eb3 1c4194e1",
+    "avenue-ut": "a5e5d21b a3bfa1d2 76133d3d",
+    "avenue-vit": "af83dab6 cf5becb4 f0210c2e",
+    "imdb-bert": "ba66ce92 e9149d0c 5f213658",
+    "imdb-distilbert": "c77875c2 853da547 2a412514",
+    "imdb-minilm": "3c8c3bae fe3fcba4 b875faec",
+    "imdb-roberta": "b3e5dad2 ac8db318 a0f7cc2a",
+    "imdb-ut": "aaef49a4 43b52425 855f1b82",
+    "mnli-distilbert": "8c963d19 298b043f 2538d2c2",
+    "mnli-roberta": "a2c801a0 66d31f7f c19d8f32",
+    "mnli-ut": "28b848af 159daecc 63c6d661",
+    "reviews-ut": "3484de48 93a92602 0da9d9e6",
+    "shanghaitech-dust": "a1a4386b ba99e229 ed70b33a",
+    "shanghaitech-ut": "b9ab707d 36839bf2 9a16015f",
+    "shanghaitech-vit": "98bb2d70 f5633787 df558d3c",
+    "shapes-dust": "74633b39 a507c2fd 19709197",
+    "smoke-llama": "11fad4d6 a78e2d46 ef4cf1f4",
+    "smoke-text": "847bd3b5 6b622800 ab09a21e",
+    "smoke-video": "56cd4b4f ccf56e9b b2545b04",
+    "ucsd-dust": "2099dfbe 66141c09 cc53c4a1",
+    "ucsd-dust-cpu": "ca7afb1f 0cfeba29 131c57b9",
+    "ucsd-ut": "ee8c80e3 94bbf6d6 a5f99022",
+    "ucsd-vit": "dce13064 b1d5654e 38306526",
+}
+
+
+def test_every_recipe_has_a_recorded_identity():
+    assert recipe.names() == sorted(IDENTITIES)
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_the_runs_of_a_shipped_recipe_keep_their_identities(name):
+    objectives = ("constrained", "erm", "supervised")
+    assert [recipe.load(name, objective=one).identity() for one in objectives] == IDENTITIES[name].split()
+
+
+def test_recipes_are_in_folders_and_sweeps_are_none_of_them():
+    folders = {recipe.locate(name).parent.name for name in recipe.names()}
+    assert folders == {"text", "video", "instructions", "smoke"}
+    assert "alpha" not in recipe.names()
+
+
+def test_two_files_of_one_name_are_an_error(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.yaml").write_text("a: 1\n")
+    with pytest.raises(UserError, match=r"^two files are called mine\.yaml: .*one/mine\.yaml and .*two/mine\.yaml"):
+        recipe.find("mine", tmp_path, "recipe")
+
+
+def test_a_recipe_needs_no_description(tmp_path):
+    settings = recipe.load(str(recipe_file(tmp_path, "reproduces", "needs", "expect"))).settings
+    assert (settings.reproduces, settings.needs, settings.expect) == ("", "", "")
+
+
 def test_recipes_are_found_by_name_and_by_file(tmp_path):
     assert "reviews-ut" in recipe.names()
     named = recipe.load("reviews-ut")
@@ -47,7 +106,7 @@ def test_recipes_are_found_by_name_and_by_file(tmp_path):
     ("name", "message"),
     [
         ("review-ut", "no recipe is called 'review-ut'; did you mean 'reviews-ut'?"),
-        ("zzz", "no recipe is called 'zzz'; `cudt recipes` lists what there is"),
+        ("zzz", "no recipe is called 'zzz'; `cudt recipes` lists all recipes"),
         ("reviews-ut.yaml", "recipe file 'reviews-ut.yaml' does not exist"),
         ("no/such", "recipe file 'no/such' does not exist"),
     ],
@@ -62,7 +121,7 @@ def test_an_unknown_recipe_is_told(name, message, tmp_path, monkeypatch):
 def test_a_file_that_is_no_text_is_told(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(UserError, match=r"x\.yaml' cannot be read"):
+    with pytest.raises(UserError, match=r"x\.yaml: cannot be read"):
         recipe.load(str(path))
 
 
@@ -347,5 +406,5 @@ def test_a_run_reads_its_recipe_back_as_it_was(overrides, tmp_path):
 
 
 def test_a_run_recipe_has_a_name(tmp_path):
-    with pytest.raises(UserError, match="it has no name"):
+    with pytest.raises(UserError, match="name: missing; this is not the recipe of a run"):
         recipe.load_resolved(recipe_file(tmp_path))

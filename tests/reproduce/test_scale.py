@@ -90,7 +90,7 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
     )
     assert lines == [
         "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
-        "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists what there is",
+        "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists all recipes",
         "experiments.2.samples = 2: task reviews has no pictures; samples are for video tasks",
         "experiments.2.completions: model unrolled cannot generate text; use a causal model",
         "experiments.3: costs.smoke-video: missing; add the sizes of this recipe",

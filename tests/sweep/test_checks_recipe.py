@@ -26,7 +26,7 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
     ("changes", "parts"),
     [
         ({"fixed": {"training.epoch": 3}}, ["fixed", "training.epoch: unknown key; did you mean 'epochs'?"]),
-        ({"fixed": {"seed.x": 3}}, ["fixed", "'seed' is a value, it has no 'x' inside"]),
+        ({"fixed": {"seed.x": 3}}, ["fixed", "'seed' is a value, not a section; it has no key 'x'"]),
         ({"settings": {"model.layer": [2, 3]}}, ["model.layer: unknown key; did you mean 'layers'?"]),
         (
             {"settings": {"model.width": [16, 0, 32]}},
@@ -78,10 +78,10 @@ def test_the_same_mistake_in_two_arms_is_told_of_both(errors_of):
 
 def test_everything_that_cannot_be_set_is_told(errors_of):
     assert errors_of(fixed={"seed.x": 3, "task.train.y": 4}) == [
-        "fixed: seed.x: 'seed' is a value, it has no 'x' inside",
+        "fixed: seed.x: 'seed' is a value, not a section; it has no key 'x'",
         "fixed: task.train.y: 'train' is a value, it has no 'y' inside",
     ]
-    clash = "'seed' is a value, it has no 'x' inside"
+    clash = "'seed' is a value, not a section; it has no key 'x'"
     lines = errors_of(arms={"constrained": grid(ALPHAS, fixed={"seed.x": 3, "seed.x.z": 4})})
     assert lines[0] == f"arms.constrained: seed.x: {clash}"
     assert len(lines) == 2

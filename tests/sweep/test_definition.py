@@ -256,7 +256,7 @@ def test_a_recipe_may_be_whole_only_with_what_an_arm_says(tmp_path):
 
 
 def test_a_recipe_that_is_whole_with_none_of_them_is_told_as_the_recipe(tmp_path):
-    with pytest.raises(UserError, match=r"^search mine: recipe own: descent: resilience: decay needs beta"):
+    with pytest.raises(UserError, match=r"^search mine: recipe own: descent: resilience: slack needs beta"):
         sweep_of(tmp_path, recipe=unfinished(tmp_path), arms={"one": seeds(2), "two": seeds(2, fixed={"seed": 7})})
 
 
@@ -284,7 +284,7 @@ def test_a_recipe_that_is_asked_for_goes_before_the_files_own(tmp_path):
         ("gone.yaml", "search file 'gone.yaml' does not exist"),
         ("no/such", "search file 'no/such' does not exist"),
         ("smoke-alfa", "no search is called 'smoke-alfa'; did you mean 'smoke-alpha'?"),
-        ("zzz", "no search is called 'zzz'; `cudt recipes` lists what there is"),
+        ("zzz", "no search is called 'zzz'; `cudt recipes` lists all"),
     ],
 )
 def test_an_unknown_search_is_told(name, message, tmp_path, monkeypatch):

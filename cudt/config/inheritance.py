@@ -1,0 +1,132 @@
+"""Files that inherit: `base: imdb-roberta` plus what differs.
+
+Sections are merged key by key. Everything else is replaced: numbers, texts, null, whole lists, and `alpha` when it
+changes between a number, a list and `{target_loss: …}`. A `task` or `model` section with another `name` than the
+base's replaces that of the base, because other tasks and models have other keys. `name`, `reproduces`, `published` and
+`expect` describe one file and are not inherited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cudt.config import strict_yaml
+from cudt.config.mistakes import Mistake
+from cudt.utils.errors import UserError
+
+#: Keys about one file alone.
+NOT_INHERITED = {"name", "reproduces", "published", "expect"}
+#: From the name of a file that comes with cudt to its path.
+Locate = Callable[[str], Path]
+_Path = tuple[str | int, ...]
+
+
+@dataclass
+class Document:
+    """The values of a file, those of its bases included, and where each one that is not the file's own was set."""
+
+    values: dict[str, Any]
+    sources: dict[_Path, str] = field(default_factory=dict)
+
+    def put(self, path: str, value: Any, source: str) -> None:
+        """Set `a.b.c`, and remember who did."""
+        put(self.values, path, value)
+        self._forget(tuple(path.split(".")))
+        self.sources[tuple(path.split("."))] = source
+
+    def traced(self, mistake: Mistake) -> Mistake:
+        """The mistake, with the file or option that set its value if that is not the file itself."""
+        for length in range(len(mistake.path), 0, -1):
+            if source := self.sources.get(mistake.path[:length]):
+                return replace(mistake, source=source)
+        inside = {self.sources.get(path, "") for path, _ in leaves(_at(self.values, mistake.path), mistake.path)}
+        return replace(mistake, source=inside.pop()) if len(inside) == 1 else mistake
+
+    def _forget(self, path: _Path) -> None:
+        for known in [known for known in self.sources if known[: len(path)] == path]:
+            del self.sources[known]
+
+
+def read(path: Path, locate: Locate) -> Document:
+    """The values of a file and of the files it inherits from. A `base` is a shipped name, or a path from this file."""
+    return _read(path, locate, ())
+
+
+def _read(path: Path, locate: Locate, chain: tuple[Path, ...]) -> Document:
+    values = _parse(path)
+    base = values.pop("base", None)
+    if base is None:
+        return Document(values)
+    if not isinstance(base, str):
+        raise UserError(f"{path}: base: expected the name of a file to inherit from, got {base!r}")
+    chain = (*chain, path.resolve())
+    try:
+        inherited_from = path.parent / base if _is_file_name(base) else locate(base)
+        if not inherited_from.is_file():
+            raise UserError(f"'{inherited_from}' does not exist")
+    except UserError as error:
+        raise UserError(f"{path}: base: {error}") from None
+    if inherited_from.resolve() in chain:
+        names = " → ".join(one.name for one in (*chain, inherited_from))
+        raise UserError(f"{path}: base: files inherit from each other in a circle: {names}")
+    inherited = _read(inherited_from, locate, chain)
+    return _merged(inherited, inherited_from.name, values)
+
+
+def _merged(inherited: Document, name: str, own: dict[str, Any]) -> Document:
+    kept = {key: value for key, value in inherited.values.items() if key not in NOT_INHERITED}
+    values = _merge(kept, own)
+    mine = {path for path, _ in leaves(own, ())}
+    sources = {path: inherited.sources.get(path, name) for path, _ in leaves(values, ()) if path not in mine}
+    return Document(values, sources)
+
+
+def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in own.items():
+        before = base.get(key)
+        both_sections = isinstance(before, dict) and isinstance(value, dict)
+        if both_sections and value.get("name", before.get("name")) == before.get("name"):
+            merged[key] = _merge(before, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def leaves(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    """The path of every value that is not a section."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, value
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c`, making missing sections; KeyError if `a` or `a.b` is a value rather than a section."""
+    *sections, last = path.split(".")
+    for key in sections:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise KeyError(f"'{key}' is a value, not a section; it has no key '{last}'")
+    values[last] = value
+
+
+def _at(value: Any, path: _Path) -> Any:
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _is_file_name(base: str) -> bool:
+    return base.endswith((".yaml", ".yml")) or "/" in base
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return strict_yaml.parse_mapping(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None

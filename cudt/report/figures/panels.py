@@ -14,6 +14,8 @@ from matplotlib import ticker
 MANY_TIMES = 20
 #: Intervals between the ticks of an axis, at most.
 _TICKS = 6
+#: Height of a line of the legend.
+_LINE_INCHES = 0.17
 _GUIDE = {"color": "0.5", "linewidth": 1, "linestyle": (0, (1, 2))}
 
 
@@ -48,6 +50,10 @@ def legend_below(figure: Any) -> None:
     # About 14 characters of the legend fit on an inch; the line before a label takes eight.
     fitting = int(figure.get_figwidth() * 14 / (longest + 8))
     columns = max(1, min(len(handles), fitting))
+    tallest = max(len(label.splitlines()) for label in handles)
+    if tallest > 1:
+        # Labels of several lines need more room than panels can give away.
+        figure.set_figheight(figure.get_figheight() + _LINE_INCHES * tallest * math.ceil(len(handles) / columns))
     figure.legend(
         handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside lower center", ncols=columns
     )

@@ -55,3 +55,12 @@ def test_the_legend_names_each_line_once_and_is_left_out_without_lines():
         axes.plot([0, 1], label="a")
     panels.legend_below(figure)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a"]
+
+
+@pytest.mark.parametrize(("label", "is_taller"), [("short", False), ("two\nlines", True)])
+def test_labels_of_several_lines_make_the_figure_taller(label, is_taller):
+    figure, grid = panels.panels(1, 1)
+    height = figure.get_figheight()
+    grid[0, 0].plot([0, 1], label=label)
+    panels.legend_below(figure)
+    assert (figure.get_figheight() > height) == is_taller

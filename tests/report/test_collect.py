@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
         more("recipe.yaml", "dropout: 0.1\n"),
-        "dropout = 0.1: unknown key (another version of cudt wrote it, or it was changed since)",
+        "dropout: unknown key (another version of cudt wrote it, or it was changed since)",
     ),
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),
@@ -145,7 +145,7 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     assert len(collected.runs) == 2
     assert collected.runs[1].ood.empty
     assert collected.warnings == [
-        f"{bare.path}: not evaluated yet, so it has no curve; run `cudt eval-ood {bare.path}`"
+        f"{bare.path}: not evaluated yet and has no curve; run `cudt eval-ood {bare.path}`"
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import matplotlib.pyplot as plt
-from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 
+from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.groups import Group
 
 

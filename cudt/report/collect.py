@@ -1,4 +1,4 @@
-"""Reading run folders for a report; what cannot be read is named and left out."""
+"""Read run folders for a report; a run that cannot be read is skipped with a warning."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from typing import Any
 
 import pandas as pd
 
+from cudt.config.differences import flat_settings
+from cudt.report.objectives import is_constrained
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run, find_runs, open_run
 from cudt.utils.errors import UserError
 
-#: Runs that are named each by itself.
+#: More runs without an evaluation than these share one warning.
 _MANY = 5
+
+#: Recipe, objective and variant: the same for runs that differ in nothing but their seed.
+GroupKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class ReadRun:
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
     validation: pd.DataFrame
-    """The metric on validation data at each level that a sweep judged by; empty where none did."""
+    """The metric on validation data at each level a sweep scored the run at; empty without a sweep."""
 
     @property
     def recipe(self) -> str:
@@ -44,24 +49,58 @@ class ReadRun:
         return self.info.seed
 
     @property
+    def variant(self) -> str:
+        return self.info.variant
+
+    @property
+    def group(self) -> GroupKey:
+        """Runs that differ in nothing but their seed share it."""
+        return (self.recipe, self.objective, self.variant)
+
+    @property
     def metric(self) -> str:
         return self.info.metric.name
 
-    def setting(self, key: str) -> Any:
-        """A setting of the recipe, by its dotted key."""
-        value: Any = self.run.recipe.settings
-        for part in key.split("."):
-            value = getattr(value, part)
-        return value
+    @property
+    def higher_is_better(self) -> bool:
+        return self.info.metric.higher_is_better
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the metric is the root of a mean score."""
+        return self.info.metric.of_mean == "root"
+
+    @property
+    def n_layers(self) -> int:
+        return self.info.layers
+
+    @property
+    def gamma_train(self) -> float:
+        return self.info.gamma_train
+
+    @property
+    def reference(self) -> float:
+        """f_0, which the first layer's constraint is relative to."""
+        return self.info.reference
+
+    @property
+    def validation_loss(self) -> float:
+        """The validation loss of the best epoch."""
+        return self.info.best.validation_loss
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Every setting that shapes training, by dotted key; without the seed."""
+        return flat_settings(self.run.recipe)
 
     @property
     def name(self) -> str:
-        """As tables of sweeps call it."""
+        """The name of the run in the tables of sweeps: `recipe/folder`."""
         return f"{self.run.path.parent.name}/{self.run.path.name}"
 
     @cached_property
     def curves(self) -> dict[str, dict[float, float]]:
-        """The metric by kind and level of noise, noise seeds averaged; nan where one of them has no number."""
+        """The metric by kind and level of noise, averaged over noise seeds; nan if it is nan for one of them."""
         rows = self.ood[self.ood["metric"] == self.metric]
         by_level: dict[tuple[str, float], list[float]] = {}
         for kind, gamma, value in zip(rows["perturbation"], rows["gamma"], rows["value"], strict=True):
@@ -73,8 +112,8 @@ class ReadRun:
 
     @property
     def failing(self) -> dict[str, list[int]]:
-        """The layers whose constraints are violated, or kept only as relaxed; only constrained runs have any."""
-        is_infeasible = self.objective == "constrained" and not self.info.feasible
+        """The layers whose constraints are violated, or kept only as relaxed; empty without constraints."""
+        is_infeasible = is_constrained(self.objective) and not self.info.feasible
         verdicts = self.info.verdicts if is_infeasible else []
         return {
             name: [one.layer for one in verdicts if one.verdict == name]
@@ -84,18 +123,13 @@ class ReadRun:
 
     @property
     def samples(self) -> list[Path]:
-        """The strips of test examples that were saved, the moving pictures beside them."""
+        """The saved strips of test examples; a strip's animation has the same name with another suffix."""
         return sorted((self.run.path / "samples").glob("*.png"))
-
-    @property
-    def group(self) -> tuple[str, str, str]:
-        """Runs that differ in their seed alone share it."""
-        return (self.recipe, self.objective, self.info.variant)
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The runs of a report, and a line for each folder that is not in it or not whole."""
+    """The runs of a report, and a warning for each folder that was skipped or is incomplete."""
 
     runs: list[ReadRun]
     warnings: list[str]
@@ -106,7 +140,7 @@ class Collected:
 
 
 def collect(folders: Sequence[Path]) -> Collected:
-    """Every finished run below some folders, in the order of recipe, objective, variant and seed."""
+    """Read every finished run below some folders, in the order of recipe, objective, variant and seed."""
     found: dict[tuple[str, str, str, int], ReadRun] = {}
     paths = find_runs(folders)
     warnings = _about_folders(folders) if paths else []
@@ -122,19 +156,19 @@ def collect(folders: Sequence[Path]) -> Collected:
         if twin is not run:
             used, other = (run, twin) if twin.ood.empty and not run.ood.empty else (twin, run)
             found[key] = used
-            same = f"the same run (recipe, settings, seed) as {used.run.path}, which is used"
-            warnings.append(f"{other.run.path}: {same}")
+            reason = f"skipped: the same run (recipe, settings, seed) as {used.run.path}"
+            warnings.append(f"{other.run.path}: {reason}")
     warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
 
 
 def _about_folders(folders: Sequence[Path]) -> list[str]:
-    """A line for each folder that has no run."""
-    return [f"{folder}: no run below it" for folder in folders if not find_runs([folder])]
+    """A warning for each folder without a run."""
+    return [f"{folder}: no runs found" for folder in folders if not find_runs([folder])]
 
 
 def _closed_below(folder: Path) -> list[str]:
-    """A line for each folder that may not be read: a run there would be missed without a word."""
+    """A warning for each folder that may not be read: runs in it would be missing silently."""
     closed: list[Path] = [] if _is_open(folder) else [folder]
     for path, names, _ in os.walk(folder):
         closed += [Path(path, name) for name in sorted(names) if not _is_open(Path(path, name))]
@@ -146,12 +180,13 @@ def _is_open(folder: Path) -> bool:
 
 
 def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
-    """A line for each; of many, as a sweep leaves them, one for all."""
+    """A warning for each run without an evaluation; one for all of many, as a sweep leaves them."""
     if len(paths) > _MANY:
         return [
-            f"{len(paths)} runs are not evaluated yet, so they have no curve; `cudt eval-ood` does it: {paths[0]} …"
+            f"{len(paths)} runs are not evaluated yet and have no curve: {paths[0]} and others; "
+            "run `cudt eval-ood` on the ones you need"
         ]
-    return [f"{path}: not evaluated yet, so it has no curve; run `cudt eval-ood {path}`" for path in paths]
+    return [f"{path}: not evaluated yet and has no curve; run `cudt eval-ood {path}`" for path in paths]
 
 
 def _read(path: Path) -> ReadRun:
@@ -165,22 +200,22 @@ def _read(path: Path) -> ReadRun:
 
 def _read_whole(path: Path) -> ReadRun:
     if not (path / "run.json").is_file():
-        raise UserError(f"{path}: begun, but nothing is trained yet (it has no run.json)")
+        raise UserError(f"{path}: skipped: training has not finished an epoch yet (no run.json)")
     if not (path / "recipe.yaml").is_file():
-        raise UserError(f"{path}: damaged (it has no recipe.yaml)")
+        raise UserError(f"{path}: damaged (no recipe.yaml)")
     run = open_run(path)
-    begun = run.info()
-    if begun.status != "finished":
-        status = begun.status or "damaged (run.json has no status)"
-        raise UserError(f"{path}: {status}" + (f" ({begun.reason})" if begun.reason else ""))
-    info = run.finished_info()
+    info = run.info()
+    if info.status != "finished":
+        status = info.status or "damaged (run.json has no status)"
+        raise UserError(f"{path}: {status}" + (f" ({info.reason})" if info.reason else ""))
+    finished = run.finished_info()
     names = ("layers", "ood", "ratio_bins", "validation")
     layers, ood, bins, validation = (_table(run, name) for name in names)
-    return ReadRun(run, info, layers, ood, bins, validation[validation["metric"] == info.metric.name])
+    return ReadRun(run, finished, layers, ood, bins, validation[validation["metric"] == finished.metric.name])
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:
-    """A table of a run; refuses one that was cut off, whose last number may have lost digits."""
+    """Read a table of a run; refuse one that was cut off, whose last number may have lost digits."""
     table = run.read_table(name)
     path = run.path / f"{name}.csv"
     if path.is_file() and not path.read_bytes().endswith(b"\n"):

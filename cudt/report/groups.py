@@ -1,4 +1,4 @@
-"""What figures are drawn from: runs that differ in their seed alone, with the rows of every table, read once."""
+"""Groups of runs that differ in nothing but their seed, with their rows of every table: what figures are drawn from."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.config.differences import differing_keys, flat_settings
+from cudt.config.differences import differing_keys
 from cudt.noise.base import training_level
 from cudt.report import tables
-from cudt.report.collect import ReadRun
-
-Key = tuple[str, str, str]
+from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.comparable import Cell, by_group, cell_of
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone, and their rows of the report's tables."""
+    """Runs that differ in nothing but their seed, and their rows of the report's tables."""
 
     runs: list[ReadRun]
     curves: pd.DataFrame
@@ -29,7 +28,7 @@ class Group:
     bins: pd.DataFrame
 
     @property
-    def key(self) -> Key:
+    def key(self) -> GroupKey:
         return self.runs[0].group
 
     @property
@@ -46,48 +45,52 @@ class Group:
 
     @property
     def metric(self) -> str:
-        """The metric in words."""
+        """The metric's name without underscores."""
         return self.runs[0].metric.replace("_", " ")
 
     @property
     def higher_is_better(self) -> bool:
-        return bool(self.runs[0].info.metric.higher_is_better)
+        return self.runs[0].higher_is_better
 
     @property
     def gamma_train(self) -> float:
-        return float(self.runs[0].info.gamma_train)
+        return self.runs[0].gamma_train
 
     @property
     def reference(self) -> float:
-        return float(self.runs[0].info.reference)
+        return self.runs[0].reference
 
     @cached_property
+    def cell(self) -> Cell:
+        """Groups may be compared if they share it."""
+        return cell_of(self.runs[0])
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """Every setting that shapes training, by dotted key, the seed left out."""
-        return flat_settings(self.runs[0].run.recipe)
+        """Every setting that shapes training, by dotted key; without the seed."""
+        return self.runs[0].settings
 
-    @cached_property
+    @property
     def n_layers(self) -> int:
-        layers = self.runs[0].layers["layer"]
-        return int(layers.max()) if len(layers) else len(self.runs[0].info.verdicts)
+        return self.runs[0].n_layers
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of noise that there is a curve for."""
+        """The kinds of noise that the group has a curve for."""
         return sorted(self._by_kind)
 
     @cached_property
     def validation_loss(self) -> float:
-        """Of the seeds on average; nothing that is not a number may come out as the best."""
-        loss = float(np.mean([run.info.best.validation_loss for run in self.runs]))
+        """The mean over seeds; infinite if it is not a number, so that it is never the best."""
+        loss = float(np.mean([run.validation_loss for run in self.runs]))
         return loss if math.isfinite(loss) else math.inf
 
     def level(self, kind: str) -> float:
-        """The highest level that was seen in training."""
+        """The highest level seen in training."""
         return training_level(kind, self.gamma_train)
 
     def curve(self, kind: str) -> pd.DataFrame:
-        """The metric by level with the ends of its band: over seeds where there are several, else over examples."""
+        """The metric by level with the ends of its band: one standard deviation over seeds, or one seed's interval."""
         found = self._by_kind.get(kind)
         return self.curves.iloc[:0].assign(lower=[], upper=[]) if found is None else found
 
@@ -101,34 +104,31 @@ class Group:
         return dict(iter(banded.groupby("perturbation")))
 
     def at(self, kind: str, level: float | None = None, split: str = "test") -> pd.DataFrame:
-        """Loss and metric by layer at a level; unless told otherwise at that of training."""
+        """Loss and metric by layer at a level, by default the level of training."""
         level = self.level(kind) if level is None else level
-        return self._by_place.get((split, kind, level), self.layers.iloc[:0])
+        return self._by_level.get((split, kind, level), self.layers.iloc[:0])
 
     @cached_property
-    def _by_place(self) -> dict[Any, pd.DataFrame]:
+    def _by_level(self) -> dict[Any, pd.DataFrame]:
         return dict(iter(self.layers.groupby(["split", "perturbation", "gamma"])))
 
     def seeds(self, kind: str) -> int:
-        """How many seeds the curve is a mean of."""
+        """The number of seeds the curve is a mean of."""
         seeds = self.curve(kind)["seeds"]
         return int(seeds.max()) if len(seeds) else 0
 
 
 def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> list[Group]:
-    """The groups of some runs in their order, with every table computed once; `curves` saves doing so again."""
+    """The groups of some runs in their order; pass `curves` if `tables.curves` has been computed already."""
     if not runs:
         return []
-    members: dict[Key, list[ReadRun]] = {}
-    for run in runs:
-        members.setdefault(run.group, []).append(run)
     curves = tables.curves(runs) if curves is None else curves
-    parts = [_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
-    return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in members.items()]
+    parts = [_rows_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
+    return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in by_group(runs).items()]
 
 
 def by_recipe(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups of each recipe, their variants in the order of what sets them apart."""
+    """The groups of each recipe, variants ordered by the settings that differ."""
     recipes: dict[str, list[Group]] = {}
     for group in groups:
         recipes.setdefault(group.recipe, []).append(group)
@@ -145,16 +145,16 @@ def _by_objective(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _in_order(groups: Sequence[Group]) -> list[Group]:
-    """By the values of the settings that differ: numbers by size, then words."""
+    """Order groups by the values of the settings that differ: numbers by size, then words."""
     keys = differing_keys([group.settings for group in groups])
 
-    def place(group: Group) -> list[tuple[bool, float, str]]:
+    def sort_key(group: Group) -> list[tuple[bool, float, str]]:
         values = [group.settings.get(key) for key in keys]
         return [(False, value, "") if isinstance(value, int | float) else (True, 0, str(value)) for value in values]
 
-    return sorted(groups, key=place)
+    return sorted(groups, key=sort_key)
 
 
-def _by_group(table: pd.DataFrame) -> tuple[dict[Any, pd.DataFrame], pd.DataFrame]:
-    """The rows of each group, and what stands for none."""
+def _rows_by_group(table: pd.DataFrame) -> tuple[dict[Any, pd.DataFrame], pd.DataFrame]:
+    """The rows of each group, and an empty table for groups without rows."""
     return dict(iter(table.groupby(["recipe", "objective", "variant"]))), table.iloc[:0]

@@ -13,10 +13,10 @@ from matplotlib import colors
 from cudt.config.differences import differing_keys, symbol, value_text
 from cudt.noise.base import scale_of, training_level
 from cudt.report import objectives
-from cudt.report.collect import ReadRun
+from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.compare import failing_layers
 from cudt.report.figures.words import labels, seeds_text, short, styles
-from cudt.report.groups import Group, Key
+from cudt.report.groups import Group
 from cudt.utils.errors import UserError
 
 #: Lines that a chart shows at first; a click on the legend shows the others.
@@ -66,7 +66,7 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
     ]
 
 
-def _shown_at_first(groups: Sequence[Group]) -> set[Key]:
+def _shown_at_first(groups: Sequence[Group]) -> set[GroupKey]:
     """The groups with the lowest validation loss, equally many of each objective."""
     ranked = sorted(groups, key=lambda group: group.validation_loss)
     names = dict.fromkeys(group.objective for group in groups)

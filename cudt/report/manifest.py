@@ -1,4 +1,4 @@
-"""Which files a report wrote, so that the next one into the same folder takes away those that it does not write."""
+"""report.json: the files a report wrote, so that the next report into the same folder removes stale ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from cudt.utils.files import write_text
 
 _NAME = "report.json"
-#: Where the names of files depend on the runs.
+#: The folders in which file names depend on the runs.
 _FOLDERS = ("tables", "figures")
 
 
 def replace(out: Path, written: Iterable[Path]) -> None:
-    """Note what is written now, and remove what an earlier report noted and this one has not; nothing else."""
+    """Record the files written now; remove those that the previous report recorded and this one did not write."""
     now = sorted({path.relative_to(out).as_posix() for path in written})
-    for name in _noted(out):
+    for name in _recorded(out):
         if name not in now and (out / name).is_file():
             (out / name).unlink()
     write_text(out / _NAME, json.dumps({"files": now}, indent=2) + "\n")
 
 
-def _noted(out: Path) -> list[str]:
-    """The files of the report that was there; none where its note is missing, damaged or someone else's."""
+def _recorded(out: Path) -> list[str]:
+    """The files of the previous report; none if report.json is missing, damaged or another program's."""
     try:
         names = json.loads((out / _NAME).read_text(encoding="utf-8"))["files"]
         return [name for name in names if _is_ours(Path(name))]

@@ -1,9 +1,9 @@
 "use strict";
-// Draws each section's charts when it comes into view, from the numbers in the page; `report/interactive.py` makes them.
+// Draws the charts of each section when it scrolls into view, from the numbers that report/interactive.py put in the page.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
-  // Plotly reads some tags in texts; names are to be seen as they are.
+  // Plotly interprets some tags in texts; names are shown verbatim.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const faint = (colour) => colour + "26";
 
@@ -35,11 +35,11 @@
   function curves(section, kind) {
     const drawn = section.kinds[kind];
     const traces = [];
-    // More bands would be one grey patch.
+    // More bands could not be told apart.
     const isSparse = section.groups.filter((group) => group.shown).length <= 4;
-    drawn.curves.forEach((curve, place) => {
-      if (!curve || !section.groups[place].shown) return;
-      const group = section.groups[place];
+    drawn.curves.forEach((curve, index) => {
+      if (!curve || !section.groups[index].shown) return;
+      const group = section.groups[index];
       if (isSparse && curve.low.every((value) => value !== null)) traces.push(band(group, curve));
       traces.push(line(group, curve.x, curve.y, {
         hovertemplate: `${plain(group.name)}<br>${drawn.symbol} = %{x}: %{y:.4g}<br>${curve.seeds} seed(s)<extra></extra>`,
@@ -55,10 +55,10 @@
   function layers(section, kind, level) {
     const drawn = section.kinds[kind];
     const traces = [];
-    drawn.layers.forEach((levels, place) => {
+    drawn.layers.forEach((levels, index) => {
       const losses = levels[level];
-      if (!losses || !section.groups[place].shown) return;
-      const group = section.groups[place];
+      if (!losses || !section.groups[index].shown) return;
+      const group = section.groups[index];
       traces.push(line(group, losses.map((_, index) => index + 1), losses, {
         hovertemplate: `${plain(group.name)}<br>layer %{x}: %{y:.4g}<extra></extra>`,
       }));
@@ -68,8 +68,8 @@
     const made = layout("layer", "test loss", {});
     made.xaxis.dtick = all.length && traces[0].x.length > 12 ? undefined : 1;
     if (isWide) made.yaxis.type = "log";
-    // What the first constraint counts from; more lines would hide the losses.
-    const constrained = section.groups.filter((group, place) => group.shown && group.isConstrained && drawn.layers[place][level]);
+    // f_0, which the first constraint is relative to; more than three lines would hide the losses.
+    const constrained = section.groups.filter((group, index) => group.shown && group.isConstrained && drawn.layers[index][level]);
     const references = [...new Set(constrained.map((group) => group.reference))].filter((value) => value !== null && (value > 0 || !isWide));
     if (references.length <= 3) {
       made.shapes = references.map((value) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value,
@@ -84,10 +84,10 @@
     const drawn = section.kinds[kind];
     const gamma = drawn.gammas[level];
     const traces = [];
-    drawn.ratios.forEach((levels, place) => {
+    drawn.ratios.forEach((levels, index) => {
       const found = levels.find((one) => one.gamma === gamma);
-      if (!found || !section.groups[place].shown) return;
-      const group = section.groups[place];
+      if (!found || !section.groups[index].shown) return;
+      const group = section.groups[index];
       traces.push(line(group, drawn.grids[found.grid], found.y, { mode: "lines", line: { color: group.color, dash: group.dash, shape: "hvh" },
         hovertemplate: `${plain(group.name)}<br>ratio %{x:.3g}: density %{y:.3g}<extra></extra>` }));
     });
@@ -96,8 +96,8 @@
     return [traces, made];
   }
 
-  function training(section, place) {
-    const run = section.training[place];
+  function training(section, index) {
+    const run = section.training[index];
     const shown = run.multipliers && run.multipliers.length ? run.multipliers : run.losses || [];
     const isDual = shown === run.multipliers;
     const last = Math.max(1, shown.length - 1);
@@ -108,7 +108,7 @@
     return [traces, layout("update", isDual ? "multiplier λ" : "validation loss", { showlegend: shown.length < 13 })];
   }
 
-  // From light to dark: an order that grey printers keep (Matplotlib's viridis, upside down, at five places).
+  // From light to dark, so that the order survives printing in grey (five colours of Matplotlib's reversed viridis).
   function shade(share) {
     const steps = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
     const at = (0.12 + 0.88 * share) * (steps.length - 1);
@@ -125,7 +125,7 @@
   }
 
   // One legend for all charts of a section: a button for each group.
-  function legend(place, section, redraw) {
+  function legend(element, section, redraw) {
     const buttons = section.groups.map((group) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -133,7 +133,7 @@
       const swatch = document.createElement("i");
       swatch.style.borderTop = `3px ${{ solid: "solid", dot: "dotted" }[group.dash] || "dashed"} ${group.color}`;
       button.append(swatch, `${group.name} · ${group.seeds}${group.infeasible ? " †" : ""}`);
-      place.append(button);
+      element.append(button);
       return button;
     });
     const show = (isShown) => {
@@ -160,7 +160,7 @@
     const first = Math.max(0, section.groups.findIndex((group) => group.shown));
     kinds.forEach((kind) => option(kindChoice, kind, kind));
     kindChoice.parentElement.hidden = kinds.length < 2;
-    section.training.forEach((run, place) => option(runChoice, place, section.groups[run.group].name));
+    section.training.forEach((run, index) => option(runChoice, index, section.groups[run.group].name));
     runChoice.value = String(Math.max(0, section.training.findIndex((run) => run.group === first)));
 
     function byLevel() {
@@ -171,7 +171,7 @@
     function byKind() {
       const drawn = section.kinds[kindChoice.value];
       levelChoice.replaceChildren();
-      drawn.gammas.forEach((gamma, place) => option(levelChoice, place, `${drawn.symbol} = ${gamma}`));
+      drawn.gammas.forEach((gamma, index) => option(levelChoice, index, `${drawn.symbol} = ${gamma}`));
       const own = drawn.gammas.indexOf(drawn.seen === null ? section.groups[first].gammaTrain : drawn.seen);
       levelChoice.value = String(Math.max(0, own));
       draw("curves", curves(section, kindChoice.value));
@@ -191,7 +191,7 @@
       byKind();
       legend(find("legend"), section, redraw);
     } else {
-      // Nothing is evaluated yet: training is all there is to see.
+      // Nothing is evaluated yet: only training can be shown.
       levelChoice.parentElement.hidden = true;
       ["curves", "layers", "ratios"].forEach((name) => { find(name).parentElement.hidden = true; });
     }
@@ -209,7 +209,7 @@
   }, { rootMargin: "400px" });
   document.querySelectorAll("[data-section]").forEach((element) => waiting.observe(element));
 
-  // A folder of many recipes is found by typing.
+  // The search field filters sections by recipe.
   const filter = document.getElementById("filter");
   if (filter) {
     filter.addEventListener("input", () => {

@@ -1,10 +1,10 @@
-"""One self-contained HTML page; every text goes through the template's escaping."""
+"""The report as one self-contained HTML page; the template escapes every text."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -18,15 +18,16 @@ from plotly.offline import get_plotlyjs
 
 from cudt import __version__
 from cudt.noise.base import scale_of
-from cudt.report import exhibits, interactive
-from cudt.report.collect import Collected, ReadRun
-from cudt.report.compare import SIDES, Comparison, compare, failing_layers
+from cudt.report import exhibits, headline, interactive
+from cudt.report.collect import Collected, GroupKey, ReadRun
+from cudt.report.compare import failing_layers
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
-from cudt.report.figures.words import labels, short
+from cudt.report.figures.words import short
 from cudt.report.groups import Group, by_recipe
-from cudt.report.layout import Layout
+from cudt.report.names import labels
 from cudt.report.sweeps import SPENT, ReadSweep
+from cudt.report.text_table import TextTable
 
 _HERE = Path(__file__).parent
 
@@ -46,41 +47,44 @@ _COLUMNS = {
     "range": "over",
     "validation_loss": "validation f_L",
 }
-#: Figures that the interactive charts show too; they are for paper.
-_DRAWN_ABOVE = ("descent-and-robustness", "layer-ratios")
-_FAVOURS = {"constrained": "the constrained model", "erm": "the unconstrained one", "neither": "neither"}
-_ALONE = "over test examples of single runs, which say nothing about other training seeds,"
+#: Figures that only a printed page shows: on screen, the interactive charts have the same content.
+_PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the page is made of."""
+    """Everything the page is made of."""
 
     collected: Collected
     compared: list[ReadRun]
-    """Those that are part of a comparison: not the runs of an ablation."""
+    """The runs that take part in comparisons: all but those of ablations."""
     groups: list[Group]
     summary: pd.DataFrame
-    layouts: list[tuple[Layout, bool]]
-    """With whether anything of ours stands in it."""
+    tables: list[tuple[TextTable, bool]]
+    """Tables in the paper's layout, each with whether it has a number of ours."""
     figures: list[Figure]
     sweeps: list[ReadSweep]
 
     @cached_property
+    def labels(self) -> dict[GroupKey, str]:
+        """What the page calls each group."""
+        return labels(self.collected.runs, short)
+
+    @cached_property
     def comparisons(self) -> list[dict[str, Any]]:
-        """What came out, a row for each comparison."""
-        return comparisons(self)
+        """The rows of the first table."""
+        return headline.comparisons(self.compared, self.labels)
 
 
 def render(made: Material) -> str:
-    """The page: what came out first, then a section for each recipe, tables, figures over all runs, sweeps."""
+    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
     recipes = by_recipe(made.groups)
-    sections = [_section(recipe, groups, made, pictures) for recipe, groups in recipes.items()]
+    sections = [_section(recipe, made, pictures) for recipe in recipes]
     shown = {
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
@@ -97,100 +101,24 @@ def render(made: Material) -> str:
         data=data,
         columns=_COLUMNS,
         compared=made.comparisons,
-        verdict=verdict(made.comparisons),
+        verdict=headline.verdict(made.comparisons),
         reasons=Counter(row["reason"] for row in made.comparisons if not row["unit"]).most_common(),
         sections=sections,
-        layouts=[_layout(*one) for one in made.layouts],
+        tables=[_table(*one) for one in made.tables],
         warnings=[*made.collected.warnings, *damaged, *pictures.note()],
         n_runs=len(made.collected.runs),
         **shown,
     )
 
 
-# ---------------------------------------------------------------- what came out
-
-
-def comparisons(made: Material) -> list[dict[str, Any]]:
-    """Constrained against ERM in each recipe, depth, γ_train and kind of noise, as compare.py has them."""
-    named = {key: name for recipe in made.collected.recipes for key, name in _labels(made.groups, recipe).items()}
-    rows = []
-    for runs in _places(made.compared):
-        for noise in dict.fromkeys(kind for run in runs for kind in run.ood["perturbation"].unique()):
-            rows.append(_comparison(compare(runs, str(noise)), runs, named))
-    return rows
-
-
-def _places(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
-    """The runs of both objectives that may be compared; unconstrained models of another make each by themselves."""
-    places: dict[tuple[Any, ...], list[ReadRun]] = {}
-    for run in runs:
-        task = run.run.recipe.settings.task.model_dump_json()
-        place = (run.recipe, run.info.layers, run.info.gamma_train, run.metric, task)
-        places.setdefault(place, []).append(run)
-    found = []
-    for place in sorted(places):
-        constrained, erm = ([run for run in places[place] if run.objective == name] for name in SIDES)
-        for make in dict.fromkeys(_make(run) for run in erm):
-            alike = [run for run in constrained if _make(run) == make] or constrained
-            if alike:
-                found.append([*alike, *(run for run in erm if _make(run) == make)])
-    return found
-
-
-def _make(run: ReadRun) -> str:
-    return run.run.recipe.settings.model.model_dump_json()
-
-
-def _comparison(compared: Comparison, runs: Sequence[ReadRun], named: dict[Any, str]) -> dict[str, Any]:
-    first, ours = runs[0], compared.sides["constrained"]
-    between = compared.difference("ood_mean")
-    other = "" if len({_make(run) for run in runs}) == 1 else ", ERM of another make"
-    numbers = {
-        f"{quantity}_{side}": compared.mean(side, quantity) for quantity in ("id_mean", "ood_mean") for side in SIDES
-    }
-    return {
-        **vars(between),
-        **numbers,
-        "recipe": first.recipe,
-        "label": named[ours.runs[0].group] if ours.runs else "constrained",
-        "setting": f"L = {first.info.layers}, γ_train = {first.info.gamma_train:g}, {compared.noise}{other}",
-        "metric": first.metric,
-        "arrow": "↑" if first.info.metric.higher_is_better else "↓",
-        "infeasible": "; ".join(ours.infeasible),
-        "runs": _how(compared),
-    }
-
-
-def _how(compared: Comparison) -> str:
-    """How many runs stand behind each side."""
-    ours, erm = (compared.sides[name].how for name in SIDES)
-    return ours if ours == erm else f"{ours} against {erm}"
-
-
-def verdict(compared: Sequence[dict[str, Any]]) -> str:
-    """All comparisons in a sentence or two; intervals over examples of single runs apart from those over seeds."""
-    told = []
-    units = {"over training seeds": ("seeds", "seeds paired"), _ALONE: ("examples",)}
-    for what, names in units.items():
-        counts = Counter(row["better"] or "neither" for row in compared if row["unit"] in names)
-        if counts:
-            sides = [f"{counts[key]} in favour of {words}" for key, words in _FAVOURS.items() if counts[key]]
-            told.append(f"{what} {', '.join(sides)}")
-    if without := sum(not row["unit"] for row in compared):
-        told.append(f"{without} without an interval")
-    things = "one comparison" if len(compared) == 1 else f"{len(compared)} comparisons"
-    return f"Out of distribution, of {things}: {'; '.join(told)}." if told else ""
-
-
 # ---------------------------------------------------------------- sections
 
 
-def _section(recipe: str, groups: Sequence[Group], made: Material, pictures: Pictures) -> dict[str, Any]:
+def _section(recipe: str, made: Material, pictures: Pictures) -> dict[str, Any]:
     runs = [run for run in made.collected.runs if run.recipe == recipe]
-    named = _labels(made.groups, recipe)
     rows = made.summary[made.summary["recipe"] == recipe].to_dict("records")
     for row in rows:
-        row["label"] = named[(recipe, row["objective"], row["variant"])]
+        row["label"] = made.labels[recipe, row["objective"], row["variant"]]
     completed, damaged = exhibits.completions(runs)
     return {
         "recipe": recipe,
@@ -201,12 +129,8 @@ def _section(recipe: str, groups: Sequence[Group], made: Material, pictures: Pic
         "samples": exhibits.samples(runs, pictures),
         "completions": completed,
         "damaged": damaged,
-        "runs": [_run(run, named[run.group]) for run in runs],
+        "runs": [_run(run, made.labels) for run in runs],
     }
-
-
-def _labels(groups: Sequence[Group], recipe: str) -> dict[tuple[str, str, str], str]:
-    return labels([group for group in groups if group.recipe == recipe], "", counts=False, written=short)
 
 
 def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, Any]]:
@@ -214,22 +138,22 @@ def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, An
         {
             "title": figure.title,
             "png": pictures.inline(figure.png),
-            "is_for_paper": figure.png.stem.endswith(_DRAWN_ABOVE),
+            "is_printed_only": figure.png.stem.endswith(_PRINTED),
         }
         for figure in figures
     ]
     return [figure for figure in shown if figure["png"]]
 
 
-def _layout(layout: Layout, is_filled: bool) -> dict[str, Any]:
-    return {**vars(layout), "has_groups": any(name for name, _ in layout.groups), "is_open": is_filled}
+def _table(table: TextTable, is_filled: bool) -> dict[str, Any]:
+    return {**vars(table), "has_groups": any(name for name, _ in table.groups), "is_open": is_filled}
 
 
 def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> dict[str, Any]:
-    """What was searched by whom, the best of each arm and what it spent."""
+    """A sweep's section: the best trial of each arm, what each arm spent, and what failed."""
     info = sweep.info
     named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
-    # A setting's name says its values.
+    # The name of a setting includes its values.
     searched = {key: key for key in sweep.keys if key not in info.settings}
     columns = {**named, **searched, "run": "run"}
     if not info.settings:
@@ -246,21 +170,21 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> d
     }
 
 
-def _run(run: ReadRun, label: str) -> dict[str, Any]:
+def _run(run: ReadRun, named: Mapping[GroupKey, str]) -> dict[str, Any]:
     return {
         "path": str(run.run.path),
-        "label": label,
+        "label": named[run.group],
         "info": run.info,
         "failing": failing_layers(run),
         "verdicts": run.info.verdicts,
-        # As the run keeps it: to write it once more takes long.
+        # The run's own file: rendering the recipe again takes long.
         "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
         "commands": [run.info.command, *evaluation_commands(run)],
     }
 
 
 def evaluation_commands(run: ReadRun) -> list[str]:
-    """What repeats the evaluation, levels and noise seeds included, whatever the recipe says."""
+    """The commands that repeat a run's evaluation, with its levels and noise seeds."""
     commands = []
     for kind, rows in run.ood.groupby("perturbation"):
         option = f"--{scale_of(str(kind)).setting}"
@@ -289,5 +213,5 @@ def _signed(value: Any) -> str:
 
 
 def _setting(value: Any) -> str:
-    """A searched value, a score, or a count: as short as it can be."""
+    """A searched value, a score or a count, with at most five digits."""
     return f"{value:.5g}" if isinstance(value, float) and not pd.isna(value) else _number(value)

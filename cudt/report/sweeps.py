@@ -1,4 +1,4 @@
-"""Reading the folders of sweeps for a report, and drawing what was searched against what came of it."""
+"""Read the folders of sweeps for a report, and draw the searched settings against the scores."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ import pandas as pd
 from matplotlib import ticker
 
 from cudt.report import objectives
+from cudt.report.collect import ReadRun
 from cudt.report.figures import Drawing, Figure, save
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
-#: What an arm spent, as best.csv calls it, and its heading.
+#: The columns of best.csv on what an arm spent, with their headings.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
 
-#: Choices that differ more stand on a logarithmic axis.
+#: Values that differ by more than this factor are drawn on a logarithmic axis.
 _MANY_TIMES = 20
 
 
@@ -44,7 +45,7 @@ class ReadSweep:
 
     @property
     def section(self) -> str:
-        """What its figures are filed under: two sweeps may have one title."""
+        """The key of its figures; two sweeps may share a title."""
         return f"sweep {self.path.resolve()}"
 
     @property
@@ -53,7 +54,7 @@ class ReadSweep:
 
     @property
     def keys(self) -> list[str]:
-        """What differs between finished trials."""
+        """The settings that differ between finished trials."""
         return [key for key in self.info.keys if self.finished[key].nunique() > 1]
 
     @property
@@ -63,7 +64,7 @@ class ReadSweep:
 
 
 def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
-    """Every sweep below some folders that has a finished trial, and a line for each that has none, or is damaged."""
+    """Read every sweep with a finished trial below some folders; and a warning for each without one or damaged."""
     found: dict[Path, ReadSweep] = {}
     warnings = []
     for path in sorted(file for folder in folders for file in folder.rglob("sweep.json")):
@@ -76,7 +77,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
             warnings.append(f"{path.parent}: damaged ({type(error).__name__}: {error})")
             continue
         if sweep.finished.empty:
-            warnings.append(f"{path.parent}: a sweep without a finished run yet")
+            warnings.append(f"{path.parent}: skipped: the sweep has no finished run yet")
         else:
             found.setdefault(path.parent.resolve(), sweep)
     return list(found.values()), warnings
@@ -94,20 +95,20 @@ def _read(folder: Path) -> ReadSweep:
         if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
             trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
     sweep = ReadSweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
-    # What the report needs is asked for now, so that what is missing is told with the folder's name.
+    # Access the columns that the report needs now, so that a missing one is reported with the folder.
     _ = sweep.keys, sweep.finished["score"]
     _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
     return sweep
 
 
-def of_one_objective(sweeps: Sequence[ReadSweep]) -> set[str]:
-    """Runs of sweeps that compare no objectives, as ablations do not (`recipe/objective-identity`)."""
+def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
+    """The names of the runs of sweeps over a single objective, unless a sweep over several objectives has them too."""
+    by_name = {run.name: run.objective for run in runs}
     ablated: set[str] = set()
     compared: set[str] = set()
     for sweep in sweeps:
-        runs = set(sweep.finished["run"].dropna())
-        objectives = {run.rpartition("/")[2].partition("-")[0] for run in runs}
-        (compared if len(objectives) > 1 else ablated).update(runs)
+        names = {name for name in sweep.finished["run"].dropna() if name in by_name}
+        (compared if len({by_name[name] for name in names}) > 1 else ablated).update(names)
     return ablated - compared
 
 
@@ -115,12 +116,12 @@ def of_one_objective(sweeps: Sequence[ReadSweep]) -> set[str]:
 
 
 def draw_all(sweeps: Sequence[ReadSweep], out: Path) -> list[Figure]:
-    """Both figures of each sweep that searched anything."""
+    """Draw both figures of each sweep that searched a setting."""
     return [draw(sweep, out) for sweep in sweeps if sweep.keys for draw in (slices, parallel_coordinates)]
 
 
 def slices(sweep: ReadSweep, out: Path) -> Figure:
-    """The score against each searched setting, all others as they happened to be; the best of each arm ringed."""
+    """The score against each searched setting, whatever the others are; the best of each arm has a ring."""
     keys = sweep.keys
     columns = min(3, len(keys))
     rows = math.ceil(len(keys) / columns)
@@ -152,10 +153,10 @@ def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
     axis = _Axis(sweep, key)
     for arm, rows in sweep.finished[sweep.finished[key].notna()].groupby("arm", sort=False):
         colour, marker = _style(sweep, str(arm))
-        axes.scatter(axis.places(rows[key]), rows["score"], s=22, color=colour, marker=marker, alpha=0.6, label=arm)
+        axes.scatter(axis.positions(rows[key]), rows["score"], s=22, color=colour, marker=marker, alpha=0.6, label=arm)
         best = sweep.best[(sweep.best["arm"] == arm) & sweep.best[key].notna()]
-        places = axis.places(best[key])
-        axes.scatter(places, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4)
+        positions = axis.positions(best[key])
+        axes.scatter(positions, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4)
     axes.set(xlabel=key)
     if axis.is_log:
         axes.set_xscale("log")
@@ -169,9 +170,9 @@ def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
 
 
 def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
-    """A line for each trial through all that was searched to its score, the better the darker; a panel for each arm."""
+    """A line for each trial through its searched settings to its score, darker if better; a panel for each arm."""
     arms = [arm for arm in sweep.info.arms if (sweep.finished["arm"] == arm).any()]
-    # An arm of seeds alone has nothing to see.
+    # An arm that varies only seeds has no settings to show.
     shown = [arm for arm in arms if len(_searched(sweep, arm)) > 1] or arms[:1]
     widest = max(len(_searched(sweep, arm)) for arm in shown)
     figure, panels = plt.subplots(
@@ -197,18 +198,18 @@ def _coordinates(axes: Any, sweep: ReadSweep, arm: str) -> None:
     for index in np.argsort(goodness):
         colour = plt.get_cmap("viridis_r")(goodness[index])
         axes.plot(range(len(coordinates)), heights[index], color=colour, linewidth=1.4, alpha=0.8)
-    for place, axis in enumerate(coordinates):
-        axes.axvline(place, color="0.6", linewidth=0.8)
+    for position, axis in enumerate(coordinates):
+        axes.axvline(position, color="0.6", linewidth=0.8)
         for height, word in axis.ticks():
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
-            axes.text(place + 0.02, height, word, fontsize=7, va="center", bbox=box, zorder=3)
+            axes.text(position + 0.02, height, word, fontsize=7, va="center", bbox=box, zorder=3)
     axes.set_xticks(range(len(coordinates)), [axis.key for axis in coordinates], fontsize=8)
     axes.set(yticks=[], xlim=(-0.1, len(coordinates) - 0.6), title=arm)
     axes.spines["left"].set_visible(False)
 
 
 class _Axis:
-    """Where the values of one setting stand: by number, by logarithm, or in a row of words."""
+    """The axis of one setting: linear, logarithmic, or one tick for each word."""
 
     def __init__(self, sweep: ReadSweep, key: str) -> None:
         self.key = key
@@ -219,7 +220,7 @@ class _Axis:
         spread = is_number and self.values[0] > 0 and self.values[-1] > _MANY_TIMES * self.values[0]
         self.is_log = bool(is_number and key != "score" and (key in sweep.info.log_keys or spread))
 
-    def places(self, column: Any) -> np.ndarray[Any, Any]:
+    def positions(self, column: Any) -> np.ndarray[Any, Any]:
         if self.words:
             return np.array([self.words.index(str(value)) for value in column], float)
         return np.asarray(column, float)
@@ -227,14 +228,14 @@ class _Axis:
     def heights(self, column: Any) -> np.ndarray[Any, Any]:
         """Between 0 and 1."""
         low, high = self._scaled(np.array([0, len(self.words) - 1] if self.words else self.values, float))[[0, -1]]
-        places = self._scaled(self.places(column))
-        return (places - low) / (high - low) if high > low else np.full(len(places), 0.5)
+        positions = self._scaled(self.positions(column))
+        return (positions - low) / (high - low) if high > low else np.full(len(positions), 0.5)
 
-    def _scaled(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.log10(places) if self.is_log else places
+    def _scaled(self, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.log10(positions) if self.is_log else positions
 
     def ticks(self) -> list[tuple[float, str]]:
-        """A few values, where they stand."""
+        """The positions and texts of a few values."""
         if self.words:
             return [(float(height), word) for height, word in zip(self.heights(self.words), self.words, strict=True)]
         few = self.values if len(self.values) <= 7 else [self.values[0], self.values[-1]]

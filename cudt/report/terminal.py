@@ -1,4 +1,4 @@
-"""The summary of a report on a terminal."""
+"""The summary of a report in the terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from rich.table import Table
 
 from cudt.evaluation.display import short_number
 
-#: Rows of a summary; more scroll away, and are in table.csv.
+#: Rows shown; table.csv has all.
 _MOST_ROWS = 30
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """table.csv, as much of it as fits a terminal: the area under curves that should be high, of others the mean."""
+    """The part of table.csv that fits a terminal: AUC for metrics to maximise, the mean over levels for others."""
     table = Table(box=None, padding=(0, 1, 0, 0), caption=_caption(summary), caption_justify="left")
-    # Words may break, numbers not; a name stays one that can be read.
+    # Names may wrap but stay readable; numbers never wrap.
     words = {"recipe": 10, "objective": 11}
     for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", _over_grid(summary)):
         table.add_column(
@@ -33,7 +33,7 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
 
 def _over_grid(summary: pd.DataFrame) -> str:
-    """What the last column has: one name, or both where a row has the one and a row the other."""
+    """The heading of the last column: AUC, mean, or both if rows differ."""
     return "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"]))
 
 

@@ -34,7 +34,7 @@ def test_runs_come_in_the_order_of_recipe_objective_and_seed(trained_run, tmp_pa
     ]
 
 
-def test_runs_that_differ_in_their_seed_alone_are_a_group(trained_run, tmp_path):
+def test_runs_that_differ_only_in_their_seed_are_a_group(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, seed=0)
     make_run(trained_run, tmp_path, CURVE, seed=1)
     make_run(trained_run, tmp_path, CURVE, objective="erm")
@@ -78,7 +78,7 @@ def say(**changes: Any) -> Callable[[Run], None]:
 
 
 BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
-    "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "begun, but nothing is trained yet"),
+    "no run.json yet": (lambda run: (run.path / "run.json").unlink(), "training has not finished an epoch yet"),
     "truncated run.json": (cut("run.json", '{"format": 1, "status": "fin'), "damaged"),
     "run.json with something else": (cut("run.json", "[1]"), "damaged"),
     "running": (say(status="running"), "running"),
@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
         more("recipe.yaml", "dropout: 0.1\n"),
-        "dropout = 0.1: unknown key (another version of cudt wrote it, or it was changed since)",
+        "dropout: unknown key (another version of cudt wrote it, or it was changed since)",
     ),
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),
@@ -113,7 +113,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "an objective of its own": (say(objective="best"), "run.json: damaged (objective: "),
     "a seed of null": (say(seed=None), "run.json: damaged (seed: "),
     "a list of test data": (say(test_data=[1]), "run.json: damaged (test_data: "),
-    "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "damaged (it has no recipe.yaml)"),
+    "no recipe.yaml": (lambda run: (run.path / "recipe.yaml").unlink(), "damaged (no recipe.yaml)"),
     "truncated recipe.yaml": (cut("recipe.yaml", "name: reviews-ut\nexp"), "recipe.yaml"),
     "empty ood.csv": (cut("ood.csv", ""), "damaged"),
     "ood.csv without its columns": (cut("ood.csv", "perturbation,gam"), "damaged"),
@@ -145,7 +145,7 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     assert len(collected.runs) == 2
     assert collected.runs[1].ood.empty
     assert collected.warnings == [
-        f"{bare.path}: not evaluated yet, so it has no curve; run `cudt eval-ood {bare.path}`"
+        f"{bare.path}: not evaluated yet and has no curve; run `cudt eval-ood {bare.path}`"
     ]
 
 
@@ -172,15 +172,15 @@ def test_a_folder_without_runs_has_none(tmp_path):
     assert collect([tmp_path]).runs == []
 
 
-def test_a_missing_folder_is_told(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         collect([tmp_path / "gone"])
 
 
-def test_a_folder_without_runs_is_named_beside_one_with_runs(trained_run, tmp_path):
+def test_a_folder_without_runs_is_a_warning_if_another_has_runs(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "a", CURVE)
     (tmp_path / "b").mkdir()
-    assert collect([tmp_path / "a", tmp_path / "b"]).warnings == [f"{tmp_path / 'b'}: no run below it"]
+    assert collect([tmp_path / "a", tmp_path / "b"]).warnings == [f"{tmp_path / 'b'}: no runs found"]
 
 
 def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
@@ -189,8 +189,7 @@ def test_a_copy_of_a_run_is_named_and_counts_once(trained_run, tmp_path):
     shutil.copytree(first.path, second)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [first.path]
-    told = f"{second}: the same run (recipe, settings, seed) as {first.path}, which is used"
-    assert collected.warnings == [told]
+    assert collected.warnings == [f"{second}: skipped: the same run (recipe, settings, seed) as {first.path}"]
 
 
 def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
@@ -198,8 +197,7 @@ def test_of_two_copies_the_evaluated_one_is_used(trained_run, tmp_path):
     second = make_run(trained_run, tmp_path / "b", CURVE)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [second.path]
-    told = f"{first.path}: the same run (recipe, settings, seed) as {second.path}, which is used"
-    assert collected.warnings == [told]
+    assert collected.warnings == [f"{first.path}: skipped: the same run (recipe, settings, seed) as {second.path}"]
 
 
 def refusing(function: Any, closed: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Which runs stand for each side, and what is known about their difference, from planted runs."""
+"""Which runs represent each side, and the difference between the sides, from planted runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cudt import report
 from cudt.report.collect import ReadRun, collect
-from cudt.report.compare import SIDES, Comparison, best_by_validation, compare, curve, failing_layers
-from cudt.report.sweeps import ReadSweep, of_one_objective
-from cudt.sweep.info import SweepInfo
-from tests.report import GAMMA_TRAIN, make_run, make_scored_run, with_info
-from tests.report.test_paper import evaluated, planted, seeds, shifted, unevaluated, validated, variants
+from cudt.report.comparable import SIDES
+from cudt.report.compare import Comparison, best_by_validation, compare, curve, failing_layers
+from tests.report import GAMMA_TRAIN, make_scored_run, with_info
+from tests.report.test_paper_results import evaluated, planted, seeds, shifted, unevaluated, validated, variants
 
 __all__ = ["planted"]
 
@@ -43,12 +41,12 @@ def at(run: ReadRun, name: str) -> ReadRun:
     return replace(run, run=replace(run.run, path=run.run.path.with_name(name)))
 
 
-def standing(made: Comparison, side: str) -> list[ReadRun]:
+def chosen_runs(made: Comparison, side: str) -> list[ReadRun]:
     return made.sides[side].runs
 
 
 def chosen(runs: Sequence[ReadRun]) -> list[ReadRun]:
-    """Those of both sides."""
+    """The runs of both sides."""
     return [run for side in SIDES for run in compare(runs, NOISE).sides[side].runs]
 
 
@@ -56,10 +54,10 @@ def hows(made: Comparison) -> list[str]:
     return [made.sides[side].how for side in SIDES]
 
 
-# ---------------------------------------------------------------- which runs stand for a side
+# ---------------------------------------------------------------- which runs represent a side
 
 
-def test_runs_that_differ_in_their_seed_alone_stand_there_together(constrained, erm):
+def test_runs_that_differ_only_in_their_seed_all_count(constrained, erm):
     made = compare([*seeds(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)], NOISE)
     assert hows(made) == ["3 seeds", "2 seeds"]
     # Each seed is better by a tenth than the one before.
@@ -69,29 +67,29 @@ def test_runs_that_differ_in_their_seed_alone_stand_there_together(constrained, 
 
 
 @pytest.mark.parametrize("searched", SIDES)
-def test_several_variants_on_one_side_make_both_the_best_of_all_their_runs(searched, constrained, erm):
+def test_with_several_variants_on_one_side_both_are_the_best_of_all_their_runs(searched, constrained, erm):
     runs = {"constrained": constrained, "erm": erm}
     other = next(side for side in SIDES if side != searched)
     tried = variants(runs[searched], 0.3, 0.1, 0.2)
     repeated = seeds(runs[other], 0.6, 0.5)
     made = compare([*tried, *repeated], NOISE)
-    assert standing(made, searched) == [tried[1]]
-    assert standing(made, other) == [repeated[1]]
+    assert chosen_runs(made, searched) == [tried[1]]
+    assert chosen_runs(made, other) == [repeated[1]]
     assert [made.sides[side].best_of for side in (searched, other)] == [3, 2]
 
 
-def test_runs_that_are_not_evaluated_are_among_those_that_one_is_chosen_from(constrained, erm):
+def test_runs_that_are_not_evaluated_count_among_those_selected_from(constrained, erm):
     best, worse = variants(constrained, 0.1, 0.2)
     made = compare([best, unevaluated(worse), erm], NOISE)
-    assert standing(made, "constrained") == [best]
+    assert chosen_runs(made, "constrained") == [best]
     assert hows(made) == ["best of 2", "best of 1"]
 
 
-def test_where_the_best_is_not_evaluated_nothing_stands_there_and_the_command_is_with_info(constrained, erm):
+def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(constrained, erm):
     worse, best = variants(constrained, 0.2, 0.1)
     made = compare([worse, at(unevaluated(best), "the-best"), erm], NOISE)
-    assert standing(made, "constrained") == []
-    assert standing(made, "erm") == [erm]
+    assert chosen_runs(made, "constrained") == []
+    assert chosen_runs(made, "erm") == [erm]
     problem = f"the best by validation data is not evaluated: cudt eval-ood {best.run.path.with_name('the-best')}"
     assert made.sides["constrained"].problem == problem
     assert made.difference("ood_mean").reason == problem
@@ -101,14 +99,14 @@ def test_where_the_best_is_not_evaluated_nothing_stands_there_and_the_command_is
     assert made.levels == [0.0, 1.0, 2.0]
 
 
-def test_where_only_some_seeds_are_evaluated_they_were_chosen(constrained, erm):
+def test_if_only_some_seeds_are_evaluated_one_was_selected(constrained, erm):
     first, second, third = seeds(constrained, 0.2, 0.1, 0.3)
     made = compare([unevaluated(first), second, unevaluated(third), *seeds(erm, 0.6, 0.5)], NOISE)
     assert hows(made) == ["best of 3", "best of 2"]
-    assert standing(made, "constrained") == [second]
+    assert chosen_runs(made, "constrained") == [second]
 
 
-def test_where_no_seed_is_evaluated_this_is_the_problem(constrained, erm):
+def test_if_no_seed_is_evaluated_the_reason_says_so(constrained, erm):
     made = compare([constrained, *(unevaluated(run) for run in seeds(erm, 0.2, 0.1))], NOISE)
     assert hows(made)[0] == "1 seed"
     assert made.difference("ood_mean").reason == f"not evaluated: cudt eval-ood {erm.run.path}"
@@ -118,14 +116,14 @@ def test_another_kind_of_noise_is_another_evaluation(constrained, erm):
     first, second = seeds(constrained, 0.1, 0.2)
     both = [first, evaluated(second, {0.0: 0.5}, "uniform"), erm]
     assert compare(both, NOISE).sides["constrained"].best_of == 2
-    assert standing(compare(both, NOISE), "constrained") == [first]
+    assert chosen_runs(compare(both, NOISE), "constrained") == [first]
     assert compare(both, "uniform").sides["constrained"].problem.startswith("the best by validation data is not")
 
 
 def test_without_runs_there_is_nothing(constrained):
     for runs in ([], [constrained]):
         made = compare(runs, NOISE)
-        assert standing(made, "erm") == []
+        assert chosen_runs(made, "erm") == []
         assert made.sides["erm"].problem == ""
         assert made.rows.empty
         assert math.isnan(made.difference("mean").difference)
@@ -134,7 +132,7 @@ def test_without_runs_there_is_nothing(constrained):
 # ---------------------------------------------------------------- the criterion
 
 
-def test_the_best_is_that_of_the_metric_over_levels_where_all_were_judged_at_the_same(constrained):
+def test_runs_scored_at_the_same_validation_levels_are_ranked_by_their_mean_metric(constrained):
     first, second = variants(constrained, 0.1, 0.9)
     judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
     assert best_by_validation(judged)[0].info.variant == "1"
@@ -143,7 +141,7 @@ def test_the_best_is_that_of_the_metric_over_levels_where_all_were_judged_at_the
     assert best_by_validation(errors)[0].info.variant == "0"
 
 
-def test_the_best_is_that_of_the_loss_where_runs_were_judged_at_other_levels_or_not_at_all(constrained):
+def test_runs_scored_at_different_validation_levels_or_none_are_ranked_by_loss(constrained):
     first, second = variants(constrained, 0.1, 0.9)
     uneven = [validated(first, 0.5, 0.5, 0.5), validated(second, 0.9, 0.9)]
     assert best_by_validation(uneven)[0].info.variant == "0"
@@ -230,11 +228,11 @@ def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broke
         between = made.difference(quantity)
         assert math.isnan(between.difference)
         assert (between.unit, between.better, between.reason) == ("", "", "the metric is not a number")
-    # What that level is no part of is whole.
+    # A quantity without that level keeps its number.
     assert made.difference("id_mean").better == broken
 
 
-def test_a_noise_seed_that_is_not_a_number_is_not_left_out(constrained):
+def test_nan_for_one_noise_seed_makes_the_level_nan(constrained):
     rows = [(NOISE, 1.0, seed, constrained.metric, value, 40) for seed, value in enumerate((0.9, math.nan))]
     twice = replace(constrained, ood=pd.DataFrame(rows, columns=constrained.ood.columns))
     assert math.isnan(curve(twice, NOISE)[1.0])
@@ -291,58 +289,11 @@ def test_a_difference_without_an_interval_has_no_unit_and_no_better_side(constra
         (["relaxed", "relaxed", "met"], "relaxed at layers 1, 2"),
     ],
 )
-def test_the_layers_that_fail_are_named_of_all_but_erm(verdicts, words, constrained, erm):
+def test_the_layers_that_fail_are_named_except_for_erm(verdicts, words, constrained, erm):
     listed = [{"layer": layer, "verdict": verdict} for layer, verdict in enumerate(verdicts, 1)]
     ours, theirs = (with_info(run, verdicts=listed, feasible=not words) for run in (constrained, erm))
     assert failing_layers(ours) == words
     assert failing_layers(theirs) == ""
     made = compare([ours, theirs], NOISE)
-    assert made.sides["constrained"].infeasible == ((f"{ours.run.path.name}: {words}",) if words else ())
-    assert made.sides["erm"].infeasible == ()
-
-
-# ---------------------------------------------------------------- ablations
-
-
-def sweep_of(*runs: str) -> ReadSweep:
-    info = SweepInfo.model_construct()
-    return ReadSweep(Path("sweep"), info, pd.DataFrame({"state": "finished", "run": [*runs]}), pd.DataFrame())
-
-
-def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_runs():
-    ablation = sweep_of("reviews-ut/constrained-1", "reviews-ut/constrained-2")
-    search = sweep_of("reviews-ut/constrained-2", "reviews-ut/erm-3")
-    assert of_one_objective([ablation, search]) == {"reviews-ut/constrained-1"}
-    assert of_one_objective([search]) == set()
-
-
-def test_runs_of_an_ablation_do_not_join_the_search_in_their_place(constrained, erm):
-    searched, ablated = variants(constrained, 0.2, 0.1)
-    ablated = at(ablated, "constrained-ablated")
-    kept = report._without_ablations([searched, ablated, erm], {ablated.name})
-    assert kept == [searched, erm]
-    assert hows(compare(kept, NOISE)) == ["1 seed", "1 seed"]
-
-
-@pytest.mark.parametrize("other", [{"gamma_train": 0.7}, {"layers": 9}, {"recipe": "another"}])
-def test_runs_of_an_ablation_stay_where_nothing_else_stands(other, constrained, erm):
-    ablated = with_info(at(constrained, "constrained-ablated"), **other)
-    for runs in ([constrained, ablated, erm], [ablated, erm]):
-        assert report._without_ablations(runs, {ablated.name}) == runs
-
-
-def test_a_report_tells_nothing_of_ablations_in_its_comparisons_and_all_in_its_tables(
-    trained_run, tmp_path, monkeypatch
-):
-    folder = tmp_path / "runs" / "reviews-ut"
-    curves = {"constrained": {0.0: 0.9, 1.0: 0.6}, "erm": {0.0: 0.9, 1.0: 0.5}}
-    for objective, values in curves.items():
-        make_run(trained_run, folder, values, objective=objective)
-    ablated = make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.8}, overrides=["descent.alpha=0.4"])
-    monkeypatch.setattr(report.sweeps, "of_one_objective", lambda searched: {f"reviews-ut/{ablated.path.name}"})
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert len(made.table) == 3
-    table = pd.read_csv(tmp_path / "report" / "tables" / "accuracy-auc-other.csv").set_index("objective")
-    assert table["best_of"].tolist() == [0, 0]
-    # The trapezoid of 0.9 and 0.6; the ablation's would be of 0.8.
-    assert table.loc["constrained", "ours"] == pytest.approx(0.75)
+    assert made.sides["constrained"].infeasible_text == (f"seed 0: {words}" if words else "")
+    assert made.sides["erm"].infeasible == []

@@ -34,7 +34,7 @@ def held(address: str | None) -> str:
 # ---------------------------------------------------------------- pictures
 
 
-def test_the_same_example_of_several_runs_stands_together_with_its_moving_pictures(pair):
+def test_the_same_example_of_several_runs_is_shown_together_with_its_animations(pair):
     for run in pair:
         save_samples(run, "gaussian-b", "gaussian-a")
     shown = exhibits.samples(read(pair[0]), Pictures())
@@ -42,7 +42,7 @@ def test_the_same_example_of_several_runs_stands_together_with_its_moving_pictur
     for sample in shown:
         for run, picture in zip(pair, sample["pictures"], strict=True):
             objective = run.recipe.settings.objective
-            assert picture["title"] == f"{objective}, seed 0, {run.path.name}"
+            assert picture["title"] == f"{objective}, seed 0"
             assert held(picture["strip"]) == f"{run.path.name} {sample['name']}.png"
             assert held(picture["moving"]) == f"{run.path.name} {sample['name']}.gif"
             assert picture["strip"].startswith("data:image/png;base64,")
@@ -54,33 +54,33 @@ def test_three_examples_are_shown_at_most(pair):
     assert [sample["name"] for sample in exhibits.samples(read(pair[0]), Pictures())] == ["a", "b", "c"]
 
 
-def test_an_example_that_only_some_runs_show_or_that_does_not_move_is_shown_all_the_same(pair):
+def test_an_example_of_only_some_runs_or_without_an_animation_is_shown(pair):
     save_samples(pair[0], "a")
     save_samples(pair[1], "b", moving=False)
     first, second = exhibits.samples(read(pair[0]), Pictures())
-    assert [picture["title"] for picture in first["pictures"]] == [f"constrained, seed 0, {pair[0].path.name}"]
+    assert [picture["title"] for picture in first["pictures"]] == ["constrained, seed 0"]
     assert second["pictures"][0]["moving"] is None
 
 
-def test_of_several_seeds_the_first_is_looked_at(trained_run, tmp_path):
+def test_of_several_seeds_the_first_is_shown(trained_run, tmp_path):
     for seed in (2, 0, 1):
         save_samples(make_run(trained_run, tmp_path, CURVE, seed=seed), "a")
     (sample,) = exhibits.samples(collect([tmp_path]).runs, Pictures())
     assert [picture["title"].split(",")[1] for picture in sample["pictures"]] == [" seed 0"]
 
 
-def test_of_several_seeds_the_one_that_was_looked_at_is_shown(trained_run, tmp_path):
+def test_of_several_seeds_the_one_with_exhibits_is_shown(trained_run, tmp_path):
     _, second = (make_run(trained_run, tmp_path, CURVE, seed=seed) for seed in (0, 1))
     save_samples(second, "a")
     complete(second, "clean.json", answers("b"))
     runs = collect([tmp_path]).runs
     (sample,) = exhibits.samples(runs, Pictures())
-    assert [picture["title"] for picture in sample["pictures"]] == [f"constrained, seed 1, {second.path.name}"]
+    assert [picture["title"] for picture in sample["pictures"]] == ["constrained, seed 1"]
     ((completed,), _) = exhibits.completions(runs)
-    assert completed["answers"][0]["outputs"][0]["objective"] == f"constrained, {second.path.name}"
+    assert completed["answers"][0]["outputs"][0]["title"] == "constrained, seed 1"
 
 
-def test_of_many_variants_the_best_two_of_each_objective_are_looked_at(trained_run, tmp_path):
+def test_of_many_variants_the_best_two_of_each_objective_are_shown(trained_run, tmp_path):
     made = {}
     for alpha, loss in {0.1: 0.5, 0.2: math.nan, 0.3: 0.4, 0.4: 0.6}.items():
         best = {"epoch": 0, "validation_loss": loss}
@@ -89,12 +89,12 @@ def test_of_many_variants_the_best_two_of_each_objective_are_looked_at(trained_r
     for run in (*made.values(), erm):
         save_samples(run, "a")
         complete(run, "clean.json", answers("b"))
-    wanted = {made[0.1].path.name, made[0.3].path.name, erm.path.name}
+    wanted = {"constrained α=0.1, seed 0", "constrained α=0.3, seed 0", "erm, seed 0"}
     runs = collect([tmp_path]).runs
     (sample,) = exhibits.samples(runs, Pictures())
-    assert {picture["title"].split(", ")[2] for picture in sample["pictures"]} == wanted
+    assert {picture["title"] for picture in sample["pictures"]} == wanted
     ((completed,), _) = exhibits.completions(runs)
-    assert {output["objective"].split(", ")[1] for output in completed["answers"][0]["outputs"]} == wanted
+    assert {output["title"] for output in completed["answers"][0]["outputs"]} == wanted
 
 
 def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
@@ -106,13 +106,13 @@ def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
     (sample,) = exhibits.samples(read(pair[0]), pictures)
     assert len(sample["pictures"]) == 1
     assert pictures.left_out == [second]
-    assert pictures.note() == [f"1 picture is not on this page, which would be too large: {second}"]
+    assert pictures.note() == [f"1 picture is not shown, since the page would be too large: {second}"]
     assert pictures.inline(first) is None
-    (told,) = pictures.note()
-    assert told.startswith("2 pictures are not on this page")
+    (note,) = pictures.note()
+    assert note.startswith("2 pictures are not shown")
 
 
-def test_a_picture_that_cannot_be_read_is_left_out_and_told(tmp_path):
+def test_a_picture_that_cannot_be_read_is_a_warning(tmp_path):
     pictures = Pictures()
     assert pictures.inline(tmp_path / "gone.png") is None
     assert pictures.note() == [f"{tmp_path / 'gone.png'}: cannot be read (No such file or directory)"]
@@ -132,7 +132,7 @@ def answers(*texts: str) -> list[dict[str, str]]:
     return [{"instruction": f"question {number}", "output": text} for number, text in enumerate(texts)]
 
 
-def test_answers_to_the_same_instruction_stand_side_by_side(pair):
+def test_answers_to_the_same_instruction_are_side_by_side(pair):
     for run in pair:
         word = run.recipe.settings.objective
         complete(run, "gaussian-0.5.json", answers(f"{word} says", f"{word} adds"))
@@ -142,10 +142,7 @@ def test_answers_to_the_same_instruction_stand_side_by_side(pair):
     assert shown["answers"] == [
         {
             "instruction": f"question {number}",
-            "outputs": [
-                {"objective": f"{name}, {run.path.name}", "text": f"{name} {verb}"}
-                for run, name in zip(pair, ("constrained", "erm"), strict=True)
-            ],
+            "outputs": [{"title": f"{name}, seed 0", "text": f"{name} {verb}"} for name in ("constrained", "erm")],
         }
         for number, verb in enumerate(("says", "adds"))
     ]
@@ -176,7 +173,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_told_and_the_rest_is_shown(content, pair):
+def test_a_damaged_file_is_a_warning_and_the_rest_is_shown(content, pair):
     broken = complete(pair[0], "a.json", content)
     complete(pair[1], "b.json", answers("fine"))
     (shown,), damaged = exhibits.completions(read(pair[0]))

@@ -14,6 +14,7 @@ from cudt.evaluation.curves import area_under_curve
 from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.report import paired, tables
 from cudt.report.collect import collect
+from cudt.report.scores import Scores
 from tests.conftest import tiny_recipe, train_quietly
 from tests.report import GAMMA_TRAIN, make_run, make_scored_run
 
@@ -42,7 +43,7 @@ def by_quantity(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool) -> dict[str, Any]:
-    """The paired bootstrap as it is told: an example at a time."""
+    """The paired bootstrap, literally: one example at a time."""
 
     def quantities(rows: list[int]) -> dict[str, float]:
         curves = []
@@ -96,7 +97,7 @@ def test_few_examples_have_no_interval(trained_run, tmp_path):
     table = compared(tmp_path)
     assert table["low"].isna().all()
     assert set(table["better"]) == {""}
-    assert set(table["reason"]) == {"19 test examples are too few for an interval; 20 are wanted"}
+    assert set(table["reason"]) == {"19 test examples are too few for an interval; it needs at least 20"}
 
 
 def test_the_interval_is_as_wide_as_the_variance_of_a_paired_difference_says(trained_run, tmp_path):
@@ -248,15 +249,15 @@ def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) 
     rng, hits = np.random.default_rng(0), 0
     for _ in range(trials):
         base, gain = rng.normal(0.5, 0.3, 100), rng.normal(0, gain_spread, 100)
-        sides: list[list[paired._Scores]] = [[], []]
+        sides: list[list[Scores]] = [[], []]
         for side, sign in zip(sides, (0.5, -0.5), strict=True):
             for _ in range(n):
                 own = rng.normal(0, seed_spread / math.sqrt(2)) + rng.normal(0, 0.07, 100)
                 scores = (base + sign * gain + own).reshape(-1, 1, 1)
                 ids = pd.Index([f"{number:03}" for number in range(100)])
-                side.append(paired._Scores(ids, [0.0], scores, np.ones_like(scores), False))
-        told = paired._interval("seeds paired", sides[0], sides[1], paired._Quantities.over([0.0], "gaussian", 0.0))
-        hits += told.low[0] <= 0 <= told.high[0]
+                side.append(Scores(ids, [0.0], scores, np.ones_like(scores), False))
+        made = paired._interval("seeds paired", sides[0], sides[1], paired._Quantities.over([0.0], "gaussian", 0.0))
+        hits += made.low[0] <= 0 <= made.high[0]
     return hits / trials
 
 
@@ -324,7 +325,7 @@ def test_a_single_level_has_no_area(trained_run, tmp_path):
 def assert_refused(table: pd.DataFrame, reason: str, difference: float) -> None:
     assert table[["low", "high"]].isna().all(axis=None)
     assert set(table["better"]) == {""}
-    assert all(reason in told for told in table["reason"])
+    assert all(reason in found for found in table["reason"])
     assert by_quantity(table)["difference"]["mean"] == pytest.approx(difference)
 
 
@@ -345,7 +346,7 @@ def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):
 def test_runs_of_an_earlier_version_have_no_interval(trained_run, tmp_path):
     make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS})
     old = make_run(trained_run, tmp_path, dict.fromkeys(LEVELS, 0.25), objective="erm", old=True)
-    assert_refused(compared(tmp_path), f"`cudt eval-ood {old.path}` at every level mends it", 0.25)
+    assert_refused(compared(tmp_path), f"to fix it, run `cudt eval-ood {old.path}` at every level", 0.25)
 
 
 def test_levels_that_an_earlier_version_evaluated_have_no_interval(trained_run, tmp_path):
@@ -365,7 +366,7 @@ def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp
     ]
     rows = runs[0].read_examples()
     rows.assign(score=rows["score"] + 0.01).to_parquet(runs[0].path / "examples.parquet", index=False)
-    assert_refused(compared(tmp_path), "does not give the metric of ood.csv", 0.0)
+    assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
 
 
 def test_examples_that_share_an_id_have_no_interval(trained_run, tmp_path):
@@ -388,7 +389,7 @@ def test_a_metric_that_is_not_a_number_shows(trained_run, tmp_path):
     assert set(table[~unknown]["reason"]) == {""}
 
 
-def test_a_damaged_file_of_scores_is_told_and_the_report_is_made(trained_run, tmp_path):
+def test_a_damaged_file_of_scores_is_a_warning_and_the_report_is_made(trained_run, tmp_path):
     make_scored_run(trained_run, tmp_path / "runs", drawn(1))
     broken = make_scored_run(trained_run, tmp_path / "runs", drawn(2), objective="erm")
     (broken.path / "examples.parquet").write_text("junk")
@@ -401,7 +402,7 @@ def test_a_damaged_file_of_scores_is_told_and_the_report_is_made(trained_run, tm
 # ---------------------------------------------------------------- in a report
 
 
-def test_the_table_stands_in_the_report(trained_run, tmp_path):
+def test_the_table_is_in_the_report(trained_run, tmp_path):
     for objective, seed in (("constrained", 1), ("erm", 2)):
         make_scored_run(trained_run, tmp_path / "runs", drawn(seed), objective=objective)
     report.write([tmp_path / "runs"], tmp_path / "report")

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.report import paper
+from cudt.report import published
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check_paper_numbers.py"
 
@@ -43,21 +43,21 @@ def test_without_a_source_the_usage_is_told():
 
 
 @pytest.mark.parametrize(("name", "count"), [("rmse.csv", 210), ("accuracy_auc.csv", 144)])
-def test_every_place_has_one_value_of_each_objective_and_the_better_one_is_bold(name, count):
-    table = pd.read_csv(paper.folder() / name)
+def test_every_cell_has_one_value_of_each_objective_and_the_better_one_is_bold(name, count):
+    table = pd.read_csv(published.folder() / name)
     assert len(table) == count
     assert (table["value"] > 0).all()
     lower_is_better = name == "rmse.csv"
-    for place, pair in table.groupby(["model", "layers", "gamma_train", "dataset"]):
-        assert sorted(pair["objective"]) == ["constrained", "erm"], place
+    for cell, pair in table.groupby(["model", "layers", "gamma_train", "dataset"]):
+        assert sorted(pair["objective"]) == ["constrained", "erm"], cell
         ranked = pair.sort_values("value", ascending=lower_is_better)
         is_tied = pair["value"].nunique() == 1
-        assert is_tied or (ranked["bold"] == "yes").tolist() == [True, False], place
+        assert is_tied or (ranked["bold"] == "yes").tolist() == [True, False], cell
 
 
 @pytest.mark.parametrize(("name", "rows"), [("dual_video.csv", 3), ("dual_language.csv", 4), ("dual_llama.csv", 1)])
 def test_every_model_has_its_settings(name, rows):
-    table = pd.read_csv(paper.folder() / name)
+    table = pd.read_csv(published.folder() / name)
     assert len(table) == rows
     assert table.notna().all(axis=None)
     assert (table[["alpha", "f_0", "beta", "eta_2"]] > 0).all(axis=None)

@@ -47,7 +47,7 @@ def test_a_second_report_replaces_the_first(trained_run, tmp_path):
     assert len(pd.read_csv(tmp_path / "report" / "table.csv")) == 2
 
 
-def test_a_second_report_takes_away_what_the_first_wrote_and_nothing_else(trained_run, tmp_path):
+def test_a_second_report_removes_the_files_of_the_first_and_nothing_else(trained_run, tmp_path):
     out = tmp_path / "report"
     make_run(trained_run, tmp_path / "a", CURVE, name="first")
     make_run(trained_run, tmp_path / "b", CURVE, name="second")
@@ -75,7 +75,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
-def test_an_odd_note_of_what_was_written_takes_away_nothing(note, tmp_path):
+def test_with_an_odd_report_json_nothing_is_removed(note, tmp_path):
     kept = [tmp_path / "kept.txt", tmp_path / "out" / "kept.txt", tmp_path / "out" / "tables" / "folder" / "kept.txt"]
     for path in kept:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def test_runs_that_an_earlier_version_evaluated_are_reported(others, trained_run
 
 def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):
     run = make_run(trained_run, tmp_path / "runs", CURVE, status="failed", reason="loss not finite")
-    with pytest.raises(UserError, match=r"^no finished run below .*runs; `cudt train` makes one\n  ") as error:
+    with pytest.raises(UserError, match=r"^no finished run below .*runs; create one with `cudt train`\n  ") as error:
         report.write([tmp_path / "runs"], tmp_path / "report")
     assert f"{run.path}: failed (loss not finite)" in str(error.value)
     assert not (tmp_path / "report").exists()

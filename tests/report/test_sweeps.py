@@ -100,7 +100,7 @@ def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(tmp_path, b
     assert max(line[-1] for line in lines) == 1
 
 
-def test_words_and_choices_have_places_of_their_own(tmp_path, monkeypatch):
+def test_words_and_choices_have_ticks_of_their_own(tmp_path, monkeypatch):
     sweep = searched(
         tmp_path, arms={"constrained": grid({"descent.form": ["linear", "log"], "descent.alpha": [0.1, 0.2]})}
     )
@@ -166,7 +166,7 @@ def test_a_sweep_without_a_finished_trial_is_no_section(tmp_path):
     path = write_sweep(tmp_path, arms={"constrained": grid({"seed": [0, 1]})})
     table = pd.read_csv(path / "trials_wide.csv")
     table.assign(state="failed").to_csv(path / "trials_wide.csv", index=False)
-    assert sweeps.collect([tmp_path]) == ([], [f"{path}: a sweep without a finished run yet"])
+    assert sweeps.collect([tmp_path]) == ([], [f"{path}: skipped: the sweep has no finished run yet"])
 
 
 def test_a_sweep_is_found_once_however_many_folders_lead_to_it(tmp_path):

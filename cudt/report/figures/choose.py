@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cudt.report import objectives
+from cudt.report.comparable import Cell
 from cudt.report.groups import Group
 
 #: How `pair` chooses, for the captions of figures.
@@ -39,23 +40,22 @@ def best(groups: Sequence[Group], kind: str) -> Group:
 
 
 def pair(groups: Sequence[Group], kind: str) -> list[Group]:
-    """One group of each objective, all trained at the same γ_train and depth, so that their lines can be compared.
+    """One group of each objective, all of one cell (../comparable.py), so that their lines can be compared.
 
     The highest γ_train at which a constrained objective and the baseline were both trained; then most seeds, then most
     layers. If they share no γ_train, the highest of all. The constrained objective comes first, then the baseline.
     """
-    trained: dict[tuple[float, int], dict[str, list[Group]]] = {}
+    trained: dict[Cell, dict[str, list[Group]]] = {}
     for group in with_curve(groups, kind):
-        by_objective = trained.setdefault((group.gamma_train, group.n_layers), {})
+        by_objective = trained.setdefault(group.cell, {})
         by_objective.setdefault(group.objective, []).append(group)
     if not trained:
         return []
 
-    def worth(condition: tuple[float, int]) -> tuple[Any, ...]:
-        by_objective = trained[condition]
-        gamma_train, n_layers = condition
+    def worth(cell: Cell) -> tuple[Any, ...]:
+        by_objective = trained[cell]
         fewest_seeds = min(best(found, kind).seeds(kind) for found in by_objective.values())
-        return (_is_comparison(by_objective), gamma_train, fewest_seeds, n_layers)
+        return (_is_comparison(by_objective), cell.gamma_train, fewest_seeds, cell.layers)
 
     chosen = trained[max(trained, key=worth)]
     return [best(chosen[objective], kind) for objective in objectives.in_order(chosen)]

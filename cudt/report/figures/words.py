@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cudt.config.differences import names_apart
 from cudt.noise.base import scale_of
 from cudt.report import objectives
+from cudt.report.collect import GroupKey
 from cudt.report.figures.choose import CHOSEN
 from cudt.report.figures.style import variant_style
-from cudt.report.groups import Group, Key
+from cudt.report.groups import Group
+from cudt.report.names import distinct
 
 #: Characters in one line of a legend, and lines of one label.
 _LABEL_WIDTH, _LABEL_LINES = 60, 3
@@ -20,7 +21,7 @@ _LABEL_WIDTH, _LABEL_LINES = 60, 3
 
 def labels(
     groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] | None = None
-) -> dict[Key, str]:
+) -> dict[GroupKey, str]:
     """The label of each group: its objective, the settings that set it apart, and its number of seeds.
 
     `written` shortens and escapes the settings; by default for a legend.
@@ -30,25 +31,14 @@ def labels(
     named = {}
     for objective, text in called.items():
         mine = [group for group in groups if group.objective == objective]
-        names = _distinct([written(name) for name in names_apart([group.settings for group in mine])])
+        names = distinct([written(name) for name in names_apart([group.settings for group in mine])])
         for group, name in zip(mine, names, strict=True):
             seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
             named[group.key] = text + (f" {name}" if name else "") + seeds
     return {group.key: named[group.key] for group in groups}
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Number the names that shortening made equal."""
-    counts = Counter(names)
-    seen: Counter[str] = Counter()
-    made = []
-    for name in names:
-        seen[name] += 1
-        made.append(f"{name} #{seen[name]}" if counts[name] > 1 else name)
-    return made
-
-
-def styles(groups: Sequence[Group]) -> dict[Key, dict[str, Any]]:
+def styles(groups: Sequence[Group]) -> dict[GroupKey, dict[str, Any]]:
     """The line style of each group: its objective's, in shades where that has several variants."""
     made = {}
     for objective in dict.fromkeys(group.objective for group in groups):

@@ -1,4 +1,4 @@
-"""Our runs beside the paper's numbers, from planted runs whose numbers are computed by hand."""
+"""Our runs next to the paper's numbers, from planted runs whose numbers are computed by hand."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from cudt.config import recipe as recipes
-from cudt.report import paper
 from cudt.report.collect import ReadRun, collect
-from cudt.report.compare import SIDES
-from cudt.report.paper import Cell, ResultTable
+from cudt.report.comparable import SIDES
+from cudt.report.paper_results import Result, ResultTable, result_tables
+from cudt.report.published import PAPER_TABLES, is_published
 from tests.report import make_run, make_scored_run, make_video_run, with_info
 
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
@@ -47,7 +47,7 @@ def published(run: ReadRun, recipe: str, *overrides: str, **info: Any) -> ReadRu
 
 
 def evaluated(run: ReadRun, curve: Mapping[float, float], kind: str = "gaussian") -> ReadRun:
-    """With another curve in place of its own."""
+    """The run with another curve."""
     rows = [(kind, gamma, 0, run.metric, value, 40) for gamma, value in curve.items()]
     return replace(run, ood=pd.DataFrame(rows, columns=run.ood.columns))
 
@@ -57,7 +57,7 @@ def unevaluated(run: ReadRun) -> ReadRun:
 
 
 def shifted(run: ReadRun, by: float) -> ReadRun:
-    """Better or worse by so much at every level."""
+    """The run with this much added at every level."""
     return replace(run, ood=run.ood.assign(value=run.ood["value"] + by))
 
 
@@ -79,18 +79,20 @@ def seeds(run: ReadRun, *losses: float) -> list[ReadRun]:
 
 
 def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
-    return next(table for table in paper.result_tables(runs) if table.stem == stem)
+    return next(table for table in result_tables(runs) if table.stem == stem)
 
 
-def cell_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Cell:
-    """The one cell that is filled."""
-    (cell,) = [cell for cell in table_of(runs, stem).cells if any(side.is_filled for side in cell.sides.values())]
-    return cell
+def result_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Result:
+    """The one result with a run."""
+    (result,) = [
+        result for result in table_of(runs, stem).results if any(side.is_filled for side in result.sides.values())
+    ]
+    return result
 
 
-def counts(cell: Cell) -> list[int]:
-    """How many runs stand on each side."""
-    return [len(cell.sides[name].standing.runs) for name in SIDES]
+def counts(result: Result) -> list[int]:
+    """The number of runs on each side."""
+    return [len(result.sides[name].chosen.runs) for name in SIDES]
 
 
 def ut_on_imdb(planted: dict[str, ReadRun], *overrides: str, **info: Any) -> list[ReadRun]:
@@ -101,41 +103,41 @@ def ut_on_imdb(planted: dict[str, ReadRun], *overrides: str, **info: Any) -> lis
 
 
 def test_without_runs_the_tables_are_the_papers_and_every_cell_is_missing():
-    rmse, accuracy = paper.result_tables([])
-    assert [len(table.cells) for table in (rmse, accuracy)] == [105, 72]
+    rmse, accuracy = result_tables([])
+    assert [len(table.results) for table in (rmse, accuracy)] == [105, 72]
     assert [len(table.missing) for table in (rmse, accuracy)] == [210, 144]
     assert [table.n_filled for table in (rmse, accuracy)] == [0, 0]
     assert "DUST on Avenue, L = 3, γ_train = 0: erm" in rmse.missing
 
 
-def test_the_papers_numbers_stand_beside_ours_with_the_difference(planted):
-    levels = paper.RESULTS[1].levels
+def test_the_papers_number_is_shown_with_the_difference_to_ours(planted):
+    levels = PAPER_TABLES[1].levels
     assert (len(levels), levels[0], levels[-1]) == (15, 0, 2.1)
     # Under a flat line of 0.8 from 0 to 2.1.
-    cell = cell_of([evaluated(run, dict.fromkeys(levels, 0.8)) for run in ut_on_imdb(planted)])
-    assert str(cell.place) == "UT on IMDb, L = 3, γ_train = 0"
+    result = result_of([evaluated(run, dict.fromkeys(levels, 0.8)) for run in ut_on_imdb(planted)])
+    assert str(result.cell) == "UT on IMDb, L = 3, γ_train = 0"
     for name, printed in PRINTED.items():
-        side = cell.sides[name]
+        side = result.sides[name]
         assert (side.paper, side.levels, side.is_on_its_levels) == (printed, levels, True)
         assert side.ours == pytest.approx(1.68)
         assert side.difference == pytest.approx(1.68 - printed)
-        assert (side.standing.seeds, side.standing.best_of) == (1, 0)
+        assert (side.chosen.seeds, side.chosen.best_of) == (1, 0)
 
 
 def test_at_other_levels_than_the_papers_there_is_no_difference_to_it(planted):
-    cell = cell_of(ut_on_imdb(planted))
+    result = result_of(ut_on_imdb(planted))
     for name, printed in PRINTED.items():
-        side = cell.sides[name]
+        side = result.sides[name]
         assert (side.paper, side.levels, side.is_on_its_levels) == (printed, (0.0, 1.0, 2.0), False)
         assert side.ours == pytest.approx(AUC[name])
         assert math.isnan(side.difference)
 
 
-def test_one_side_at_fewer_levels_takes_both_from_the_papers(planted):
-    whole, part = (evaluated(run, dict.fromkeys(paper.RESULTS[1].levels, 0.8)) for run in ut_on_imdb(planted))
+def test_with_one_side_at_fewer_levels_neither_is_compared_with_the_paper(planted):
+    whole, part = (evaluated(run, dict.fromkeys(PAPER_TABLES[1].levels, 0.8)) for run in ut_on_imdb(planted))
     part = replace(part, ood=part.ood[part.ood["gamma"] <= 1.5])
-    assert not any(side.is_on_its_levels for side in cell_of([whole, part]).sides.values())
-    assert cell_of([whole]).sides["constrained"].is_on_its_levels
+    assert not any(side.is_on_its_levels for side in result_of([whole, part]).sides.values())
+    assert result_of([whole]).sides["constrained"].is_on_its_levels
 
 
 def test_a_filled_cell_is_no_longer_missing(planted):
@@ -147,31 +149,31 @@ def test_a_filled_cell_is_no_longer_missing(planted):
 
 def test_errors_are_averaged_over_the_levels(planted):
     runs = [published(planted[f"video-{objective}"], "ucsd-ut") for objective in SIDES]
-    cell = cell_of(runs, "average-rmse")
-    assert cell.sides["constrained"].ours == pytest.approx(20.0)
-    assert cell.sides["erm"].ours == pytest.approx(21.0)
-    assert cell.difference.difference == pytest.approx(-1.0)
+    result = result_of(runs, "average-rmse")
+    assert result.sides["constrained"].ours == pytest.approx(20.0)
+    assert result.sides["erm"].ours == pytest.approx(21.0)
+    assert result.difference.difference == pytest.approx(-1.0)
 
 
 def test_other_noise_and_runs_that_are_not_evaluated_fill_no_cell(planted):
     run = ut_on_imdb(planted)[0]
     uniform = replace(run, ood=run.ood.assign(perturbation="uniform"))
-    for table in paper.result_tables([uniform, with_info(unevaluated(run), seed=1)]):
+    for table in result_tables([uniform, with_info(unevaluated(run), seed=1)]):
         assert table.is_published
         assert table.n_filled == 0
 
 
-def test_a_side_that_is_not_evaluated_says_how_to_do_it(planted):
+def test_a_side_that_is_not_evaluated_names_the_command(planted):
     constrained, erm = ut_on_imdb(planted)
     (told,) = [line for line in table_of([constrained, unevaluated(erm)], "accuracy-auc").missing if "eval-ood" in line]
     assert told == f"UT on IMDb, L = 3, γ_train = 0: erm; not evaluated: cudt eval-ood {erm.run.path}"
 
 
-def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
+def test_pretrained_models_are_in_the_row_of_the_depth_that_the_paper_prints(planted):
     runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in SIDES]
-    cell = cell_of(runs)
-    assert (cell.place.model, cell.place.layers) == ("DistilBERT", 12)
-    assert counts(cell) == [1, 1]
+    result = result_of(runs)
+    assert (result.cell.model, result.cell.layers) == ("DistilBERT", 12)
+    assert counts(result) == [1, 1]
 
 
 # ---------------------------------------------------------------- what is not the paper's
@@ -181,43 +183,25 @@ def test_pretrained_models_have_the_papers_depth_whatever_theirs_is(planted):
 def test_a_depth_or_level_that_the_paper_does_not_print_is_among_the_others(info, planted):
     runs = ut_on_imdb(planted, **info)
     assert table_of(runs, "accuracy-auc").n_filled == 0
-    (cell,) = table_of(runs, "accuracy-auc-other").cells
-    assert cell.place.model == "imdb-ut"
-    assert math.isnan(cell.sides["erm"].paper)
+    (result,) = table_of(runs, "accuracy-auc-other").results
+    assert result.cell.model == "imdb-ut"
+    assert math.isnan(result.sides["erm"].paper)
 
 
 def test_other_recipes_are_in_a_table_of_their_own(planted):
-    (cell,) = table_of([planted["text-erm"], planted["text-constrained"]], "accuracy-auc-other").cells
-    assert (cell.place.model, cell.place.dataset, cell.place.gamma_train) == ("reviews-ut", "reviews", 0.4)
-    assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert not [table for table in paper.result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
-
-
-@pytest.mark.parametrize("free", ["descent.alpha=0.3", "descent.dual.learning_rate=1", "noise.gamma_train=0.3"])
-def test_what_is_searched_may_differ_from_the_recipe(free, planted):
-    assert all(paper.is_published(run) for run in ut_on_imdb(planted, free, "model.layers=5", "evaluation.gammas=0,1"))
+    (result,) = table_of([planted["text-erm"], planted["text-constrained"]], "accuracy-auc-other").results
+    assert (result.cell.model, result.cell.dataset, result.cell.gamma_train) == ("reviews-ut", "reviews", 0.4)
+    assert result.sides["erm"].ours == pytest.approx(AUC["erm"])
+    assert not [table for table in result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
 
 
 @pytest.mark.parametrize("override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"])
 def test_a_recipe_of_the_papers_with_other_settings_is_among_the_others(override, planted):
     runs = ut_on_imdb(planted, override)
-    assert not any(paper.is_published(run) for run in runs)
+    assert not any(is_published(run) for run in runs)
     assert table_of(runs, "accuracy-auc").n_filled == 0
-    (cell,) = table_of(runs, "accuracy-auc-other").cells
-    assert counts(cell) == [1, 1]
-
-
-def test_a_section_that_is_left_out_makes_a_run_another(planted):
-    adapted = published(planted["text-constrained"], "alpaca-llama")
-    assert paper.is_published(adapted)
-    assert not paper.is_published(published(planted["text-constrained"], "alpaca-llama", "model.lora=null"))
-
-
-def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
-    run = ut_on_imdb(planted)[0]
-    assert paper.is_published(run)
-    assert not paper.is_published(with_info(run, recipe="my-own"))
-    assert not paper.is_published(planted["text-constrained"])
+    (result,) = table_of(runs, "accuracy-auc-other").results
+    assert counts(result) == [1, 1]
 
 
 def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadRun]:
@@ -232,17 +216,17 @@ def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadR
 def test_the_papers_unconstrained_model_has_the_settings_that_the_recipe_names(planted):
     constrained, tied, untied = dust_on_avenue(planted)
     # Typed from the paper's table.
-    cell = cell_of([constrained, tied, untied], "average-rmse")
-    assert [cell.sides[name].paper for name in SIDES] == [21.145, 19.679]
-    assert [cell.sides[name].standing.runs for name in SIDES] == [[constrained], [tied]]
+    result = result_of([constrained, tied, untied], "average-rmse")
+    assert [result.sides[name].paper for name in SIDES] == [21.145, 19.679]
+    assert [result.sides[name].chosen.runs for name in SIDES] == [[constrained], [tied]]
 
 
-def test_beside_an_unconstrained_model_of_another_make_stand_the_constrained_runs(planted):
+def test_erm_with_other_model_settings_is_shown_with_the_constrained_runs(planted):
     constrained, tied, untied = dust_on_avenue(planted)
-    (pair,) = table_of([constrained, tied, untied], "average-rmse-other").cells
-    assert [pair.sides[name].standing.runs for name in SIDES] == [[constrained], [untied]]
+    (pair,) = table_of([constrained, tied, untied], "average-rmse-other").results
+    assert [pair.sides[name].chosen.runs for name in SIDES] == [[constrained], [untied]]
     assert pair.difference.difference == pytest.approx(-4)
-    assert not [one for one in paper.result_tables([constrained, tied]) if one.stem == "average-rmse-other"]
+    assert not [one for one in result_tables([constrained, tied]) if one.stem == "average-rmse-other"]
 
 
 # ---------------------------------------------------------------- seeds and searches
@@ -250,32 +234,32 @@ def test_beside_an_unconstrained_model_of_another_make_stand_the_constrained_run
 
 def test_seeds_are_averaged(planted):
     constrained, erm = ut_on_imdb(planted)
-    side = cell_of([*seeds(constrained, 0.3, 0.3, 0.3), erm]).sides["constrained"]
+    side = result_of([*seeds(constrained, 0.3, 0.3, 0.3), erm]).sides["constrained"]
     # A tenth more at every level of 0 to 2 is 0.2 more of area.
     assert side.ours == pytest.approx(1.75)
     assert side.std == pytest.approx(0.2)
-    assert side.standing.how == "3 seeds"
+    assert side.chosen.how == "3 seeds"
 
 
 def test_where_one_side_was_searched_both_are_the_best_by_validation_data(planted):
     constrained, erm = ut_on_imdb(planted)
-    cell = cell_of([*variants(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)])
+    result = result_of([*variants(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)])
     # Not the best in the test, which would be the third and the second.
-    assert cell.sides["constrained"].ours == pytest.approx(AUC["constrained"] + 0.2)
-    assert cell.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert [cell.sides[name].standing.how for name in SIDES] == ["best of 3", "best of 2"]
-    assert math.isnan(cell.sides["erm"].std)
-    assert not cell.is_even
+    assert result.sides["constrained"].ours == pytest.approx(AUC["constrained"] + 0.2)
+    assert result.sides["erm"].ours == pytest.approx(AUC["erm"])
+    assert [result.sides[name].chosen.how for name in SIDES] == ["best of 3", "best of 2"]
+    assert math.isnan(result.sides["erm"].std)
+    assert not result.is_even
 
 
-def test_the_best_that_is_not_evaluated_leaves_its_cell_empty_and_says_how_to_fill_it(planted):
+def test_if_the_best_run_is_not_evaluated_its_side_is_empty_and_names_the_command(planted):
     constrained, erm = ut_on_imdb(planted)
     first, second = variants(constrained, 0.3, 0.1)
     runs = [first, unevaluated(second), erm]
-    assert counts(cell_of(runs)) == [0, 1]
+    assert counts(result_of(runs)) == [0, 1]
     told = f"the best by validation data is not evaluated: cudt eval-ood {second.run.path}"
     assert f"UT on IMDb, L = 3, γ_train = 0: constrained; {told}" in table_of(runs, "accuracy-auc").missing
-    assert cell_of(runs).difference.reason == told
+    assert result_of(runs).difference.reason == told
 
 
 # ---------------------------------------------------------------- which side is better
@@ -304,13 +288,13 @@ def scored(trained_run, out, better: str | None, *, root: bool = False) -> list[
 )
 def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, stem, recipe, trained_run, tmp_path):
     runs = [published(run, recipe) for run in scored(trained_run, tmp_path, better, root=root)]
-    cell = cell_of(runs, stem)
-    between = cell.difference
+    result = result_of(runs, stem)
+    between = result.difference
     assert (between.unit, between.reason, between.better) == ("examples", "", better or "")
-    marked = [name for name in SIDES if cell.sides[name].is_better]
+    marked = [name for name in SIDES if result.sides[name].is_better]
     assert marked == ([] if better is None else [better])
     assert (between.low <= 0 <= between.high) == (better is None)
-    ours, erm = (cell.sides[name].ours for name in SIDES)
+    ours, erm = (result.sides[name].ours for name in SIDES)
     assert between.difference == pytest.approx(ours - erm)
     # An error is better where it is less.
     if better:
@@ -319,18 +303,18 @@ def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, ste
 
 def test_without_an_interval_no_side_is_better_and_the_reason_is_told(planted):
     constrained, erm = ut_on_imdb(planted)
-    cell = cell_of([shifted(constrained, 0.2), erm])
-    assert cell.difference.difference == pytest.approx(0.4)
-    assert math.isnan(cell.difference.low)
-    assert not any(side.is_better for side in cell.sides.values())
-    assert "no scores of single examples" in cell.difference.reason
+    result = result_of([shifted(constrained, 0.2), erm])
+    assert result.difference.difference == pytest.approx(0.4)
+    assert math.isnan(result.difference.low)
+    assert not any(side.is_better for side in result.sides.values())
+    assert "no scores of single examples" in result.difference.reason
 
 
 def test_without_the_other_side_nothing_is_compared(planted):
-    cell = cell_of(ut_on_imdb(planted)[:1])
-    assert math.isnan(cell.difference.difference)
-    assert not cell.sides["constrained"].is_better
-    erm = cell.sides["erm"]
+    result = result_of(ut_on_imdb(planted)[:1])
+    assert math.isnan(result.difference.difference)
+    assert not result.sides["constrained"].is_better
+    erm = result.sides["erm"]
     assert (erm.is_filled, erm.paper, erm.levels) == (False, 1.707, ())
     assert math.isnan(erm.ours)
 
@@ -342,10 +326,11 @@ def test_an_infeasible_run_is_named_with_its_layers(planted):
     verdicts = [{"layer": layer, "verdict": word} for layer, word in enumerate(("met", "violated", "violated"), 1)]
     constrained, erm = ut_on_imdb(planted, feasible=False, verdicts=verdicts)
     table = table_of([constrained, erm], "accuracy-auc")
-    told = f"{constrained.run.path.name}: violated at layers 2, 3"
     # ERM has no constraints to keep.
-    assert table.infeasible == [f"UT on IMDb, L = 3, γ_train = 0: {told}"]
-    assert cell_of([constrained, erm]).sides["erm"].standing.infeasible == ()
+    assert table.infeasible == ["UT on IMDb, L = 3, γ_train = 0: seed 0: violated at layers 2, 3"]
+    in_csv = table.long()["infeasible"]
+    assert in_csv[in_csv != ""].tolist() == [f"{constrained.run.path.name}: violated at layers 2, 3"]
+    assert result_of([constrained, erm]).sides["erm"].chosen.infeasible == []
 
 
 def test_the_long_table_has_a_row_for_each_side(planted):

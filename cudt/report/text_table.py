@@ -1,4 +1,4 @@
-"""Tables for people: the same headings and cells as Markdown, as LaTeX with booktabs, and on the page."""
+"""A table for people: one set of headings and cells, rendered as Markdown, as LaTeX (booktabs) and on the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    # In LaTeX's first fonts other signs stand in their places.
+    # LaTeX's default font encoding prints other characters for these.
     **{sign: f"${sign}$" for sign in "<>|"},
     "γ": r"$\gamma$",
     "α": r"$\alpha$",
@@ -30,7 +30,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in a cell: a value that may be marked, and in small print what belongs to it."""
+    """The content of one cell: a value that may be bold or marked, and a detail in small print."""
 
     text: str = ""
     detail: str = ""
@@ -50,19 +50,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A table: groups of headings over headings, rows of entries, and notes below."""
+class TextTable:
+    """A title, one or two rows of headings, rows of entries, and notes below the table."""
 
     stem: str
     title: str
     groups: list[tuple[str, int]]
-    """Headings over several columns, with how many; those of no group have an empty one over them."""
+    """Headings that span several columns, each with its number of columns; an empty name spans columns without one."""
     headings: list[str]
     rows: list[list[Entry]]
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """GitHub's Markdown has one row of headings, so that groups are told in each."""
+        """The table in GitHub's Markdown, which has one row of headings: the group's name is part of each heading."""
         over = [name for name, span in self.groups for _ in range(span)]
         headings = [f"{group} {heading}".strip() for group, heading in zip(over, self.headings, strict=True)]
         lines = [_markdown_row([_markdown(heading) for heading in headings]), _markdown_row(["---"] * len(headings))]
@@ -71,7 +71,7 @@ class Layout:
         return "\n".join([f"## {_markdown(self.title)}\n", *lines, *notes]) + "\n"
 
     def latex(self) -> str:
-        """A floating table, for a document that uses booktabs."""
+        """The table as a LaTeX float, for a document that loads booktabs."""
         columns = "l" * len(self.headings)
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex(self.title)}}}"]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
@@ -84,7 +84,7 @@ class Layout:
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     def _rules(self) -> str:
-        """A rule under each heading that stands over several."""
+        """A rule under each group heading."""
         rules, start = [], 1
         for name, span in self.groups:
             if name:
@@ -94,12 +94,12 @@ class Layout:
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    escaped, place = "", 0
-    while place < len(text):
-        sign = next((sign for sign in _LATEX if len(sign) > 1 and text.startswith(sign, place)), text[place])
+    """Escape a text so that LaTeX prints it verbatim."""
+    escaped, position = "", 0
+    while position < len(text):
+        sign = next((sign for sign in _LATEX if len(sign) > 1 and text.startswith(sign, position)), text[position])
         escaped += _LATEX.get(sign, sign)
-        place += len(sign)
+        position += len(sign)
     return escaped
 
 
@@ -116,5 +116,5 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape a text so that Markdown shows it verbatim."""
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]<>|#" else sign for sign in text).replace("\n", " ")

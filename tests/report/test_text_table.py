@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from cudt.report.layout import Entry, Layout, latex
+from cudt.report.text_table import Entry, TextTable, latex
 
 STRANGE = r"a|b_c & 50 % of $x$ #1 {y} ~ ^ \z *bold* `code` [link](to) <b>"
-TABLE = Layout(
+TABLE = TextTable(
     "stem",
     "A title of 5 % & more",
     [("", 1), ("UCSD", 2), ("a_b", 1)],
@@ -26,7 +26,7 @@ def unescaped(text: str) -> str:
 
 
 def markdown_rows(text: str) -> list[list[str]]:
-    """The cells of a table in Markdown, as GitHub splits them: at every bar that no backslash stands before."""
+    """The cells of a table in Markdown, as GitHub splits them: at every bar without a backslash before it."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     split = [re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1] for line in lines]
     return [[unescaped(cell.strip()) for cell in row] for row in split]
@@ -46,10 +46,10 @@ def test_markdown_has_a_title_above_and_notes_below():
     assert lines[-3:] == ["A note with | and _.", "", "Another."]
 
 
-def test_what_markdown_would_read_as_its_own_is_escaped():
+def test_characters_with_a_meaning_in_markdown_are_escaped():
     text = TABLE.markdown()
     for sign in ("|", "_", "*", "`", "[", "<", "#"):
-        # The title's own two signs, bars between cells and the stars of what is bold.
+        # Without the title's ##, the bars between cells and the stars around bold values.
         body = re.sub(r"^## |\*\*|(?m:^\| )| \| | \|$", "", text, flags=re.MULTILINE)
         assert not re.search(rf"(?<!\\){re.escape(sign)}", body), sign
 
@@ -84,7 +84,7 @@ def check_latex(text: str) -> None:
     assert outside.isascii()
 
 
-def test_latex_is_whole_in_structure():
+def test_latex_is_well_formed():
     check_latex(TABLE.latex())
     assert len(latex_rows(TABLE.latex())) == 4
 
@@ -94,7 +94,7 @@ def test_latex_has_rules_below_the_headings_of_groups():
 
 
 def test_a_table_without_groups_has_one_row_of_headings():
-    table = Layout("stem", "title", [("", 2)], ["a", "b"], [[Entry("1"), Entry("2")]])
+    table = TextTable("stem", "title", [("", 2)], ["a", "b"], [[Entry("1"), Entry("2")]])
     assert latex_rows(table.latex()) == ["a & b", "1 & 2"]
     assert "cmidrule" not in table.latex()
 
@@ -113,7 +113,7 @@ def test_a_table_without_groups_has_one_row_of_headings():
         ("γ ≤ 0.4 … × σ", r"$\gamma$ $\leq$ 0.4 \ldots{} $\times$ $\sigma$"),
     ],
 )
-def test_latex_prints_a_text_as_it_is(text, escaped):
+def test_latex_prints_a_text_verbatim(text, escaped):
     assert latex(text) == escaped
 
 

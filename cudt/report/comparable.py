@@ -1,0 +1,139 @@
+"""Which runs may be compared: the one definition that every table, figure and comparison of a report uses.
+
+Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train and the task's settings, from which
+the test data follow. Runs of one group differ in nothing but their seed; a cell holds groups of several objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.objectives import BASELINE
+
+#: The paper's objective, and both sides of its tables in their order.
+CONSTRAINED = "constrained"
+SIDES = (CONSTRAINED, BASELINE)
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """What runs must share to be compared; also a cell of the paper's tables."""
+
+    model: str
+    """The recipe; in a table of the paper, the name of the model."""
+    metric: str
+    layers: int
+    gamma_train: float
+    dataset: str
+    """The name of the task; in a table of the paper, of the data set."""
+    task: str = ""
+    """The task's settings as JSON; empty in a table of the paper, whose recipes fix them."""
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}"
+
+
+def cell_of(run: ReadRun) -> Cell:
+    """The cell of a run, by its recipe."""
+    task = run.run.recipe.settings.task
+    return Cell(run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
+
+
+def by_cell(runs: Iterable[ReadRun], key: Callable[[ReadRun], Cell] = cell_of) -> dict[Cell, list[ReadRun]]:
+    """The comparable runs of each cell, cells in order."""
+    cells: dict[Cell, list[ReadRun]] = {}
+    for run in runs:
+        cells.setdefault(key(run), []).append(run)
+    return dict(sorted(cells.items()))
+
+
+def by_group(runs: Iterable[ReadRun]) -> dict[GroupKey, list[ReadRun]]:
+    """The runs of each group: those that differ in nothing but their seed."""
+    groups: dict[GroupKey, list[ReadRun]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    return groups
+
+
+def without_ablations(runs: Sequence[ReadRun], ablated: set[str]) -> list[ReadRun]:
+    """Leave out the runs of ablations where other runs of the same cell and objective exist.
+
+    An ablation varies one setting on purpose: its runs must not join the search that the paper's tables choose from.
+    """
+    searched = {(cell_of(run), run.objective) for run in runs if run.name not in ablated}
+    return [run for run in runs if run.name not in ablated or (cell_of(run), run.objective) not in searched]
+
+
+# ---------------------------------------------------------------- pairs with the baseline
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The evaluated runs of a group and of the baseline group it is compared with, under one kind of noise."""
+
+    noise: str
+    ours: list[ReadRun]
+    baseline: list[ReadRun]
+
+    @property
+    def gamma_train(self) -> float:
+        return self.ours[0].gamma_train
+
+
+def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
+    """Each group of another objective with each baseline group of its cell, for each noise both were evaluated under.
+
+    Runs that were not evaluated under that noise are left out.
+    """
+    return [pair for mine in by_cell(runs).values() for pair in _pairs_of_cell(mine)]
+
+
+def _pairs_of_cell(runs: Sequence[ReadRun]) -> list[Pair]:
+    evaluated = [(group[0].objective, _by_noise(group)) for group in by_group(runs).values()]
+    baselines = [by_noise for objective, by_noise in evaluated if objective == BASELINE]
+    others = [by_noise for objective, by_noise in evaluated if objective != BASELINE]
+    return [
+        Pair(noise, ours, baseline[noise])
+        for by_noise in others
+        for noise, ours in sorted(by_noise.items())
+        for baseline in baselines
+        if noise in baseline
+    ]
+
+
+def _by_noise(runs: Sequence[ReadRun]) -> dict[str, list[ReadRun]]:
+    """The runs that were evaluated under each kind of noise."""
+    found: dict[str, list[ReadRun]] = {}
+    for run in runs:
+        for noise in run.ood["perturbation"].unique():
+            found.setdefault(str(noise), []).append(run)
+    return found
+
+
+# ---------------------------------------------------------------- constrained against the baseline
+
+
+def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
+    """The runs of each comparison of constrained with ERM: in each cell, one for each model that ERM was trained with.
+
+    ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary between layers). It is
+    compared with the constrained runs of the same model settings, or with all of the cell where there are none.
+    """
+    return [match for mine in by_cell(runs).values() for match in _matches_of_cell(mine)]
+
+
+def _matches_of_cell(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
+    constrained, baseline = ([run for run in runs if run.objective == side] for side in SIDES)
+    found = []
+    for model in dict.fromkeys(map(model_settings, baseline)):
+        like = [run for run in constrained if model_settings(run) == model] or constrained
+        if like:
+            found.append([*like, *(run for run in baseline if model_settings(run) == model)])
+    return found
+
+
+def model_settings(run: ReadRun) -> str:
+    """The settings of a run's model, as JSON."""
+    return run.run.recipe.settings.model.model_dump_json()

@@ -1,0 +1,138 @@
+"""Which runs may be compared, from planted runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cudt import report
+from cudt.report.collect import ReadRun
+from cudt.report.comparable import Cell, by_cell, by_group, cell_of, matches, pairs, without_ablations
+from cudt.report.compare import compare
+from cudt.report.sweeps import ablations
+from tests.report import make_run, with_info
+from tests.report.figures import variant_of
+from tests.report.test_compare import NOISE, at, constrained, erm, hows
+from tests.report.test_paper_results import planted, seeds, variants
+
+__all__ = ["constrained", "erm", "planted"]
+
+
+# ---------------------------------------------------------------- cells and groups
+
+
+def test_a_cell_is_recipe_metric_depth_level_and_task(constrained, erm):
+    cell = cell_of(constrained)
+    assert (cell.model, cell.metric, cell.layers, cell.gamma_train, cell.dataset) == (
+        "reviews-ut",
+        "accuracy",
+        constrained.n_layers,
+        0.4,
+        "reviews",
+    )
+    assert cell_of(erm) == cell
+    assert str(cell) == f"reviews-ut on reviews, L = {cell.layers}, γ_train = 0.4"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"recipe": "other"}, {"layers": 9}, {"gamma_train": 0.7}, {"metric": {"name": "RMSE", "higher_is_better": False}}],
+)
+def test_runs_that_differ_in_one_of_these_are_not_comparable(other, constrained, erm):
+    changed = with_info(erm, **other)
+    assert cell_of(changed) != cell_of(constrained)
+    assert [len(mine) for mine in by_cell([constrained, changed]).values()] == [1, 1]
+    assert pairs([constrained, changed]) == matches([constrained, changed]) == []
+
+
+def test_runs_with_other_settings_of_the_task_are_not_comparable(constrained, erm):
+    changed = variant_of(erm, "other", {"task": {"test": 50}})
+    assert pairs([constrained, changed]) == matches([constrained, changed]) == []
+
+
+def test_cells_are_in_order_whatever_that_of_the_runs(constrained):
+    levels = [0.7, 0.1, 0.4]
+    cells = by_cell([with_info(constrained, gamma_train=level) for level in levels])
+    assert [cell.gamma_train for cell in cells] == sorted(levels)
+    assert Cell("a", "x", 3, 0.5, "data") < Cell("b", "a", 1, 0.1, "data")
+
+
+def test_a_group_has_the_seeds_of_a_variant(constrained, erm):
+    runs = [*seeds(constrained, 0.1, 0.2), erm]
+    assert [len(group) for group in by_group(runs).values()] == [2, 1]
+
+
+# ---------------------------------------------------------------- pairs and matches
+
+
+def test_every_objective_is_paired_with_erm_and_only_constrained_is_matched(constrained, erm):
+    outside = with_info(constrained, objective="supervised")
+    found = pairs([constrained, outside, erm])
+    assert [(pair.ours, pair.baseline) for pair in found] == [([constrained], [erm]), ([outside], [erm])]
+    assert matches([outside, erm]) == []
+    assert matches([constrained, outside, erm]) == [[constrained, erm]]
+
+
+def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(constrained, erm):
+    wide = {"model": {"width": 32}}
+    other_erm, other = variant_of(erm, "wide", wide), variant_of(constrained, "wide", wide)
+    assert matches([constrained, erm, other_erm]) == [[constrained, erm], [constrained, other_erm]]
+    assert matches([constrained, other, erm, other_erm]) == [[constrained, erm], [other, other_erm]]
+
+
+# ---------------------------------------------------------------- ablations
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A sweep, as far as its runs go."""
+
+    finished: pd.DataFrame
+
+
+def sweep_of(*runs: ReadRun) -> Any:
+    return Trials(pd.DataFrame({"run": [run.name for run in runs]}))
+
+
+def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_runs(constrained, erm):
+    # The names of folders say nothing about objectives.
+    first, second, third = at(constrained, "a"), at(constrained, "b"), at(erm, "c")
+    ablation, search = sweep_of(first, second), sweep_of(second, third)
+    runs = [first, second, third]
+    assert ablations([ablation, search], runs) == {first.name}
+    assert ablations([search], runs) == set()
+    # Runs that the report does not have are no part of it.
+    assert ablations([ablation], [second]) == {second.name}
+
+
+def test_runs_of_an_ablation_do_not_join_the_search_of_their_cell(constrained, erm):
+    searched, ablated = variants(constrained, 0.2, 0.1)
+    ablated = at(ablated, "constrained-ablated")
+    kept = without_ablations([searched, ablated, erm], {ablated.name})
+    assert kept == [searched, erm]
+    assert hows(compare(kept, NOISE)) == ["1 seed", "1 seed"]
+
+
+@pytest.mark.parametrize("other", [{"gamma_train": 0.7}, {"layers": 9}, {"recipe": "another"}])
+def test_runs_of_an_ablation_stay_if_their_cell_has_no_others(other, constrained, erm):
+    ablated = with_info(at(constrained, "constrained-ablated"), **other)
+    for runs in ([constrained, ablated, erm], [ablated, erm]):
+        assert without_ablations(runs, {ablated.name}) == runs
+
+
+def test_ablations_are_in_the_tables_of_a_report_but_not_in_its_comparisons(trained_run, tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / "reviews-ut"
+    curves = {"constrained": {0.0: 0.9, 1.0: 0.6}, "erm": {0.0: 0.9, 1.0: 0.5}}
+    for objective, values in curves.items():
+        make_run(trained_run, folder, values, objective=objective)
+    ablated = make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.8}, overrides=["descent.alpha=0.4"])
+    monkeypatch.setattr(report.sweeps, "ablations", lambda searched, runs: {f"reviews-ut/{ablated.path.name}"})
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    assert len(made.table) == 3
+    table = pd.read_csv(tmp_path / "report" / "tables" / "accuracy-auc-other.csv").set_index("objective")
+    assert table["best_of"].tolist() == [0, 0]
+    # The trapezoid of 0.9 and 0.6; the ablation's would be of 0.8.
+    assert table.loc["constrained", "ours"] == pytest.approx(0.75)

@@ -1,0 +1,33 @@
+"""What groups are called: by what sets them apart, never by a hash."""
+
+from __future__ import annotations
+
+from cudt.report.collect import collect
+from cudt.report.names import labels
+from tests.report import make_run
+
+CURVE = {0.0: 0.9}
+
+
+def test_a_single_variant_is_called_by_its_objective(trained_run, tmp_path):
+    for seed in (0, 1):
+        make_run(trained_run, tmp_path, CURVE, seed=seed)
+    make_run(trained_run, tmp_path, CURVE, objective="erm")
+    assert [*labels(collect([tmp_path]).runs).values()] == ["constrained", "erm"]
+
+
+def test_several_variants_are_called_by_the_settings_that_differ_and_never_by_a_hash(trained_run, tmp_path):
+    for alpha in (0.1, 0.3):
+        make_run(trained_run, tmp_path / "a", CURVE, overrides=[f"descent.alpha={alpha}"])
+    make_run(trained_run, tmp_path / "b", CURVE, name="other")
+    runs = collect([tmp_path]).runs
+    named = labels(runs)
+    assert sorted(named.values()) == ["constrained", "constrained α=0.1", "constrained α=0.3"]
+    assert named[next(run for run in runs if run.recipe == "other").group] == "constrained"
+    assert not any(run.variant in name for run in runs for name in named.values())
+
+
+def test_what_sets_variants_apart_can_be_shortened(trained_run, tmp_path):
+    for alpha in (0.1, 0.3):
+        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
+    assert {*labels(collect([tmp_path]).runs, lambda text: text[:1]).values()} == {"constrained α"}

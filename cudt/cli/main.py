@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from cudt import __version__
+from cudt.cli.compare import compare
 from cudt.cli.data import data
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
@@ -22,6 +23,7 @@ from cudt.cli.options import ListCommand
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
 from cudt.cli.reproduce import reproduce
+from cudt.cli.runs import runs
 from cudt.cli.sweep import sweep
 from cudt.cli.terminal import make_error_console
 from cudt.cli.train import train
@@ -52,6 +54,8 @@ _add("eval-ood", "Train and evaluate", "cudt eval-ood outputs/imdb-minilm/* --pe
 _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
+_add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
+_add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
 app.add_typer(
     recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"

@@ -48,6 +48,8 @@ def train(
     choose(device.value)
     console = make_console()
     trained = train_all(console, loaded, out, device, data_root)
+    if len(loaded) > 1:
+        _print_summary(console, trained.runs)
     if trained.runs:
         console.print("next: cudt eval-ood " + " ".join(str(run.path) for run in trained.runs), soft_wrap=True)
     if trained.n_stopped:
@@ -88,6 +90,14 @@ def train_all(
         except TrainingStoppedError as error:
             make_error_console().print(f"stopped: {error}", soft_wrap=True)
     return Trained(finished, len(recipes) - len(finished))
+
+
+def _print_summary(console: Console, runs: list[Run]) -> None:
+    """The finished runs as `cudt runs` lists them."""
+    from cudt.cli.run_list import list_runs
+    from cudt.cli.runs import print_runs
+
+    print_runs(console, list_runs([run.path for run in runs])[0])
 
 
 def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceChoice, data_root: Path | None) -> Run:

@@ -25,8 +25,13 @@ Settings = Mapping[str, Any]
 
 def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
     """Every setting that shapes training, by dotted key; without name, seed and objective."""
+    return flat_values(recipe.resolved())
+
+
+def flat_values(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for the values of a recipe that are not validated, as a run folder keeps them."""
     left_out = NOT_IDENTITY | {"name", "seed", "objective"}
-    return dict(_flat({key: value for key, value in recipe.resolved().items() if key not in left_out}, ""))
+    return dict(_flat({key: value for key, value in resolved.items() if key not in left_out}, ""))
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -101,7 +101,19 @@ def test_the_version_is_printed(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
-COMMANDS = ("experiment", "train", "eval-ood", "sweep", "reproduce", "generate", "report", "recipes", "data")
+COMMANDS = (
+    "experiment",
+    "train",
+    "eval-ood",
+    "sweep",
+    "reproduce",
+    "generate",
+    "runs",
+    "compare",
+    "report",
+    "recipes",
+    "data",
+)
 
 
 def test_help_names_every_command(call):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from cudt.runs.info import RunInfo
@@ -50,6 +52,9 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
             [(seed, name) for seed in (0, 1) for name in ("erm", "constrained")], expected, strict=True
         )
     ]
+    summary = output[output.index("reviews-ut: unrolled, score is accuracy") :]
+    for folder in expected:
+        assert f"\n{folder} " in summary
     assert output.splitlines()[-1] == "next: cudt eval-ood " + " ".join(
         f"outputs/reviews-ut/{folder}" for folder in expected
     )
@@ -88,8 +93,6 @@ def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_p
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
 def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monkeypatch):
-    import shutil
-
     monkeypatch.setattr(launch, "train", lambda recipe, out, *_: trained_run)
     path = tmp_path / "outputs" / "reviews-ut" / trained_run.path.name
     shutil.copytree(trained_run.path, path)

@@ -1,0 +1,201 @@
+"""`cudt compare`: two runs next to each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cudt.cli import completion
+from cudt.cli.terminal import make_console
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cudt.report.collect import ReadRun
+
+FirstRun = Annotated[
+    Path, typer.Argument(metavar="A", help="Run folder, the baseline.", autocompletion=completion.run_folders)
+]
+SecondRun = Annotated[
+    Path, typer.Argument(metavar="B", help="Run folder to compare with it.", autocompletion=completion.run_folders)
+]
+#: Rows of a comparison that stand for a whole curve.
+_OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": "mean OOD"}
+
+
+def compare(first: FirstRun, second: SecondRun) -> None:
+    """Compare two finished runs: settings, loss and verdict of each layer, and the metric at each noise level.
+
+    Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
+    """
+    if first.resolve() == second.resolve():
+        raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
+    a, b = _read(first), _read(second)
+    console = make_console()
+    for name, run in (("A", a), ("B", b)):
+        console.print(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.path}", soft_wrap=True)
+    _print_settings(console, a, b)
+    console.print("\nlayer losses on validation data at γ_train, and the verdict on each constraint")
+    console.print(_layer_table(a, b))
+    for name, run in (("A", a), ("B", b)):
+        console.print(f"{name}: {_verdict(run)}", highlight=False)
+    _print_curves(console, a, b)
+
+
+def _read(path: Path) -> ReadRun:
+    from cudt.report.collect import collect
+    from cudt.runs.run import open_run
+
+    open_run(path)
+    collected = collect([path])
+    if not collected.runs:
+        raise UserError("; ".join(collected.warnings))
+    return collected.runs[0]
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
+    from cudt.config.differences import differing_keys, value_text
+
+    settings = [_all_settings(run) for run in (a, b)]
+    if not (keys := differing_keys(settings)):
+        console.print("\nno setting differs")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("setting", "A", "B"):
+        table.add_column(column, overflow="fold")
+    for key in keys:
+        table.add_row(key, *(value_text(values[key]) if key in values else "" for values in settings))
+    console.print("\nsettings that differ")
+    console.print(table)
+
+
+def _all_settings(run: ReadRun) -> dict[str, Any]:
+    from cudt.config.differences import flat_settings
+
+    recipe = run.run.recipe
+    named = {"recipe": recipe.name, "objective": run.objective, "seed": run.seed}
+    return {**named, **flat_settings(recipe)}
+
+
+# ---------------------------------------------------------------- layers
+
+
+def _layer_table(a: ReadRun, b: ReadRun) -> Table:
+    from cudt.evaluation.display import short_number
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B"):
+        table.add_column(column, justify="left" if column.startswith("verdict") else "right")
+    by_layer = [{verdict.layer: verdict for verdict in run.info.verdicts} for run in (a, b)]
+    for layer in sorted({*by_layer[0], *by_layer[1]}):
+        found = [verdicts.get(layer) for verdicts in by_layer]
+        losses = [one.loss for one in found if one is not None]
+        difference = losses[1] - losses[0] if len(losses) == 2 else None
+        numbers = ["" if one is None else short_number(one.loss) for one in found]
+        words = ["" if one is None else one.verdict for one in found]
+        signed = "" if difference is None else ("+" if difference >= 0 else "") + short_number(difference)
+        table.add_row(str(layer), *numbers, signed, *words)
+    return table
+
+
+def _verdict(run: ReadRun) -> str:
+    feasible = "feasible" if run.info.feasible else "not feasible"
+    return f"{feasible}; {'every' if run.info.monotone else 'not every'} layer lowers the loss"
+
+
+# ---------------------------------------------------------------- curves
+
+
+def _print_curves(console: Console, a: ReadRun, b: ReadRun) -> None:
+    for name, run in (("A", a), ("B", b)):
+        if not run.curves:
+            console.print(f"\n{name} is not evaluated yet; run: cudt eval-ood {run.run.path}", soft_wrap=True)
+    if a.metric != b.metric:
+        console.print(f"\nthe metrics differ ({a.metric} and {b.metric}), so the curves cannot be compared")
+        return
+    kinds = sorted({*a.curves} & {*b.curves})
+    if a.curves and b.curves and not kinds:
+        console.print(f"\nno noise in common: A has {', '.join(a.curves)}, B has {', '.join(b.curves)}")
+    for kind in kinds:
+        _print_curve(console, a, b, kind)
+
+
+def _print_curve(console: Console, a: ReadRun, b: ReadRun, kind: str) -> None:
+    """Both curves under one kind of noise, and why there is no interval if there is none."""
+    rows = _differences(a, b, kind)
+    console.print(f"\n{a.metric} under {kind} noise on test data")
+    console.print(_curve_table(a, b, kind, rows))
+    reasons = [reason for reason in dict.fromkeys(rows["reason"]) if reason] if len(rows) else []
+    if problem := _different_tests(a, b):
+        console.print(f"no interval: {problem}", soft_wrap=True)
+    elif reasons:
+        console.print(f"no interval: {'; '.join(reasons)}", soft_wrap=True)
+
+
+def _differences(a: ReadRun, b: ReadRun, kind: str) -> pd.DataFrame:
+    """B − A at each level and over all levels, as paired.csv has them."""
+    from cudt.report import paired
+
+    rows = paired.of_pair(paired.Pair(kind, [b], [a]))
+    if a.info.gamma_train != b.info.gamma_train:
+        # Which levels are in distribution depends on γ_train.
+        rows = rows[~rows["quantity"].isin(["id_mean", "ood_mean"])]
+    return rows.assign(low=float("nan"), high=float("nan")) if _different_tests(a, b) else rows
+
+
+def _different_tests(a: ReadRun, b: ReadRun) -> str:
+    """Why two runs have no test examples in common; empty if they may have."""
+    if a.info.test_data and a.info.test_data == b.info.test_data:
+        return ""
+    # Generated test data have no fingerprint: they follow from the settings of the task.
+    tasks = [run.run.recipe.settings.task.model_dump_json() for run in (a, b)]
+    return "" if tasks[0] == tasks[1] else "the runs have different tasks or task settings, and so different test data"
+
+
+def _curve_table(a: ReadRun, b: ReadRun, kind: str, rows: pd.DataFrame) -> Table:
+    from cudt.noise.base import scale_of
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("level", "A", "B", "B − A", "95 % interval"):
+        table.add_column(column, justify="right", no_wrap=True)
+    by_level = {row["gamma"]: row for row in rows.to_dict("records") if row["quantity"] == "metric"}
+    for level in sorted({*a.curves[kind], *b.curves[kind]}):
+        found = [_number(run.curves[kind].get(level)) for run in (a, b)]
+        table.add_row(f"{scale_of(kind).symbol} = {level:g}", *found, *_difference(by_level.get(level)))
+    for row in rows.to_dict("records"):
+        if row["quantity"] in _OVER_LEVELS:
+            both = [_number(_over_levels(run, kind, row["quantity"], [*by_level])) for run in (a, b)]
+            table.add_row(_OVER_LEVELS[row["quantity"]], *both, *_difference(row))
+    return table
+
+
+def _over_levels(run: ReadRun, kind: str, quantity: str, levels: list[float]) -> float:
+    """One number for a run's curve over the levels that both runs have."""
+    from cudt.evaluation.curves import area_under_curve
+    from cudt.noise.base import distribution
+
+    curve = {level: run.curves[kind][level] for level in levels}
+    if quantity == "auc":
+        return area_under_curve([*curve], [*curve.values()])
+    wanted = {"mean": ("ID", "OOD"), "id_mean": ("ID",), "ood_mean": ("OOD",)}[quantity]
+    values = [value for level, value in curve.items() if distribution(kind, level, run.info.gamma_train) in wanted]
+    return sum(values) / len(values)
+
+
+def _difference(row: dict[Any, Any] | None) -> tuple[str, str]:
+    if row is None:
+        return "", ""
+    interval = "" if row["low"] != row["low"] else f"{row['low']:+.4f} to {row['high']:+.4f}"
+    return f"{row['difference']:+.4f}", interval
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

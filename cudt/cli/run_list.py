@@ -1,0 +1,210 @@
+"""What `cudt runs` knows about each run folder. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cudt.config import recipe as recipes
+from cudt.config.differences import flat_values, names_apart
+from cudt.evaluation.curves import area_under_curve
+from cudt.noise.base import distribution
+from cudt.runs.info import RunInfo, read_info
+from cudt.runs.run import Run, find_runs
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class ListedRun:
+    """One run folder, as `cudt runs` lists it. What a run does not have yet is None."""
+
+    path: Path
+    recipe: str
+    model: str
+    objective: str
+    seed: int | None
+    status: str
+    settings: dict[str, Any] = field(repr=False)
+    """Every setting that shapes training, by dotted key."""
+    variant: str = ""
+    """What sets the run apart from other runs of its recipe."""
+    metric: str = ""
+    score: float | None = None
+    """The metric on validation data at γ_train."""
+    ood: float | None = None
+    """The mean metric over the noise levels above γ_train, on test data."""
+    auc: float | None = None
+    """The area under the metric over all noise levels."""
+    feasible: bool | None = None
+    monotone: bool | None = None
+    begun: datetime | None = None
+
+    def age(self, now: datetime) -> str:
+        """`12 min`, `3 h` or `5 d` since training began."""
+        if self.begun is None:
+            return ""
+        minutes = int((now - self.begun).total_seconds() // 60)
+        return (
+            f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """`feasible`, `monotone`, `both` or `neither`; empty before training has ended."""
+        if self.feasible is None or self.monotone is None:
+            return ""
+        if self.feasible == self.monotone:
+            return "both" if self.feasible else "neither"
+        return "feasible" if self.feasible else "monotone"
+
+
+def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], list[str]]:
+    """Every run below some folders, and a warning for each folder that cannot be read."""
+    runs, problems = [], []
+    for path in find_runs(folders):
+        try:
+            runs.append(_read(path))
+        except (UserError, OSError, ValueError) as error:
+            problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    _name_variants(runs)
+    return runs, problems
+
+
+def _read(path: Path) -> ListedRun:
+    # Not validated: a run stays listed if its model is not installed here, and validation would import torch.
+    values = recipes.read(path / "recipe.yaml")
+    info = read_info(path)
+    run = ListedRun(
+        path,
+        recipe=str(values.get("name", path.parent.name)),
+        model=_model(values),
+        objective=str(values.get("objective", "")),
+        seed=values.get("seed"),
+        status=info.status or "not started",
+        settings=flat_values(values),
+        feasible=info.feasible,
+        monotone=info.monotone,
+        begun=datetime.fromisoformat(info.begun) if info.begun else None,
+    )
+    if info.metric is not None:
+        run.metric = info.metric.name
+        _add_scores(run, info)
+    return run
+
+
+def _model(values: dict[str, Any]) -> str:
+    """The pretrained model, or the name of the architecture."""
+    section = values.get("model")
+    if not isinstance(section, dict):
+        return ""
+    return str(section.get("pretrained") or section.get("name", "")).rpartition("/")[2]
+
+
+def _add_scores(run: ListedRun, info: RunInfo) -> None:
+    """The last layer's metric on validation data, and what the curve over noise levels comes to on test data."""
+    layers = _read_table(run.path, "layers")
+    validation = layers[layers["split"] == "validation"].sort_values("layer")
+    if len(validation):
+        run.score = float(validation["metric"].iloc[-1])
+    ood = _read_table(run.path, "ood")
+    ood = ood[ood["metric"] == run.metric]
+    if ood.empty:
+        return
+    # The noise of training, which the paper's curves are drawn for; another one if that was not evaluated.
+    kinds = list(ood["perturbation"].unique())
+    kind = run.settings.get("noise.kind") if run.settings.get("noise.kind") in kinds else kinds[0]
+    curve = ood[ood["perturbation"] == kind].groupby("gamma")["value"].mean()
+    outside = [level for level in curve.index if distribution(str(kind), level, info.gamma_train or 0.0) == "OOD"]
+    run.ood = float(curve[outside].mean()) if outside else None
+    run.auc = area_under_curve(curve.index.tolist(), curve.tolist()) if len(curve) > 1 else None
+
+
+def _read_table(path: Path, name: str) -> pd.DataFrame:
+    return Run(path, cast(Any, None)).read_table(name)
+
+
+def _name_variants(runs: Sequence[ListedRun]) -> None:
+    """Name the variants of each recipe by the settings in which they differ."""
+    by_recipe: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        by_recipe.setdefault(run.recipe, []).append(run)
+    for mine in by_recipe.values():
+        # Runs that differ only in seed or objective have the same settings, and so the same name.
+        distinct = {tuple(run.settings.items()): run.settings for run in mine}
+        names = dict(zip(distinct, names_apart(list(distinct.values())), strict=True))
+        for run in mine:
+            run.variant = names[tuple(run.settings.items())]
+
+
+# ---------------------------------------------------------------- sorting and filtering
+
+#: The columns of `cudt runs`, by the names that --sort, --filter and --csv use.
+COLUMNS = (
+    *("recipe", "model", "variant", "objective", "seed", "status", "metric", "score", "ood", "auc"),
+    *("feasible", "monotone", "begun", "path"),
+)
+_SIGNS = ("!=", ">=", "<=", "=", ">", "<")
+
+
+def value_of(run: ListedRun, key: str) -> Any:
+    """A column, or a setting by its dotted key; None where a run does not have it."""
+    return getattr(run, key) if key in COLUMNS else run.settings.get(key)
+
+
+def check_key(runs: Sequence[ListedRun], key: str, option: str) -> None:
+    """Refuse a key that is neither a column nor a setting of any run."""
+    from cudt.utils.errors import did_you_mean
+
+    known = [*COLUMNS, *dict.fromkeys(key for run in runs for key in run.settings)]
+    if runs and key not in known:
+        raise UserError(
+            f"{option}: unknown key '{key}'{did_you_mean(key, known) or ';'} "
+            f"use a setting such as noise.gamma_train, or one of {', '.join(COLUMNS)}"
+        )
+
+
+def sorted_by(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
+    """Runs in ascending order of a key, or in descending order of `-key`; runs without a value come last."""
+    name = key.removeprefix("-")
+    check_key(runs, name, "--sort")
+    there = [run for run in runs if value_of(run, name) is not None]
+    missing = [run for run in runs if value_of(run, name) is None]
+    return [*sorted(there, key=lambda run: _sortable(value_of(run, name)), reverse=key.startswith("-")), *missing]
+
+
+def _sortable(value: Any) -> tuple[bool, float, str]:
+    """Numbers by size, before words."""
+    return (False, value, "") if isinstance(value, int | float) else (True, 0.0, str(value))
+
+
+def filtered(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
+    """The runs that meet `key=value`; also !=, <, <=, > and >=."""
+    sign = next((sign for sign in _SIGNS if sign in condition), "")
+    key, _, text = (part.strip() for part in condition.partition(sign or "="))
+    if not sign or not key or not text:
+        raise UserError(f"--filter '{condition}': expected KEY=VALUE (or !=, <, <=, >, >=), such as status=finished")
+    check_key(runs, key, f"--filter '{condition}'")
+    from cudt.config import strict_yaml
+
+    wanted = strict_yaml.parse(text, f"--filter '{condition}'")
+    if sign in (">", "<", ">=", "<=") and not isinstance(wanted, int | float):
+        raise UserError(f"--filter '{condition}': {sign} compares numbers, and '{text}' is not a number")
+    return [run for run in runs if _meets(value_of(run, key), sign, wanted, text)]
+
+
+def _meets(value: Any, sign: str, wanted: Any, text: str) -> bool:
+    if sign in ("=", "!="):
+        return (value == wanted or str(value) == text) == (sign == "=")
+    if not isinstance(value, int | float):
+        return False
+    return {">": value > wanted, "<": value < wanted, ">=": value >= wanted, "<=": value <= wanted}[sign]
+
+
+def utc_now() -> datetime:
+    return datetime.now(timezone.utc)

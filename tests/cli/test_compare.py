@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudt.report import paired
+from cudt.report.collect import collect
+from cudt.runs.info import RunInfo
+from tests.report import make_run, make_scored_run, make_video_run
+
+LEVELS = (0.0, 0.4, 1.0)
+
+
+def scores(seed: int, n: int = 40) -> dict[float, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return {level: (generator.random(n) < 0.8 - 0.2 * level).astype(float) for level in LEVELS}
+
+
+@pytest.fixture
+def pair(call, trained_run) -> tuple[Path, Path]:
+    a = make_scored_run(trained_run, Path("a"), scores(0), objective="erm", feasible=False, monotone=True)
+    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["descent.alpha=0.2"])
+    return a.path, b.path
+
+
+def compared(call, *paths: Path) -> str:
+    code, output, error = call("compare", *paths)
+    assert (code, error) == (0, "")
+    return output
+
+
+def row(output: str, start: str) -> list[str]:
+    (line,) = (line for line in output.splitlines() if line.strip().startswith(start))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_settings_that_differ_are_listed_and_no_others(call, pair):
+    output = compared(call, *pair)
+    assert row(output, "objective") == ["objective", "erm", "constrained"]
+    assert row(output, "descent.alpha") == ["descent.alpha", "0.1", "0.2"]
+    assert "training." not in output
+    assert "seed 0" in output.splitlines()[0]
+
+
+def test_curves_are_shown_with_the_difference_and_its_interval(call, pair):
+    output = compared(call, *pair)
+    runs = [collect([path]).runs[0] for path in pair]
+    expected = paired.of_pair(paired.Pair("gaussian", [runs[1]], [runs[0]]))
+    for _, one in expected[expected["quantity"] == "metric"].iterrows():
+        both = [run.curves["gaussian"][one["gamma"]] for run in runs]
+        assert row(output, f"γ = {one['gamma']:g} ") == [
+            f"γ = {one['gamma']:g}",
+            *(f"{value:.4f}" for value in both),
+            f"{both[1] - both[0]:+.4f}",
+            f"{one['low']:+.4f} to {one['high']:+.4f}",
+        ]
+    ood = expected[expected["quantity"] == "ood_mean"].iloc[0]
+    assert row(output, "mean OOD")[3:] == [f"{ood['difference']:+.4f}", f"{ood['low']:+.4f} to {ood['high']:+.4f}"]
+    assert float(row(output, "mean OOD")[2]) == pytest.approx(runs[1].curves["gaussian"][1.0], abs=1e-4)
+    assert "no interval" not in output
+    assert max(len(line) for line in output.splitlines()[2:]) <= 80
+
+
+def test_layer_losses_and_verdicts_are_shown_for_both(call, pair, trained_run):
+    output = compared(call, *pair)
+    for verdict in trained_run.finished_info().verdicts:
+        loss = f"{verdict.loss:.4f}"
+        assert row(output, f"{verdict.layer} ") == [str(verdict.layer), loss, loss, "+0.0000", *[verdict.verdict] * 2]
+    assert "A: not feasible; every layer lowers the loss" in output
+
+
+def test_runs_of_different_recipes_are_compared_on_the_same_test_data(call, trained_run):
+    a = make_scored_run(trained_run, Path("a"), scores(0), name="one", test_data="same", overrides=["task.train=80"])
+    b = make_scored_run(trained_run, Path("b"), scores(1), name="two", test_data="same")
+    output = compared(call, a.path, b.path)
+    assert row(output, "recipe") == ["recipe", "one", "two"]
+    assert len(row(output, "γ = 1 ")) == 5
+    assert "no interval" not in output
+
+
+def test_without_common_test_data_there_is_no_interval_and_the_reason_is_given(call, trained_run):
+    a = make_scored_run(trained_run, Path("a"), scores(0))
+    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["task.test=30"])
+    output = compared(call, a.path, b.path)
+    assert len(row(output, "γ = 1 ")) == 4
+    assert "no interval: the runs have different tasks or task settings, and so different test data" in output
+
+
+def test_without_scores_of_examples_there_is_no_interval_and_the_reason_is_given(call, trained_run):
+    a = make_run(trained_run, Path("a"), {0.0: 0.9, 1.0: 0.6})
+    b = make_run(trained_run, Path("b"), {0.0: 0.8, 1.0: 0.7, 2.0: 0.5}, objective="erm")
+    output = compared(call, a.path, b.path)
+    assert row(output, "γ = 1 ") == ["γ = 1", "0.6000", "0.7000", "+0.1000"]
+    assert row(output, "γ = 2") == ["γ = 2", "0.5000"]
+    assert "no interval: " in output
+
+
+def test_runs_with_different_noise_levels_in_training_have_no_common_id_and_ood_mean(call, trained_run):
+    a = make_scored_run(trained_run, Path("a"), scores(0))
+    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["noise.gamma_train=0.8"], gamma_train=0.8)
+    output = compared(call, a.path, b.path)
+    assert "mean OOD" not in output
+    assert len(row(output, "AUC")) == 5
+
+
+def test_different_metrics_and_missing_evaluations_are_named(call, trained_run):
+    a = make_run(trained_run, Path("a"), {0.0: 0.9})
+    b = make_video_run(trained_run, Path("b"), {0.0: 20.0}, objective="erm")
+    assert "the metrics differ (accuracy and RMSE)" in compared(call, a.path, b.path)
+    c = make_run(trained_run, Path("c"), None, objective="erm")
+    output = compared(call, a.path, c.path)
+    assert f"B is not evaluated yet; run: cudt eval-ood {c.path}" in output
+    d = make_run(trained_run, Path("d"), {0.0: 0.9}, objective="erm", kind="uniform")
+    assert "no noise in common: A has gaussian, B has uniform" in compared(call, a.path, d.path)
+
+
+def test_runs_with_the_same_settings_differ_in_none(call, trained_run):
+    a, b = (make_run(trained_run, Path(name), {0.0: 0.9}) for name in ("a", "b"))
+    assert "no setting differs" in compared(call, a.path, b.path)
+
+
+def test_wrong_input_is_refused(call, pair, trained_run):
+    running = make_run(trained_run, Path("running"), None)
+    running.update_info(RunInfo(status="running"))
+    Path("empty").mkdir()
+    for other, message in (
+        (pair[0], f"run folder '{pair[0]}' is given twice"),
+        (Path("gone"), "run folder 'gone' does not exist"),
+        (Path("empty"), "'empty' is not a run folder"),
+        (running.path, "running"),
+    ):
+        code, _, error = call("compare", pair[0], other)
+        assert code == 2
+        assert error.startswith("error: ")
+        assert message in error
+        assert len(error.splitlines()) == 1

@@ -91,6 +91,7 @@ def load_recipe(
     """
     import copy
 
+    from cudt.config import inheritance
     from cudt.config import recipe as recipes
     from cudt.utils.errors import UserError
 
@@ -103,7 +104,7 @@ def load_recipe(
         where = path.name
     for key, value in (changes or {}).items():
         try:
-            recipes.put(values, key, value)
+            inheritance.put(values, key, value)
         except KeyError as error:
             raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
     values |= {key: value for key, value in (("objective", objective), ("seed", seed)) if value is not None}

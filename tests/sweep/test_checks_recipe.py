@@ -79,7 +79,7 @@ def test_the_same_mistake_in_two_arms_is_told_of_both(errors_of):
 def test_everything_that_cannot_be_set_is_told(errors_of):
     assert errors_of(fixed={"seed.x": 3, "task.train.y": 4}) == [
         "fixed: seed.x: 'seed' is a value, not a section; it has no key 'x'",
-        "fixed: task.train.y: 'train' is a value, it has no 'y' inside",
+        "fixed: task.train.y: 'train' is a value, not a section; it has no key 'y'",
     ]
     clash = "'seed' is a value, not a section; it has no key 'x'"
     lines = errors_of(arms={"constrained": grid(ALPHAS, fixed={"seed.x": 3, "seed.x.z": 4})})

@@ -51,7 +51,8 @@ def eval_ood(
 ) -> None:
     """Evaluate trained runs on test data perturbed at each noise level of a grid.
 
-    Results are added to the tables in each run folder (ood.csv, layers.csv, …); levels evaluated again are replaced.
+    Results are added to the tables in each run folder (ood.csv, layers.csv, …);
+    levels that were evaluated before are replaced.
     """
     from cudt.config.levels import PROBABILITY, parse_levels
 

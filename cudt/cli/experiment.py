@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from cudt.cli import completion
 from cudt.cli.eval_ood import evaluate_all
 from cudt.cli.options import (
     Changes,
     DataRoot,
     Device,
     DeviceChoice,
-    Objectives,
     Perturbations,
     RecipeArgument,
     SavedSamples,
@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 #: The comparison of the paper: without constraints, and with them.
 _COMPARED = ["erm", "constrained"]
 
+ComparedObjectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective",
+        "--objectives",
+        metavar="NAME...",
+        help="Objectives to compare.",
+        show_default=" ".join(_COMPARED),
+        autocompletion=completion.objectives,
+    ),
+]
 ExperimentOut = Annotated[
     Path, typer.Option(help="Folder for the run folders (OUT/RECIPE) and the report (OUT/report-RECIPE).")
 ]
@@ -42,18 +53,29 @@ ExperimentOut = Annotated[
 def experiment(
     recipe: RecipeArgument,
     seeds: Seeds = None,
-    objectives: Objectives = None,
+    objectives: ComparedObjectives = None,
     set_: Changes = None,
     perturbation: Perturbations = None,
     save_samples: SavedSamples = 0,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
-    out: ExperimentOut = Path("outputs"),
+    out: ComparedObjectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective",
+        "--objectives",
+        metavar="NAME...",
+        help="Objectives to compare.",
+        show_default=" ".join(_COMPARED),
+        autocompletion=completion.objectives,
+    ),
+]
+ExperimentOut = Path("outputs"),
 ) -> None:
     """Train a recipe with each seed and objective, evaluate the runs under noise, and write a report.
 
-    The objectives are erm and constrained unless given. Re-running the same command resumes: finished runs are not
-    trained again, and evaluated noise levels are not evaluated again.
+    Re-running the same command resumes: finished runs are not trained again,
+    and evaluated noise levels are not evaluated again.
     """
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds)
     kinds = parse_plugins("--perturbation", "noise", perturbation)

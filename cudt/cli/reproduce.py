@@ -28,8 +28,8 @@ def reproduce(
 ) -> None:
     """Run all experiments of the paper, the cheapest first: sweeps, evaluations, report.
 
-    Experiments whose data or weights are missing are skipped; cudt prints how to get them. Re-running the same
-    command resumes.
+    Experiments whose data or weights are missing are skipped;
+    cudt prints how to get them. Re-running the same command resumes.
     """
     from cudt.reproduce import scale as scales
 

@@ -1,4 +1,4 @@
-"""`cudt generate`: one run, two runs side by side, and mistakes."""
+"""`cudt generate`: one run, two runs, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder, tmp_path_factory) -> tuple[Run, Run]:
-    """Two runs that say different things."""
+    """Two runs with different completions."""
     out = tmp_path_factory.mktemp("outputs")
     settings = ("training.epochs=1", "training.learning_rate=3e-2"), ("training.epochs=1", "training.learning_rate=0.3")
     return train(folder, out, *settings[0]), train(folder, out, *settings[1], objective="erm")
@@ -83,7 +83,7 @@ def test_one_run_writes_its_completions_and_says_where(call):
     assert "both runs" not in output
 
 
-def test_two_runs_are_also_put_side_by_side(call):
+def test_two_runs_are_also_written_into_one_file(call):
     code, output, _ = call("one", "two")
     assert code == 0
     pairs = written("one", "ask-gamma0-seed0-tokens6-against-two")
@@ -116,7 +116,7 @@ def test_instructions_may_be_a_table(call):
     assert [one["instruction"] for one in found] == ["Repeat.\n\nred", "Say blue."]
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- errors
 
 
 def test_three_runs_are_too_many(call):
@@ -130,12 +130,12 @@ def test_a_run_is_not_compared_with_itself(call):
     )
 
 
-def test_a_missing_file_and_a_missing_run_are_told(call):
+def test_a_missing_file_and_a_missing_run_are_refused(call):
     assert refused(call, "one", asked="gone.json") == "instructions file 'gone.json' does not exist\n"
     assert refused(call, "gone") == "run folder 'gone' does not exist\n"
 
 
-def test_a_file_without_instructions_is_told_with_its_columns(call):
+def test_a_file_without_instructions_is_refused_with_its_columns(call):
     Path("bad.json").write_text('[{"prompt": "Say red."}]')
     assert refused(call, "one", asked="bad.json").startswith("bad.json: no column 'instruction'")
     Path("bad.json").write_text('[{"instruction": "Say red."}, {"instruction": 4}]')
@@ -153,7 +153,7 @@ def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_i
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", "[1]", '[{"output": "red"}]', "3", '{"a": 1}', '"text"'])
-def test_damaged_completions_are_told(call, content):
+def test_damaged_completions_are_refused(call, content):
     path = Path("one/completions/ask-gamma0-seed0-tokens6.json")
     path.parent.mkdir()
     path.write_text(content)
@@ -162,7 +162,7 @@ def test_damaged_completions_are_told(call, content):
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_an_unfinished_run_writes_nothing_nor_does_one_beside_it(call, status):
+def test_if_one_run_is_unfinished_none_writes_completions(call, status):
     open_run(Path("two")).update_info(RunInfo(status=status))
     assert refused(call, "one", "two").startswith(f"'two' is {status}, not finished")
     assert not Path("one/completions").exists()
@@ -173,17 +173,17 @@ def test_a_model_that_writes_no_text_is_refused(call, trained_run):
     assert refused(call, "encoder").startswith("'encoder' has model unrolled, which writes no text; take a causal one")
 
 
-def test_a_run_at_work_is_left_alone(call):
+def test_a_run_that_another_process_uses_is_refused(call):
     with open_run(Path("one")).locked():
         assert "another process is at work on this run" in refused(call, "one")
 
 
 def test_more_new_tokens_than_the_model_reads_are_refused(call):
-    told = refused(call, "one", "--max-new-tokens", "500")
-    assert told == "--max-new-tokens 500: leaves 12 tokens of the context, no room for a prompt\n"
+    error = refused(call, "one", "--max-new-tokens", "500")
+    assert error == "--max-new-tokens 500: leaves 12 tokens of the context, no room for a prompt\n"
 
 
-def test_a_prompt_that_is_too_long_is_cut_to_what_the_model_reads_and_that_is_told(pair, tmp_path):
+def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
     shutil.copytree(pair[0].path, tmp_path / "run")
     words = "Sort these: " + "red, blue, " * 100
     (tmp_path / "long.json").write_text(json.dumps([{"instruction": words}]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from cudt.config import strict_yaml
 from cudt.config.mistakes import Mistake
@@ -88,12 +88,15 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in own.items():
         before = base.get(key)
-        both_sections = isinstance(before, dict) and isinstance(value, dict)
-        if both_sections and value.get("name", before.get("name")) == before.get("name"):
-            merged[key] = _merge(before, value)
-        else:
-            merged[key] = value
+        merged[key] = _merge(before, value) if _is_same_section(before, value) else value
     return merged
+
+
+def _is_same_section(before: Any, after: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether both are sections, and of the same task or model if they name one."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return False
+    return "name" not in after or after["name"] == before.get("name")
 
 
 def leaves(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:

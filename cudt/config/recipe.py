@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -201,15 +202,22 @@ class _AnyNamedSection(NamedSection):
 
 def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
     """The recipe schema with `task` and `model` typed by the files they name, and a mistake for each unknown name."""
-    typed: dict[str, Any] = {}
+    sections: dict[str, type[NamedSection]] = {}
     unknown: list[Mistake] = []
     for kind in ("task", "model"):
         section = values.get(kind)
         name = section.get("name") if isinstance(section, dict) else None
-        typed[kind] = (_AnyNamedSection, ...)
+        sections[kind] = _AnyNamedSection
         if isinstance(name, str):
             if why := registry.problem(kind, name):
                 unknown.append(Mistake((kind, "name"), NO_VALUE, why))
             else:
-                typed[kind] = (registry.load(kind, name).Config, ...)
-    return create_model("Recipe", __base__=Recipe, **typed), unknown
+                sections[kind] = registry.load(kind, name).Config
+    return _schema(sections["task"], sections["model"]), unknown
+
+
+@functools.cache
+def _schema(task: type[NamedSection], model: type[NamedSection]) -> type[Recipe]:
+    """Made once for each pair: a sweep checks thousands of recipes, and making a schema takes milliseconds."""
+    typed: dict[str, Any] = {"task": (task, ...), "model": (model, ...)}
+    return create_model("Recipe", __base__=Recipe, **typed)

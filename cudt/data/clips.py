@@ -28,7 +28,7 @@ class Clip:
     """A video (one file) or frames in order (one file each)."""
 
     name: str
-    """Its place below the folder it was found in; no other clip there has it."""
+    """Its path relative to the folder that was searched; unique there."""
     files: tuple[Path, ...]
 
     @property
@@ -47,14 +47,14 @@ def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> li
     """
     clips = []
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-    for place in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
+    for inner in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
         # A link that leads nowhere is a file that cannot be read, not one that is not there.
-        files = [path for path in place.iterdir() if not path.is_dir() and not path.name.startswith(".")]
+        files = [path for path in inner.iterdir() if not path.is_dir() and not path.name.startswith(".")]
         files = sorted((path for path in files if path.suffix.lower() in suffixes), key=natural)
         videos = [path for path in files if path.suffix.lower() in VIDEOS]
         clips += [Clip(_name(path.relative_to(folder)), (path,)) for path in videos]
         if frames := tuple(path for path in files if path.suffix.lower() not in VIDEOS):
-            clips.append(Clip(_name(place.relative_to(folder)), frames))
+            clips.append(Clip(_name(inner.relative_to(folder)), frames))
     return clips
 
 

@@ -1,4 +1,4 @@
-"""What is available of a data set, for `cudt data`."""
+"""The status of a dataset, for `cudt data`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Holding:
-    """What is there of a data set."""
+class DatasetStatus:
+    """What is available of one dataset."""
 
     name: str
-    place: Path
+    folder: Path
     parts: dict[str, str]
-    """What each split has, in words."""
+    """What each split has, like `3 files`."""
     problem: str = ""
-    """What is missing and how to get it; nothing where it is all there."""
+    """What is missing and how to get it; empty if the dataset is complete."""

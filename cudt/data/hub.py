@@ -101,7 +101,7 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
 
 
 def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
-    """Load from the first place that has the model."""
+    """Load from the first source that has the model."""
     from huggingface_hub import try_to_load_from_cache
 
     survive_torchvision_mismatch()
@@ -131,10 +131,10 @@ def check(name: str, data_root: Path | None) -> None:
 
 
 def _unavailable(name: str, data_root: Path | None) -> UserError:
-    place = (data_root or DEFAULT_ROOT) / "models" / name
+    local = (data_root or DEFAULT_ROOT) / "models" / name
     return UserError(
-        f"model '{name}' is neither in {place} nor whole in the hub's cache, and the hub cannot be reached; "
-        f"where it can, run `hf download {name} --local-dir {shlex.quote(str(place))}`"
+        f"model '{name}' is neither in {local} nor whole in the hub's cache, and the hub cannot be reached; "
+        f"where it can, run `hf download {name} --local-dir {shlex.quote(str(local))}`"
     )
 
 

@@ -105,11 +105,11 @@ def _as_frame(rows: list[dict[str, Any]], file: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
-def _json(text: str, place: str) -> Any:
+def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # RecursionError: brackets in brackets without end
-        raise UserError(f"{place}: not JSON ({error})") from None
+        raise UserError(f"{where}: not JSON ({error})") from None
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.data.datasets import Holding
+from cudt.data.datasets import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
 from cudt.data.readers import READERS
 from cudt.utils.errors import UserError, did_you_mean
@@ -47,7 +47,8 @@ class Records:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def place(self, row: int) -> str:
+    def where(self, row: int) -> str:
+        """The file and row of a record, for error messages."""
         for source, rows in self.sources:
             if row < rows:
                 return f"{source}, row {row + 1}"
@@ -72,7 +73,7 @@ class HubSet:
             return read_files(files, columns)
         return self._from_hub(split, columns, self._base(root))
 
-    def holding(self, splits: Sequence[str], data_root: Path | None) -> Holding:
+    def status(self, splits: Sequence[str], data_root: Path | None) -> DatasetStatus:
         """What is there of some splits below the data root; the hub is not asked."""
         root = data_root or DEFAULT_ROOT
         parts: dict[str, str] = {}
@@ -89,7 +90,7 @@ class HubSet:
                 f"{self._how_to_get(self._base(root))}; or the hub's cache, or the hub, is asked when it is needed"
             )
         name = f"{self.repository} {self.subset or ''}".strip()
-        return Holding(name, self._base(root) / (self.subset or ""), parts, problem)
+        return DatasetStatus(name, self._base(root) / (self.subset or ""), parts, problem)
 
     def _files(self, split: str, root: Path) -> list[Path]:
         """The files of a split below the data root, if they are there."""
@@ -222,22 +223,22 @@ def _with_optional(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
     texts = values.tolist()
     for row, text in enumerate(texts, 1):
-        place = f"{source}, row {row}: column '{name}'"
+        where = f"{source}, row {row}: column '{name}'"
         if not isinstance(text, str):
             what = "is empty" if _is_missing(text) else f"holds {reprlib.repr(text)}, not a text"
-            raise UserError(f"{place} {what}")
+            raise UserError(f"{where} {what}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             # JSON can spell what no file can hold, and no tokenizer takes it.
-            raise UserError(f"{place} holds half a character ({text[error.start]!r}), not a text") from None
+            raise UserError(f"{where} holds half a character ({text[error.start]!r}), not a text") from None
     return texts
 
 
-def _label(value: Any, place: str, name: str) -> Label:
+def _label(value: Any, where: str, name: str) -> Label:
     """A label as a plain word or number; a whole number is one also where a file can hold words alone."""
     if _is_missing(value) or (isinstance(value, str) and not value.strip()):
-        raise UserError(f"{place}: column '{name}' is empty")
+        raise UserError(f"{where}: column '{name}' is empty")
     if isinstance(value, str):
         word = value.strip()
         return int(word) if re.fullmatch(r"0|-?[1-9][0-9]*", word) else word
@@ -247,7 +248,7 @@ def _label(value: Any, place: str, name: str) -> Label:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{place}: column '{name}' holds {reprlib.repr(value)}; a label is a word or a whole number")
+    raise UserError(f"{where}: column '{name}' holds {reprlib.repr(value)}; a label is a word or a whole number")
 
 
 def _is_missing(value: Any) -> bool:

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cudt.config.schema import Limit, NamedSection
 from cudt.data import token_cache
 from cudt.data.batching import Batch
-from cudt.data.datasets import Holding
+from cudt.data.datasets import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
@@ -164,9 +164,9 @@ class Alpaca(Task):
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
         labels = torch.full_like(batch["labels"], IGNORED)
         for row, (name, own) in enumerate(zip(batch["ids"], batch["labels"], strict=True)):
-            places = (own != IGNORED).nonzero().squeeze(1)
+            positions = (own != IGNORED).nonzero().squeeze(1)
             generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
-            chosen = places[torch.randperm(len(places), generator=generator)[:count].to(places.device)]
+            chosen = positions[torch.randperm(len(positions), generator=generator)[:count].to(positions.device)]
             labels[row, chosen] = own[chosen]
         return {**batch, "labels": labels}
 
@@ -244,8 +244,8 @@ def _split(config: Config, records: Records) -> Splits:
     return splits
 
 
-def holdings(data_root: Path | None) -> list[Holding]:
+def holdings(data_root: Path | None) -> list[DatasetStatus]:
     published = (data_root or DEFAULT_ROOT) / FILE
     if published.is_file():
-        return [Holding(SOURCE.repository, published.parent, {"train": FILE.name})]
-    return [SOURCE.holding(("train",), data_root)]
+        return [DatasetStatus(SOURCE.repository, published.parent, {"train": FILE.name})]
+    return [SOURCE.status(("train",), data_root)]

@@ -35,15 +35,15 @@ def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
     root = data_root or DEFAULT_ROOT
     # Path.expanduser fails where there is no such user.
     named = Path(os.path.expanduser(name))  # noqa: PTH111
-    places = [place for place in (root / named, named) if place.is_dir()]
-    if not places or not name:
-        if any(place.is_file() for place in (root / named, named)):
+    folders = [path for path in (root / named, named) if path.is_dir()]
+    if not folders or not name:
+        if any(path.is_file() for path in (root / named, named)):
             raise UserError(f"task.{split}: '{name}' is a file; name the folder that it is in")
         raise UserError(f"task.{split}: folder '{name}' does not exist, neither below {root} nor here")
-    clips = find_clips(places[0])
+    clips = find_clips(folders[0])
     if not clips:
         raise UserError(
-            f"task.{split}: no clips in '{places[0]}'; a clip is a video ({', '.join(VIDEOS)}) "
+            f"task.{split}: no clips in '{folders[0]}'; a clip is a video ({', '.join(VIDEOS)}) "
             f"or a folder of frames ({', '.join(FRAMES)})"
         )
     return clips

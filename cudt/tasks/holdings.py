@@ -6,12 +6,12 @@ from pathlib import Path
 
 from cudt.config import recipe as recipes
 from cudt.config import registry
-from cudt.data.datasets import Holding
+from cudt.data.datasets import DatasetStatus
 from cudt.data.splits import SPLITS
 from cudt.tasks.base import build_task
 
 
-def find(data_root: Path | None) -> list[Holding]:
+def find(data_root: Path | None) -> list[DatasetStatus]:
     """Every data set that a task which comes with cudt reads."""
     modules = [registry.load("task", name) for name in registry.names("task")]
     return [holding for module in modules if hasattr(module, "holdings") for holding in module.holdings(data_root)]
@@ -22,7 +22,7 @@ def lines(data_root: Path | None) -> list[str]:
     told = []
     for holding in find(data_root):
         status = "there" if not holding.problem else "in part" if holding.parts else "missing"
-        told.append(f"{holding.name:28} {status:8} {holding.place}")
+        told.append(f"{holding.name:28} {status:8} {holding.folder}")
         told += [f"    {split}: {part}" for split, part in holding.parts.items()]
         told += [f"    {holding.problem}"] if holding.problem else []
     return told

@@ -63,7 +63,7 @@ def _texture(rng: np.random.Generator, size: int) -> Image:
 
 
 class _Shape:
-    """A disc or a square with a place, a speed and a shade of grey."""
+    """A disc or a square with a position, a speed and a shade of grey."""
 
     def __init__(self, rng: np.random.Generator, size: int) -> None:
         self.size = size
@@ -79,10 +79,10 @@ class _Shape:
         distance = np.hypot(down, across) if self.is_disc else np.maximum(down, across)
         return distance <= self.radius
 
-    def _bounced(self, place: Image) -> Image:
-        """The place folded back into the picture."""
+    def _bounced(self, position: Image) -> Image:
+        """The position folded back into the picture."""
         room = self.size - 2 * self.radius
-        folded = np.mod(place - self.radius, 2 * room)
+        folded = np.mod(position - self.radius, 2 * room)
         return self.radius + np.minimum(folded, 2 * room - folded)
 
 

@@ -191,6 +191,6 @@ def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label
         label = records.labels[row]
         if label not in index:
             known = ", ".join(repr(one) for one in classes[:20])
-            raise UserError(f"{records.place(row)}: label {label!r} does not occur in the training data ({known})")
+            raise UserError(f"{records.where(row)}: label {label!r} does not occur in the training data ({known})")
         texts.append(Text(f"{name}-{row}", records.texts[row], index[label]))
     return texts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cudt.data import frame_cache
 from cudt.data.clips import FRAMES, VIDEOS, Clip, find_clips
-from cudt.data.datasets import Holding
+from cudt.data.datasets import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.splits import Split
 from cudt.tasks.video_denoising import VideoConfig
@@ -17,10 +17,10 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class VideoSet:
-    """A data set of clips; it lies in `<data root>/<place>`, in whatever folder its archive unpacks into."""
+    """A dataset of clips in `<data root>/<folder>`, directly or in the folder that its archive unpacks into."""
 
     name: str
-    place: str
+    folder: str
     homepage: str
     folders: dict[Split, str]
     """Where the clips of each split are, from the folder that the archive unpacks into."""
@@ -40,12 +40,12 @@ class VideoSet:
                 )
         return clips
 
-    def holding(self, data_root: Path | None) -> Holding:
+    def status(self, data_root: Path | None) -> DatasetStatus:
         """What is there of the set, and how much of that was decoded to frames of the usual size."""
         size: int = VideoConfig.model_fields["size"].default
         base = self._base(data_root)
         if base is None:
-            return Holding(self.name, self._place(data_root), {}, self._missing(data_root))
+            return DatasetStatus(self.name, self._folder(data_root), {}, self._missing(data_root))
         found = {split: self._clips(base, split) for split in self.folders}
         parts: dict[str, str] = {}
         for split, clips in found.items():
@@ -53,27 +53,27 @@ class VideoSet:
             parts[split] = f"{len(clips)} clip{'' if len(clips) == 1 else 's'}, {ready} decoded to {size}×{size}"
         empty = [self.folders[split] for split, clips in found.items() if not clips]
         problem = f"no clips in {', '.join(empty)}" if empty else ""
-        return Holding(self.name, base, parts, problem)
+        return DatasetStatus(self.name, base, parts, problem)
 
     def _clips(self, base: Path, split: Split) -> list[Clip]:
-        place = self.folders[split]
-        folder = base / place
+        part = self.folders[split]
+        folder = base / part
         found = find_clips(folder, self.suffixes) if folder.is_dir() else []
-        return [replace(clip, name=f"{place}/{clip.name}") for clip in found]
+        return [replace(clip, name=f"{part}/{clip.name}") for clip in found]
 
     def _base(self, data_root: Path | None) -> Path | None:
-        place, marker = self._place(data_root), self.folders["train"]
-        if not place.is_dir():
+        top, marker = self._folder(data_root), self.folders["train"]
+        if not top.is_dir():
             return None
-        inside = sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+        inside = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
         # Archives unpack into a folder of their own, which some keep and some do not.
-        return next((folder for folder in (place, *inside) if (folder / marker).is_dir()), None)
+        return next((folder for folder in (top, *inside) if (folder / marker).is_dir()), None)
 
-    def _place(self, data_root: Path | None) -> Path:
-        return (data_root or DEFAULT_ROOT) / self.place
+    def _folder(self, data_root: Path | None) -> Path:
+        return (data_root or DEFAULT_ROOT) / self.folder
 
     def _missing(self, data_root: Path | None) -> str:
         return (
-            f"no folder {self.folders['train']} in {self._place(data_root)}; get the archive from {self.homepage} "
+            f"no folder {self.folders['train']} in {self._folder(data_root)}; get the archive from {self.homepage} "
             "and unpack it there"
         )

@@ -19,10 +19,10 @@ def test_several_files_are_read_in_order_and_each_row_knows_its_place(tmp_path):
     records = read_files([tmp_path / "a.csv", tmp_path / "b.jsonl"], TEXT)
     assert records.texts == [("one",), ("two",), ("three",)]
     assert records.sources == [(str(tmp_path / "a.csv"), 2), (str(tmp_path / "b.jsonl"), 1)]
-    places = [records.place(row) for row in range(3)]
+    places = [records.where(row) for row in range(3)]
     assert places == [f"{tmp_path}/a.csv, row 1", f"{tmp_path}/a.csv, row 2", f"{tmp_path}/b.jsonl, row 1"]
     with pytest.raises(IndexError):
-        records.place(3)
+        records.where(3)
 
 
 def test_a_bad_row_is_counted_within_its_own_file(tmp_path):
@@ -104,7 +104,7 @@ def test_a_data_set_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset
     path.write_bytes(parquet(text=["one", "two"], label=[1, 0]))
     records = HubSet("stanfordnlp/imdb", subset).read("train", TEXT, tmp_path)
     assert records.texts == [("one",), ("two",)]
-    assert records.place(1) == f"{path}, row 2"
+    assert records.where(1) == f"{path}, row 2"
 
 
 def test_shards_are_read_in_order_and_other_splits_and_subsets_left_alone(tmp_path):
@@ -182,7 +182,7 @@ def test_a_set_that_datasets_has_is_read_and_its_rows_have_a_place(reachable, lo
     records = HubSet(str(local_set)).read("train", TEXT, tmp_path / "none")
     assert records.texts == [("one",), ("two",)]
     assert records.labels == [1, 0]
-    assert records.place(1) == f"{local_set} train, row 2"
+    assert records.where(1) == f"{local_set} train, row 2"
 
 
 @pytest.mark.parametrize("reachable", [True, False])
@@ -253,7 +253,7 @@ def test_a_set_that_the_hubs_library_loads_is_read_by_the_same_columns(tmp_path,
     hub_file(tmp_path / "films", "train.parquet", "loaded")
     records = HubSet(str(tmp_path / "films")).read("train", TEXT, tmp_path / "elsewhere")
     assert records.texts == [("loaded",)]
-    assert records.place(0).endswith("films train, row 1")
+    assert records.where(0).endswith("films train, row 1")
 
 
 def test_a_tilde_is_ones_home(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from cudt.cli import main as cli
 from cudt.config import registry
 from cudt.data import frame_cache
-from cudt.data.datasets import Holding
+from cudt.data.datasets import DatasetStatus
 from cudt.data.records import HubSet
 from cudt.tasks import holdings
 from cudt.utils.errors import UserError
@@ -132,13 +132,13 @@ def hub_files(folder: Path, *names: str) -> None:
         (folder / f"{name}.parquet").write_bytes(parquet(text=["one"], label=[0]))
 
 
-def films(root: Path) -> Holding:
-    return HubSet("owner/films", "plain").holding(("train", "test"), root)
+def films(root: Path) -> DatasetStatus:
+    return HubSet("owner/films", "plain").status(("train", "test"), root)
 
 
 def test_a_set_of_the_hub_tells_its_files_by_split(root):
     hub_files(root / "films" / "plain", "train-00000-of-00002", "train-00001-of-00002", "test")
-    assert films(root) == Holding(
+    assert films(root) == DatasetStatus(
         "owner/films plain", root / "films" / "plain", {"train": "2 files", "test": "1 file"}, ""
     )
 

@@ -130,16 +130,16 @@ def test_both_walkways_of_ucsd_can_be_chosen(tmp_path):
 def test_the_folder_of_the_archive_may_be_missing_or_called_otherwise(name, tmp_path):
     whole = build(name, tmp_path).fingerprint(SPLITS)
     found = SETS[name]
-    found.holding(tmp_path).place.rename(tmp_path / "base")
-    for place in (tmp_path / found.place, tmp_path / found.place / "unpacked"):
-        shutil.rmtree(tmp_path / found.place, ignore_errors=True)
+    found.status(tmp_path).folder.rename(tmp_path / "base")
+    for place in (tmp_path / found.folder, tmp_path / found.folder / "unpacked"):
+        shutil.rmtree(tmp_path / found.folder, ignore_errors=True)
         shutil.copytree(tmp_path / "base", place)
         assert build(name, tmp_path).fingerprint(SPLITS) == whole
 
 
 def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    (tmp_path / SETS[name].place).rename(tmp_path / "data" / SETS[name].place)
+    (tmp_path / SETS[name].folder).rename(tmp_path / "data" / SETS[name].folder)
     monkeypatch.chdir(tmp_path)
     module = MODULES[name]
     assert module.build(module.Config(name=name, size=8, frames=3, validation_share=0.3), None, None).n_frames == 3
@@ -153,9 +153,9 @@ def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
 def test_a_set_that_is_not_there_is_told_with_where_it_belongs_and_comes_from(name, there, tmp_path):
     found: VideoSet = SETS[name]
     if there == "a folder":
-        (tmp_path / found.place / "something").mkdir(parents=True)
+        (tmp_path / found.folder / "something").mkdir(parents=True)
     elif there == "a file":
-        (tmp_path / found.place).touch()
+        (tmp_path / found.folder).touch()
     with pytest.raises(UserError) as error:
         build(name, tmp_path)
     missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; get the archive from {found.homepage}"
@@ -171,7 +171,7 @@ def test_a_split_without_clips_is_told_with_its_folder(name, tmp_path):
             file.unlink()
     with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips in it \(\*\..*\); get them from http"):
         build(name, tmp_path)
-    holding = found.holding(tmp_path)
+    holding = found.status(tmp_path)
     assert holding.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
     assert holding.problem == f"no clips in {found.folders['test']}"
 
@@ -180,10 +180,10 @@ def test_a_holding_tells_how_much_is_decoded(name, tmp_path):
     found = SETS[name]
     clips = found.find(tmp_path)
     frame_cache.prepare([*clips["train"][:2], *clips["test"]], 160, "some")
-    holding = found.holding(tmp_path)
+    holding = found.status(tmp_path)
     assert holding.parts == {"train": "3 clips, 2 decoded to 160×160", "test": "1 clip, 1 decoded to 160×160"}
     assert (holding.name, holding.problem) == (found.name, "")
-    assert (holding.place / found.folders["train"]).is_dir()
+    assert (holding.folder / found.folders["train"]).is_dir()
 
 
 def test_what_is_wrong_with_a_clip_is_told_each_time(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Many runs of one recipe: fair searches, grids and seeds, on Optuna (`cudt sweep`).
 
-search.py, checks.py     the schema of a search file; the checks that the schema cannot express
+search.py, parse.py      the schema of a search file; parsing one, with all schema errors
+checks.py, checks_recipe.py  what the schema cannot express: checks without the recipe, and against it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
 storage.py, study.py     where trials are stored; the trials of an arm, in Optuna
 keeper.py, queue.py      one process per sweep; which cell runs next

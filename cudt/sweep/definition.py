@@ -15,9 +15,11 @@ from typing import Any
 
 from cudt.config import inheritance, mistakes, strict_yaml
 from cudt.config import recipe as recipes
+from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import as_grid
-from cudt.sweep import checks
+from cudt.sweep import checks, checks_recipe
+from cudt.sweep.parse import parse
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 from cudt.utils.errors import UserError
 
@@ -183,29 +185,29 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the file names."""
     path = locate(name_or_file)
     values = recipes.read(path, locate)
-    search, found, broken = checks.parse(values)
+    search, found, broken = parse(values)
     if search is not None:
-        found += checks.in_itself(search, broken)
+        found += checks.without_recipe(search, broken)
     recipe_name, base, why = _read_recipe(recipe, values.get("recipe"), path)
     found += why
     if search is not None and base is not None:
-        found += checks.against_recipe(search, recipe_name, base, broken)
+        found += checks_recipe.with_recipe(search, recipe_name, base, broken)
     if found or search is None or base is None:
         mistakes.refuse(f"search {path.stem}", found)
     return Sweep(search.name or _as_name(path.stem), recipe_name, base, search)
 
 
-def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[str]]:
+def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[Mistake]]:
     """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be read."""
     if not asked and named is None:
-        return "", None, ["recipe: missing; name one in the search file, or with --recipe"]
+        return "", None, [Mistake(("recipe",), NO_VALUE, "missing; name one in the search file, or with --recipe")]
     if not asked and not isinstance(named, str):
         # Reported by the schema.
         return "", None, []
     try:
         name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named, search_file))
     except UserError as error:
-        return "", None, [f"{'--recipe' if asked else 'recipe'}: {error}"]
+        return "", None, [Mistake(("--recipe" if asked else "recipe",), NO_VALUE, str(error))]
     return name, values, []
 
 

@@ -114,6 +114,11 @@ def values_of(searched: Range | list[Scalar]) -> list[Scalar]:
     return searched.values() if isinstance(searched, Range) else list(searched)
 
 
+def as_equal(value: Scalar) -> tuple[bool, Scalar]:
+    """A key under which 1 and 1.0 are equal, and 1 and true are not."""
+    return isinstance(value, bool), value
+
+
 def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
     """The Cartesian product of the values; the last key changes fastest."""
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]

@@ -33,12 +33,13 @@ MISTAKES = {
     ),
     "unequal budgets": (
         {"arms": {"constrained": grid(ALPHAS), "erm": seeds(4, fixed={"objective": "erm"})}},
-        "arms: unequal budgets (constrained 3, erm 4 runs): the best of more runs is better by luck alone; "
-        "make them equal, or say why not in unequal_budgets",
+        "arms: unequal budgets (constrained 3, erm 4 runs): the best of more runs is better by chance alone; "
+        "make them equal, or give the reason in unequal_budgets",
     ),
     "a grid over a continuous range": (
         {"arms": {"constrained": grid(ALPHA)}},
-        "arms.constrained.search.descent.alpha: a grid over a continuous range; list its values, or give it a step",
+        "arms.constrained.search.descent.alpha: a grid cannot have a continuous range; "
+        "list the values, or give it a step",
     ),
 }
 ALL_FIVE = {
@@ -62,7 +63,7 @@ def test_all_five_in_one_file_are_told_at_once(errors_of):
         "arms.typed.bugdet: unknown key; did you mean 'budget'?",
         "arms.drawn.search.descent.alpha: empty range",
         f"arms.drawn.search.{RATE}: low must be above 0 in a log range",
-        "arms.endless.search.descent.alpha: a grid over a continuous range",
+        "arms.endless.search.descent.alpha: a grid cannot have a continuous range",
         "arms: unequal budgets (typed 3, drawn 4 runs)",
     ):
         assert sum(line.startswith(start) for line in lines) == 1, start
@@ -242,52 +243,56 @@ def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
     [
         (
             {"score": {"measure": "metric", "direction": "maximize", "gammas": [0, 1]}},
-            "score.gammas: belongs to measure: grid, not to metric",
+            "score.gammas: only allowed with measure: grid, not with metric",
         ),
-        ({"settings": {"model.width": [16, 32, 16]}}, "settings.model.width: 16 stands twice"),
+        ({"settings": {"model.width": [16, 32, 16]}}, "settings.model.width: 16 is listed twice"),
         (
             {"arms": {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.1]})}},
-            "arms.constrained.search.descent.alpha: 0.1 stands twice",
+            "arms.constrained.search.descent.alpha: 0.1 is listed twice",
         ),
-        ({"arms": {"a/b": grid(ALPHAS)}}, "arms.a/b: an arm's name is a word; it names a file"),
+        (
+            {"arms": {"a/b": grid(ALPHAS)}},
+            "arms.a/b: invalid arm name: use letters, digits, '_', '-' and '.', it names a file",
+        ),
         (
             {"settings": {"descent.alpha": [0.1, 0.2]}},
-            "arms.constrained.search.descent.alpha: stands in settings too",
+            "arms.constrained.search.descent.alpha: also set in settings; remove one of them",
         ),
         (
             {"fixed": {"descent.alpha": 0.1}},
-            "arms.constrained.search.descent.alpha: stands in fixed too",
+            "arms.constrained.search.descent.alpha: also set in fixed; remove one of them",
         ),
         (
             {"arms": {"constrained": grid(ALPHAS, fixed={"descent.alpha": 0.1})}},
-            "arms.constrained.search.descent.alpha: stands in arms.constrained.fixed too",
+            "arms.constrained.search.descent.alpha: also set in arms.constrained.fixed; remove one of them",
         ),
         (
             {"settings": {"seed": [1, 2]}, "arms": {"constrained": grid(ALPHAS, fixed={"seed": 3})}},
-            "arms.constrained.fixed.seed: stands in settings too",
+            "arms.constrained.fixed.seed: also set in settings; remove one of them",
         ),
         (
             {"arms": {"erm": seeds(3, search=ALPHAS)}},
-            "arms.erm.search: sampler seeds varies the seed alone; for more, make it a grid with seed: [0, 1, 2]",
+            "arms.erm.search: sampler seeds varies only the seed; "
+            "to search more, use sampler grid with seed: [0, 1, 2]",
         ),
         (
             {"arms": {"constrained": grid({})}},
-            "arms.constrained.search: missing; sampler grid needs something to search",
+            "arms.constrained.search: missing; sampler grid needs settings to search",
         ),
         (
             {"arms": {"constrained": {"sampler": "tpe", "budget": 3}}},
-            "arms.constrained.search: missing; sampler tpe needs something to search",
+            "arms.constrained.search: missing; sampler tpe needs settings to search",
         ),
         (
             {"arms": {"constrained": {"sampler": "random", "search": ALPHA}}},
-            "arms.constrained.budget: missing; how many runs?",
+            "arms.constrained.budget: missing; set the number of runs",
         ),
-        ({"arms": {"erm": {"sampler": "seeds"}}}, "arms.erm.budget: missing; how many runs?"),
+        ({"arms": {"erm": {"sampler": "seeds"}}}, "arms.erm.budget: missing; set the number of runs"),
         (
             {"arms": {"constrained": grid(ALPHAS, budget=5)}},
-            "arms.constrained.budget = 5: the grid has 3 cells; leave the budget out, or change the grid",
+            "arms.constrained.budget: expected 3, the number of grid cells, or no budget, got 5",
         ),
-        ({"unequal_budgets": "because"}, "unequal_budgets: the budgets are equal"),
+        ({"unequal_budgets": "because"}, "unequal_budgets: the budgets are equal; remove this key"),
         (
             {"arms": {"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": -0.1}})}},
             "arms.constrained.search.descent.alpha: step must be above 0, got -0.1",
@@ -300,7 +305,7 @@ def test_what_makes_no_sense_is_told_alone(changes, line, errors_of):
 
 def test_more_draws_than_there_are_combinations_are_told(errors_of):
     (line,) = errors_of(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
-    assert line.startswith("arms.drawn.budget = 7: there are 6 combinations to draw")
+    assert line.startswith("arms.drawn.budget: expected at most 6, the number of combinations")
 
 
 def test_budgets_that_cannot_be_told_are_not_compared(errors_of):
@@ -311,13 +316,13 @@ def test_budgets_that_cannot_be_told_are_not_compared(errors_of):
 def test_an_arm_of_seeds_beside_a_setting_of_seeds_is_told(errors_of):
     # The arm's would overrule the setting's: all settings would have the same runs.
     assert errors_of(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
-        "arms.erm.sampler: seeds sets the seed, which stands in settings too"
+        "arms.erm.sampler: sampler seeds sets the seed, which is also set in settings; remove one of them"
     ]
 
 
 def test_a_setting_that_is_fixed_too_is_told(errors_of):
     assert errors_of(fixed={"model.layers": 4}, settings={"model.layers": [2, 3]}) == [
-        "settings.model.layers: stands in fixed too"
+        "settings.model.layers: also set in fixed; remove one of them"
     ]
 
 
@@ -325,7 +330,7 @@ def test_a_setting_that_is_fixed_too_is_told(errors_of):
 def test_arms_are_judged_on_one_grid(fixed, errors_of):
     arms = {"constrained": grid(ALPHAS, fixed=fixed)}
     (line,) = errors_of(score=GRID_SCORE, arms=arms)
-    assert line.startswith("arms.constrained.fixed.evaluation.gammas: the arms would be judged on different grids")
+    assert line.startswith("arms.constrained.fixed.evaluation.gammas: the arms would be scored on different grids")
     # Where the score says it, or no grid is judged, it is what `cudt eval-ood` does later.
     assert errors_of(score={**GRID_SCORE, "gammas": [0, 1]}, arms=arms) == []
     assert errors_of(arms=arms) == []
@@ -333,16 +338,14 @@ def test_arms_are_judged_on_one_grid(fixed, errors_of):
 
 def test_no_arm_has_the_name_of_a_file_of_the_sweep(errors_of):
     assert errors_of(arms={"recipe": grid(ALPHAS)}) == [
-        "arms.recipe: an arm cannot be called so; a file of the sweep is"
+        "arms.recipe: invalid arm name: reserved for the sweep's own files"
     ]
 
 
 def test_a_step_beyond_the_range_is_told(errors_of):
     (line,) = errors_of(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
-    assert (
-        line
-        == "arms.constrained.search.descent.alpha: step 0.5 is larger than the range, which leaves 0.1 as the only value"
-    )
+    message = "step 0.5 is larger than the range, which leaves 0.1 as the only value"
+    assert line == f"arms.constrained.search.descent.alpha: {message}"
 
 
 def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(errors_of, monkeypatch):
@@ -352,5 +355,5 @@ def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(errors_of, mon
     monkeypatch.setattr(Range, "values", list_them)
     many = {"seed": {"low": 0, "high": 4e9, "type": "int"}}
     (line,) = errors_of(arms={"constrained": grid(many), "erm": seeds(3)}, unequal_budgets="to see")
-    assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 cells; there can be 10,000")
+    assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 cells; at most 10,000 are allowed")
     assert errors_of(arms={"drawn": drawn("random", 5, {"seed": {"low": 0, "high": 4e9, "type": "int"}})}) == []

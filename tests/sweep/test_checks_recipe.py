@@ -10,7 +10,7 @@ from cudt.config import strict_yaml
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import make_objective
-from cudt.sweep import checks, definition
+from cudt.sweep import checks_recipe, definition
 from tests.sweep.searches import ALPHAS, drawn, grid, search, seeds, write_search
 
 RATE = "descent.dual.learning_rate"
@@ -50,12 +50,15 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
         ),
         (
             {"arms": {"constrained": grid({"evaluation.batch_size": [8, 16]})}},
-            ["arms.constrained", "evaluation.batch_size", "says nothing about training"],
+            ["arms.constrained", "evaluation.batch_size", "does not affect training"],
         ),
-        ({"settings": {"evaluation.batch_size": [8, 16]}}, ["settings", "evaluation.batch_size", "says nothing"]),
+        (
+            {"settings": {"evaluation.batch_size": [8, 16]}},
+            ["settings", "evaluation.batch_size", "does not affect training"],
+        ),
         (
             {"arms": {"erm": grid(ALPHAS, fixed={"objective": "erm"})}},
-            ["arms.erm.search.descent.alpha: erm does not look at it"],
+            ["arms.erm.search.descent.alpha: ignored by objective erm"],
         ),
     ],
 )
@@ -123,7 +126,7 @@ def weights(objective: Any, **changes: Any) -> list[list[float]]:
 @pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
 def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, key, errors_of):
     choices, needed, changes = DESCENT[key]
-    line = f"arms.other.search.descent.{key}: {objective} does not look at it, so its runs would all be the same"
+    line = f"arms.other.search.descent.{key}: ignored by objective {objective}, so its runs would all be the same"
     lines = errors_of(arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})})
     is_looked_at = weights(objective, **changes) != weights(objective)
     assert lines == ([] if is_looked_at else [line])
@@ -133,10 +136,10 @@ def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, 
 def test_an_objective_that_is_a_setting_or_searched_counts(errors_of):
     objectives = ["constrained", "erm"]
     (line,) = errors_of(settings={"objective": objectives})
-    assert line.startswith("arms.constrained.search.descent.alpha: erm does not look at it")
+    assert line.startswith("arms.constrained.search.descent.alpha: ignored by objective erm")
     assert errors_of(arms={"constrained": grid({**ALPHAS, "objective": objectives})}) == []
     (line,) = errors_of(arms={"constrained": grid({**ALPHAS, "objective": ["erm", "supervised"]})})
-    assert "erm or supervised does not look at it" in line
+    assert "ignored by objective erm and supervised" in line
 
 
 # ---------------------------------------------------------------- combinations
@@ -172,9 +175,9 @@ def test_cells_say_nothing_that_was_told(errors_of):
 
 def test_more_cells_than_can_be_tried_are_not(errors_of, monkeypatch):
     arms = {"constrained": grid({**NUPI, "seed": [0, 1, 2]})}
-    monkeypatch.setattr(checks, "_MOST_TRIED", 11)
+    monkeypatch.setattr(checks_recipe, "_MAX_TRIED", 11)
     assert errors_of(arms=arms) == []
-    monkeypatch.setattr(checks, "_MOST_TRIED", 12)
+    monkeypatch.setattr(checks_recipe, "_MAX_TRIED", 12)
     assert len(errors_of(arms=arms)) == 1
 
 

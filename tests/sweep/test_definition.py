@@ -255,7 +255,7 @@ def test_a_recipe_may_be_whole_only_with_what_an_arm_says(tmp_path):
     assert kept(sweep, tmp_path / "kept").identity() == sweep.identity()
 
 
-def test_a_recipe_that_is_whole_with_none_of_them_is_told_as_the_recipe(tmp_path):
+def test_a_recipe_that_no_arm_completes_is_reported_as_the_recipe(tmp_path):
     with pytest.raises(UserError, match=r"^search mine: recipe own: descent: resilience: slack needs beta"):
         sweep_of(tmp_path, recipe=unfinished(tmp_path), arms={"one": seeds(2), "two": seeds(2, fixed={"seed": 7})})
 

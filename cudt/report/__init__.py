@@ -22,7 +22,6 @@ from pathlib import Path
 import pandas as pd
 
 from cudt.report import (
-    figures,
     headline,
     hyper_parameters,
     manifest,
@@ -35,6 +34,7 @@ from cudt.report import (
 )
 from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.comparable import without_ablations
+from cudt.report.figures import draw
 from cudt.report.groups import read_groups
 from cudt.report.page import Material
 from cudt.report.text_table import TextTable
@@ -55,10 +55,10 @@ class Report:
     n_sweeps: int
 
 
-def write(folders: Sequence[Path], out: Path, extra_figures: Sequence[str] = ()) -> Report:
+def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Report:
     """Write the report on every finished run below some folders.
 
-    `extra_figures` are import paths of figures outside cudt.
+    `figures` are import paths of figures outside cudt.
     """
     collected = _collected(folders)
     runs = collected.runs
@@ -68,7 +68,7 @@ def write(folders: Sequence[Path], out: Path, extra_figures: Sequence[str] = ())
     damaged_scores = _write_numbers(runs, curves, summary, out)
     compared = without_ablations(runs, sweeps.ablations(searched, runs))
     shown, files = _write_tables(compared, out / "tables")
-    drawn = figures.draw(runs, out / "figures", curves, extra_figures)
+    drawn = draw(runs, out / "figures", curves, figures)
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)

@@ -1,6 +1,6 @@
 """paired.csv: differences to ERM with 95 % intervals, on the same test examples under the same noise.
 
-comparable.py says which groups are paired, scores.py reads the scores, docs/background/statistics.md derives the
+comparable.py says which groups are paired, scores.py reads the scores, comparable.py says which groups are paired, scores.py reads the scores; docs/background/statistics.md derives the
 intervals.
 """
 
@@ -108,7 +108,8 @@ def _estimate(unit: str, ours: Sequence[Measured], baseline: Sequence[Measured],
         raise NoIntervalError("no test example in common")
     if len(ids) < _FEWEST:
         raise NoIntervalError(f"{len(ids)} test examples are too few for an interval; it needs at least {_FEWEST}")
-    return _interval(unit, *([one.scores.of(ids) for one in side] for side in (ours, baseline)), wanted)
+    left, right = ([one.scores.of(ids) for one in side] for side in (ours, baseline))
+    return _interval(unit, left, right, wanted)
 
 
 def _interval(unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: _Quantities) -> _Estimate:

@@ -78,11 +78,12 @@ def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
     """A warning for each group whose seeds were evaluated at different levels; `curves` leaves some of them out."""
     lines = []
     named = labels(runs)
-    for (recipe, objective, variant, kind), rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
+    for key, rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
+        recipe, objective, variant, kind = map(str, key)
         seeds = rows.groupby("gamma")["seed"].nunique()
         missing = seeds.index[seeds < rows["seed"].nunique()]
         if len(missing):
-            level = f"{scale_of(str(kind)).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
+            level = f"{scale_of(kind).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
             lines.append(
                 f"{recipe} {named[recipe, objective, variant]}, {kind}: not every seed was evaluated at {level}"
             )

@@ -144,9 +144,7 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     collected = collect([tmp_path])
     assert len(collected.runs) == 2
     assert collected.runs[1].ood.empty
-    assert collected.warnings == [
-        f"{bare.path}: not evaluated yet and has no curve; run `cudt eval-ood {bare.path}`"
-    ]
+    assert collected.warnings == [f"{bare.path}: not evaluated yet and has no curve; run `cudt eval-ood {bare.path}`"]
 
 
 def test_a_run_that_was_evaluated_by_an_earlier_version_is_whole(trained_run, tmp_path):

@@ -27,7 +27,10 @@ def test_several_variants_are_called_by_the_settings_that_differ_and_never_by_a_
     assert not any(run.variant in name for run in runs for name in named.values())
 
 
-def test_what_sets_variants_apart_can_be_shortened(trained_run, tmp_path):
+def test_names_that_shortening_makes_equal_are_numbered(trained_run, tmp_path):
     for alpha in (0.1, 0.3):
         make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
-    assert {*labels(collect([tmp_path]).runs, lambda text: text[:1]).values()} == {"constrained α"}
+    assert {*labels(collect([tmp_path]).runs, lambda text: text[:1]).values()} == {
+        "constrained α #1",
+        "constrained α #2",
+    }

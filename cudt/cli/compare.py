@@ -143,8 +143,9 @@ def _print_curve(console: Console, a: ReadRun, b: ReadRun, kind: str) -> None:
 def _differences(a: ReadRun, b: ReadRun, kind: str) -> pd.DataFrame:
     """B − A at each level and over all levels, as paired.csv has them."""
     from cudt.report import paired
+    from cudt.report.comparable import Pair
 
-    rows = paired.of_pair(paired.Pair(kind, [b], [a]))
+    rows = paired.of_pair(Pair(kind, [b], [a]))
     if a.info.gamma_train != b.info.gamma_train:
         # Which levels are in distribution depends on γ_train.
         rows = rows[~rows["quantity"].isin(["id_mean", "ood_mean"])]

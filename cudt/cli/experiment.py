@@ -59,18 +59,7 @@ def experiment(
     save_samples: SavedSamples = 0,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
-    out: ComparedObjectives = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--objective",
-        "--objectives",
-        metavar="NAME...",
-        help="Objectives to compare.",
-        show_default=" ".join(_COMPARED),
-        autocompletion=completion.objectives,
-    ),
-]
-ExperimentOut = Path("outputs"),
+    out: ExperimentOut = Path("outputs"),
 ) -> None:
     """Train a recipe with each seed and objective, evaluate the runs under noise, and write a report.
 

@@ -34,10 +34,10 @@ def list_recipes(context: typer.Context) -> None:
 
     console = make_console()
     files = [(name, recipes.locate(name)) for name in recipes.names()]
-    _print_groups(console, "recipe", ("reproduces", "needs"), files, recipes.folder())
+    _print_groups(console, ("reproduces", "needs"), files, recipes.folder())
     console.print("train one: cudt train --recipe NAME\n")
     searches = [(name, sweeps.locate(name)) for name in sweeps.names()]
-    _print_groups(console, "search", ("reproduces",), searches, recipes.folder())
+    _print_groups(console, ("reproduces",), searches, recipes.folder())
     console.print("run one: cudt sweep --search NAME")
 
 
@@ -78,9 +78,7 @@ def _print_setting(console: Console, setting: Setting) -> None:
     console.print(Padding(Text(f"{doc.meaning} ({kind})".strip()), (0, 0, 0, 4)))
 
 
-def _print_groups(
-    console: Console, what: str, keys: tuple[str, ...], files: Iterable[tuple[str, Path]], root: Path
-) -> None:
+def _print_groups(console: Console, keys: tuple[str, ...], files: Iterable[tuple[str, Path]], root: Path) -> None:
     """A table for each folder, headed by its name."""
     from cudt.config import recipe as recipes
 
@@ -90,8 +88,7 @@ def _print_groups(
     width = max(len(name) for rows in groups.values() for name, _ in rows)
     for folder, rows in groups.items():
         table = Table(box=None, padding=(0, 2, 0, 0))
-        heading = what if folder == "." else f"{what}: {folder}"
-        table.add_column(heading, no_wrap=True, min_width=width)
+        table.add_column(f"recipes/{folder}", no_wrap=True, min_width=width)
         for key in keys:
             table.add_column(key, overflow="fold", ratio=1)
         for name, values in rows:

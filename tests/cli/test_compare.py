@@ -8,6 +8,7 @@ import pytest
 
 from cudt.report import paired
 from cudt.report.collect import collect
+from cudt.report.comparable import Pair
 from cudt.runs.info import RunInfo
 from tests.report import make_run, make_scored_run, make_video_run
 
@@ -48,7 +49,7 @@ def test_settings_that_differ_are_listed_and_no_others(call, pair):
 def test_curves_are_shown_with_the_difference_and_its_interval(call, pair):
     output = compared(call, *pair)
     runs = [collect([path]).runs[0] for path in pair]
-    expected = paired.of_pair(paired.Pair("gaussian", [runs[1]], [runs[0]]))
+    expected = paired.of_pair(Pair("gaussian", [runs[1]], [runs[0]]))
     for _, one in expected[expected["quantity"] == "metric"].iterrows():
         both = [run.curves["gaussian"][one["gamma"]] for run in runs]
         assert row(output, f"γ = {one['gamma']:g} ") == [

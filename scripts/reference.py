@@ -31,7 +31,7 @@ CONTRACTS = (
     ("Noise", "cudt.noise.base", ("NoiseKind", "SignalNoise", "TextNoise")),
     ("Objective", "cudt.method.objectives.base", ("Objective",)),
     ("Dual optimiser", "cudt.method.dual_optimizers", ()),
-    ("Figure", "cudt.report.figures", ()),
+    ("Figure", "cudt.report.figures.base", ("FigureType", "FigurePlan", "Drawing")),
 )
 #: The parts of run.json by the class that describes them.
 RUN_INFO = {
@@ -194,6 +194,17 @@ def _code(default: str) -> str:
     return default if default == "required" else f"`{default}`"
 
 
+def api() -> str:
+    """The functions of the public Python API, with their signatures and docstrings."""
+    sections = []
+    for node in ast.parse(_source("cudt")).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
+            sections += [f"### `{node.name}`", f"```python\n{signature}\n```", _prose(ast.get_docstring(node) or "")]
+    return "\n\n".join(sections)
+
+
 def run_info() -> str:
     """The keys of run.json, from its typed model."""
     module = ast.parse(_source("cudt.runs.info"))
@@ -220,6 +231,7 @@ def tables() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "api": api,
     "commands": commands,
     "contracts": contracts,
     "recipe-keys": recipe_keys,

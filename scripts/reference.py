@@ -176,12 +176,12 @@ def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
     from cudt.config import reference, registry
 
-    sections = ["## All recipes", _key_table(reference.describe_recipe())]
+    sections = ["### All recipes", _key_table(reference.describe_recipe())]
     for kind in ("task", "model"):
         for name in registry.names(kind):
             config = registry.load(kind, name).Config
             keys = [key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"]
-            sections += [f"## `{kind}: {name}`", reference.summary(config), _key_table(keys)]
+            sections += [f"### `{kind}: {name}`", reference.summary(config), _key_table(keys)]
     return "\n\n".join(sections)
 
 

@@ -44,7 +44,7 @@ def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(reference):
     keys = schema.describe_recipe()
     for kind in ("task", "model"):
         for name in registry.names(kind):
-            assert f"## `{kind}: {name}`" in page
+            assert f"### `{kind}: {name}`" in page
             keys += schema.describe_plugin(kind, name)
     assert len(keys) > 100
     for key in keys:

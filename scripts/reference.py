@@ -31,7 +31,7 @@ CONTRACTS = (
     ("Noise", "cudt.noise.base", ("NoiseKind", "SignalNoise", "TextNoise")),
     ("Objective", "cudt.method.objectives.base", ("Objective",)),
     ("Dual optimiser", "cudt.method.dual_optimizers", ()),
-    ("Figure", "cudt.report.figures", ()),
+    ("Figure", "cudt.report.figures.base", ("FigureType", "FigurePlan", "Drawing")),
 )
 #: The parts of run.json by the class that describes them.
 RUN_INFO = {
@@ -176,12 +176,12 @@ def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
     from cudt.config import reference, registry
 
-    sections = ["## All recipes", _key_table(reference.describe_recipe())]
+    sections = ["### All recipes", _key_table(reference.describe_recipe())]
     for kind in ("task", "model"):
         for name in registry.names(kind):
             config = registry.load(kind, name).Config
             keys = [key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"]
-            sections += [f"## `{kind}: {name}`", reference.summary(config), _key_table(keys)]
+            sections += [f"### `{kind}: {name}`", reference.summary(config), _key_table(keys)]
     return "\n\n".join(sections)
 
 
@@ -192,6 +192,17 @@ def _key_table(keys: Sequence[KeyDoc]) -> str:
 
 def _code(default: str) -> str:
     return default if default == "required" else f"`{default}`"
+
+
+def api() -> str:
+    """The functions of the public Python API, with their signatures and docstrings."""
+    sections = []
+    for node in ast.parse(_source("cudt")).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
+            sections += [f"### `{node.name}`", f"```python\n{signature}\n```", _prose(ast.get_docstring(node) or "")]
+    return "\n\n".join(sections)
 
 
 def run_info() -> str:
@@ -220,6 +231,7 @@ def tables() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "api": api,
     "commands": commands,
     "contracts": contracts,
     "recipe-keys": recipe_keys,

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 import typer
 
+import cudt
 from cudt.cli.main import app
 from cudt.config import recipe, registry, strict_yaml
 from cudt.config import reference as schema
@@ -43,7 +44,7 @@ def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(reference):
     keys = schema.describe_recipe()
     for kind in ("task", "model"):
         for name in registry.names(kind):
-            assert f"## `{kind}: {name}`" in page
+            assert f"### `{kind}: {name}`" in page
             keys += schema.describe_plugin(kind, name)
     assert len(keys) > 100
     for key in keys:
@@ -83,6 +84,12 @@ def test_every_kind_of_plug_in_has_a_contract_and_an_example(reference):
         assert registry.KINDS[kind].mark in section
     assert "`visit_layers(signal, batch, visit)` | yes |" in page
     assert "`save_pretrained(folder)` |  |" in page
+
+
+def test_every_function_of_the_python_api_is_on_the_page(reference):
+    page = rendered(reference, "guides/python.md")
+    assert all(f"`{name}`" in page or f"cudt.{name}" in page for name in cudt.__all__)
+    assert "cudt.load_recipe(source: " in page
 
 
 def test_nothing_is_left_of_a_marker(reference):

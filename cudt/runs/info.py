@@ -83,6 +83,7 @@ class RunInfo(InfoPart):
     """run.json. The fields are in the order of the keys in the file."""
 
     format: int | None = None
+    """Version of the run folder's format."""
     status: Status | None = None
     """None for a folder without run.json."""
     reason: str | None = None
@@ -93,35 +94,54 @@ class RunInfo(InfoPart):
     variant: str | None = None
     """The hash of all settings but the seed."""
     task_version: int | None = None
+    """Version of the task's data and loss."""
     training_data: str | None = None
+    """Fingerprint of the training and validation data."""
     data_notes: dict[str, int] = {}
+    """Number of examples that were truncated or skipped, by reason."""
     frozen_weights: str | None = None
+    """Fingerprint of the pretrained weights that are not trained (LoRA)."""
     metric: MetricInfo | None = None
     has_texts: bool = True
+    """Whether noise in source texts can be evaluated."""
     has_pictures: bool = False
+    """Whether pictures of test examples can be saved."""
     gamma_train: float | None = None
     layers: int | None = None
+    """Number of layers L."""
     parameters: int | None = None
+    """Number of the model's parameters."""
     reference: float | None = None
+    """The loss f_0."""
     rates: list[float] | None = None
+    """The rates α_1 … α_L."""
     device: str | None = None
     processes: int | None = None
+    """Number of processes that train together."""
     autocast: str | None = None
+    """Mixed precision of Accelerate: no or bf16."""
     versions: dict[str, str] = {}
+    """Versions of Python, cudt and its libraries."""
     command: str | None = None
+    """The command that started the run."""
     begun: str | None = None
+    """When the run was started, UTC."""
     best: BestEpoch | None = None
     sigma_x: SigmaX | None = None
     feasible: bool | None = None
+    """Whether every layer's constraint is met or borderline."""
     monotone: bool | None = None
+    """Whether every layer lowers the loss."""
     verdicts: list[VerdictInfo] | None = None
     multipliers: list[float] | None = None
     ended: str | None = None
+    """When the run ended, UTC."""
     saved_model: str | None = None
     """The folder of the exported model; None where the model cannot be exported, not set where it was not tried."""
     evaluated: dict[str, EvaluationNote] = {}
     """By kind of noise."""
     test_data: str | None = None
+    """Fingerprint of the test data."""
 
 
 class FinishedInfo(RunInfo):

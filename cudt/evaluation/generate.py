@@ -24,11 +24,10 @@ from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
 from cudt.noise.source import NoiseSource, example_generator
-from cudt.runs import trained
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
-from cudt.utils import device
+from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_text
@@ -84,15 +83,14 @@ def check(run: Run) -> None:
         )
 
 
-def generate(run: Run, request: Request, where: DeviceName, data_root: Path | None, track: Track) -> Path:
+def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
     """Write completions into the run's folder, batch by batch; those that are there already are kept."""
-    check(run)
     asked = request.read()
     path = path_of(run, request)
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
-        layerwise = trained.load(run, data_root, device.choose(where))
+        layerwise = trained.load(run, device, data_root)
         noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):

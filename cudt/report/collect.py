@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from cudt.runs.find import find_runs, open_run
 from cudt.runs.info import FinishedInfo
-from cudt.runs.run import Run, find_runs, open_run
+from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 
 #: Runs that are named each by itself.

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from cudt.utils.errors import UserError
+
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the new one."""
@@ -42,6 +44,13 @@ def write_if_changed(path: Path, text: str) -> None:
     """The same, unless it stands there already."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
+
+
+def check_data_root(folder: Path | None) -> Path | None:
+    """The folder that holds the data sets, or None; a UserError if it does not exist."""
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
+    return folder
 
 
 def cache_folder() -> Path:

@@ -13,8 +13,9 @@ import pytest
 from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Request
+from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
@@ -175,7 +176,7 @@ def test_a_model_that_writes_no_text_is_refused(call, trained_run):
 
 def test_a_run_at_work_is_left_alone(call):
     with open_run(Path("one")).locked():
-        assert "another process is at work on this run" in refused(call, "one")
+        assert "another process is using this run" in refused(call, "one")
 
 
 def test_more_new_tokens_than_the_model_reads_are_refused(call):

@@ -90,7 +90,7 @@ def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_p
 def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monkeypatch):
     import shutil
 
-    monkeypatch.setattr(launch, "train", lambda recipe, out, *_: trained_run)
+    monkeypatch.setattr(launch, "train", lambda recipe, out, *_, **__: trained_run)
     path = tmp_path / "outputs" / "reviews-ut" / trained_run.path.name
     shutil.copytree(trained_run.path, path)
     type(trained_run)(path, trained_run.recipe).update_info(RunInfo(status=status))

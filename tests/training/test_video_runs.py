@@ -17,13 +17,16 @@ from PIL import Image
 from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
-from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.evaluation.evaluate import evaluate_ood
+from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
+from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.training import launch
+from cudt.training.checkpoint import load_best_weights
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
@@ -174,7 +177,7 @@ def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finis
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
     rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
     problem = assemble(run.recipe, None, CPU)
-    problem.layerwise.load_learned_weights(run.load_best_weights())
+    problem.layerwise.load_learned_weights(load_best_weights(run))
     task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
     noise = draw_noise(model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0))

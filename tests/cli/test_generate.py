@@ -147,9 +147,9 @@ def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_i
     assert call("one", "--limit", "2")[0] == 0
     before = written("one")
     Path("ask.json").write_text(json.dumps([ASKED[0], {"instruction": "Say black."}]))
-    assert "holds completions of other instructions" in refused(call, "one")
+    assert "contains completions of other instructions" in refused(call, "one")
     Path("ask.json").write_text(json.dumps([{**ASKED[0], "input": "loudly"}, ASKED[1]]))
-    assert "holds completions of other instructions" in refused(call, "one")
+    assert "contains completions of other instructions" in refused(call, "one")
     assert written("one") == before
 
 
@@ -171,7 +171,7 @@ def test_an_unfinished_run_writes_nothing_nor_does_one_beside_it(call, status):
 
 def test_a_model_that_writes_no_text_is_refused(call, trained_run):
     shutil.copytree(trained_run.path, "encoder")
-    assert refused(call, "encoder").startswith("'encoder' has model unrolled, which writes no text; take a causal one")
+    assert refused(call, "encoder").startswith("'encoder' has model unrolled, which does not generate text; use a run with model causal")
 
 
 def test_a_run_at_work_is_left_alone(call):
@@ -181,7 +181,7 @@ def test_a_run_at_work_is_left_alone(call):
 
 def test_more_new_tokens_than_the_model_reads_are_refused(call):
     told = refused(call, "one", "--max-new-tokens", "500")
-    assert told == "--max-new-tokens 500: leaves 12 tokens of the context, no room for a prompt\n"
+    assert told == "--max-new-tokens 500: leaves only 12 tokens of the context for the prompt; use fewer\n"
 
 
 def test_a_prompt_that_is_too_long_is_cut_to_what_the_model_reads_and_that_is_told(pair, tmp_path):
@@ -190,7 +190,7 @@ def test_a_prompt_that_is_too_long_is_cut_to_what_the_model_reads_and_that_is_to
     (tmp_path / "long.json").write_text(json.dumps([{"instruction": words}]))
     request = Request(tmp_path / "long.json", max_new_tokens=6)
     run = open_run(tmp_path / "run")
-    with pytest.warns(DataWarning, match="instruction 1: cut to 506 tokens"):
+    with pytest.warns(DataWarning, match="instruction 1: truncated to 506 tokens"):
         (one,) = json.loads(generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text())
     assert one["instruction"] == words
 

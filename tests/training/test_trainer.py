@@ -173,7 +173,7 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
 
 
 def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be split into 40 micro-batches"):
+    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training\.accumulation"):
         trainer_for(tmp_path, "training.accumulation=40")
 
 

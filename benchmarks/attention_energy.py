@@ -26,7 +26,8 @@ from cudt.models.unrolled_steps import (
     pair_energy,
     relu_energy,
 )
-from cudt.runs.run import open_run
+from cudt.runs.find import open_run
+from cudt.training.checkpoint import load_best_weights
 
 
 def share_raised(before: Tensor, after: Tensor) -> str:
@@ -62,7 +63,7 @@ def trained(path: Path) -> Table:
     """Every layer of a trained UT on its clean test data."""
     run = open_run(path)
     experiment = assemble(run.recipe, None, torch.device("cpu"))
-    experiment.layerwise.load_learned_weights(run.load_best_weights())
+    experiment.layerwise.load_learned_weights(load_best_weights(run))
     model = experiment.layerwise.double().model
     assert isinstance(model, UnrolledTransformer), f"{path} is not a UT"
     table = Table("layer", *STEPS, "g₂, ReLU step", "η / bound", title=f"{run.recipe.name} {path.name}")

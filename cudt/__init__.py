@@ -130,27 +130,27 @@ def train(
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
     display = display_for(Console(markup=False, emoji=False, quiet=quiet))
-    return launch.train(loaded, Path(out), device, _path(data_root), display)
+    return launch.train(loaded, Path(out), device, _data_root(data_root), display)
 
 
 def open_run(path: str | Path) -> Run:
     """The run in a run folder. `run.read_table("ood")` and the like return its tables as DataFrames."""
-    from cudt.runs import run as runs
+    from cudt.runs import find
 
-    return runs.open_run(Path(path))
+    return find.open_run(Path(path))
 
 
 def find_runs(folder: str | Path = "outputs") -> list[Run]:
     """All runs below a folder, sorted by path. Folders that cannot be opened are skipped with a warning."""
     import warnings
 
-    from cudt.runs import run as runs
+    from cudt.runs import find
     from cudt.utils.errors import DataWarning, UserError
 
     found = []
-    for path in runs.find_runs([Path(folder)]):
+    for path in find.find_runs([Path(folder)]):
         try:
-            found.append(runs.open_run(path))
+            found.append(find.open_run(path))
         except UserError as error:
             warnings.warn(f"skipped: {error}", DataWarning, stacklevel=2)
     return found
@@ -178,7 +178,8 @@ def evaluate(
     from rich.console import Console
 
     from cudt.config.levels import GAMMA, PROBABILITY
-    from cudt.evaluation.evaluate import Grid, evaluate_ood
+    from cudt.evaluation.evaluate import check, evaluate_ood
+    from cudt.evaluation.grid import Grid
     from cudt.runs.run import Run
     from cudt.utils.progress import track
 
@@ -190,13 +191,16 @@ def evaluate(
         None if kinds is None else [*kinds],
         None if noise_seeds is None else [*noise_seeds],
     )
+    check(opened, grid)
     with opened.locked():
-        evaluate_ood(opened, grid, device, _path(data_root), partial(track, console=Console(quiet=quiet)))
+        evaluate_ood(opened, grid, device, _data_root(data_root), partial(track, console=Console(quiet=quiet)))
     return opened.read_table("ood")
 
 
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+def _data_root(folder: str | Path | None) -> Path | None:
+    from cudt.utils.files import check_data_root
+
+    return check_data_root(None if folder is None else Path(folder))
 
 
 def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:

@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def example(path: str) -> str:
     """A file of the repository as a block of code, so that examples are files that tests run."""
-    return f"```python title=\"{path}\"\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
+    return f'```python title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -129,9 +129,7 @@ def contracts() -> str:
         sections += [f"## {title}", f"`{module_name}`", _prose(ast.get_docstring(module) or "")]
         for node in module.body:
             if isinstance(node, ast.ClassDef) and node.name in classes:
-                rows = [
-                    (f"`{one.signature}`", "yes" if one.is_required else "", one.meaning) for one in members(node)
-                ]
+                rows = [(f"`{one.signature}`", "yes" if one.is_required else "", one.meaning) for one in members(node)]
                 sections += [f"### `{node.name}`", _prose(ast.get_docstring(node) or "")]
                 sections.append(table(("member", "required", "meaning"), rows))
     return "\n\n".join(sections)
@@ -223,7 +221,7 @@ def _kind(member: Member) -> str:
 
 def tables() -> str:
     """The columns of every table in a run folder."""
-    from cudt.runs.run import EXAMPLES, TABLES
+    from cudt.runs.tables import EXAMPLES, TABLES
 
     columns = {**{f"{name}.csv": names for name, names in TABLES.items()}, "examples.parquet": list(EXAMPLES)}
     rows = [(f"`{name}`", ", ".join(f"`{column}`" for column in names)) for name, names in columns.items()]

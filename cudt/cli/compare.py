@@ -49,7 +49,7 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
 def _read(path: Path) -> ReadRun:
     from cudt.report.collect import collect
-    from cudt.runs.run import open_run
+    from cudt.runs.find import open_run
 
     open_run(path)
     collected = collect([path])

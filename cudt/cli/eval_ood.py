@@ -21,7 +21,7 @@ from cudt.cli.options import (
 from cudt.cli.terminal import make_console, progress_on
 
 if TYPE_CHECKING:
-    from cudt.evaluation.evaluate import Grid
+    from cudt.evaluation.grid import Grid
     from cudt.runs.run import Run
 
 Gammas = Annotated[
@@ -61,8 +61,8 @@ def eval_ood(
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     for path in run:
         require_folder(path, "run folder")
-    from cudt.evaluation.evaluate import Grid
-    from cudt.runs.run import open_run
+    from cudt.evaluation.grid import Grid
+    from cudt.runs.find import open_run
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     evaluate_all(make_console(), [open_run(path) for path in run], grid, device, data_root, save_samples)

@@ -28,7 +28,7 @@ from cudt.utils.progress import is_main_process
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
-    from cudt.evaluation.evaluate import Grid
+    from cudt.evaluation.grid import Grid
     from cudt.runs.run import Run
 
 #: The comparison of the paper: without constraints, and with them.
@@ -68,7 +68,7 @@ def experiment(
     """
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds)
     kinds = parse_plugins("--perturbation", "noise", perturbation)
-    from cudt.evaluation.evaluate import Grid
+    from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose
 
     choose(device.value)
@@ -111,8 +111,9 @@ def _evaluate(
 ) -> None:
     """Evaluate a run under the kinds of noise that are not complete yet."""
     from cudt.evaluation import evaluate
+    from cudt.evaluation.grid import Grid
 
     if kinds := evaluate.left(run, grid, n_samples):
-        evaluate_all(console, [run], evaluate.Grid(perturbations=kinds), device, data_root, n_samples)
+        evaluate_all(console, [run], Grid(perturbations=kinds), device, data_root, n_samples)
     else:
         console.print(f"already evaluated: {run.path}", soft_wrap=True)

@@ -49,7 +49,7 @@ def generate(
     """
     _check(run, instructions)
     from cudt.evaluation import generate as generation
-    from cudt.runs.run import open_run
+    from cudt.runs.find import open_run
 
     opened = [open_run(path) for path in run]
     for one in opened:

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from cudt.cli import completion
 from cudt.utils.errors import UserError
+from cudt.utils.files import check_data_root
 
 
 class DeviceChoice(str, Enum):
@@ -24,9 +25,7 @@ class DeviceChoice(str, Enum):
 
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
     # The shell asks for completions with a half-written command line, which must not be refused.
-    if folder is not None and not folder.is_dir() and not context.resilient_parsing:
-        raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
-    return folder
+    return folder if context.resilient_parsing else check_data_root(folder)
 
 
 Device = Annotated[DeviceChoice, typer.Option(help="Device to compute on; auto uses CUDA if available.")]

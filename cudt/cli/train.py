@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,9 +45,6 @@ def train(
     Re-running the same command resumes an interrupted run and skips a finished one.
     """
     loaded = load_recipes(recipe, set_, objective, seed)
-    from cudt.utils.device import choose
-
-    choose(device.value)
     console = make_console()
     trained = train_all(console, loaded, out, device, data_root)
     if len(loaded) > 1:
@@ -101,7 +100,7 @@ def _print_summary(console: Console, runs: list[Run]) -> None:
 
 
 def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceChoice, data_root: Path | None) -> Run:
-    from cudt.runs.run import run_for
+    from cudt.runs.find import run_for
     from cudt.training import launch
     from cudt.training.display import display_for
 
@@ -113,7 +112,9 @@ def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceC
         console.print(f"resuming {run.path} ({status})", soft_wrap=True)
     else:
         console.print(f"training {_describe(loaded)} in {run.path}", soft_wrap=True)
-    trained = launch.train(loaded, out, device.value, data_root, display_for(console))
+    trained = launch.train(
+        loaded, out, device.value, data_root, display_for(console), command=shlex.join(["cudt", *sys.argv[1:]])
+    )
     _print_verdict(console, trained)
     return trained
 

@@ -1,4 +1,4 @@
-"""The results of an evaluation on a terminal."""
+"""The results of an evaluation as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudt.runs.run import Run
 
 
 def curve_table(run: Run) -> Table:
-    """The metric and loss of one run at each γ, the noise seeds averaged."""
+    """The metric and the loss of one run at each noise level, averaged over the noise seeds."""
     info, ood = run.finished_info(), run.read_table("ood")
     metric = info.metric.name
     _, *ends = metric_and_ends(metric)
@@ -21,7 +21,7 @@ def curve_table(run: Run) -> Table:
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):
         values = rows.pivot_table(index="gamma", columns="metric", values="value", aggfunc="mean")
-        # Earlier versions evaluated without intervals.
+        # Runs evaluated by earlier versions have no intervals.
         values = values.reindex(columns=[metric, *ends, *further, "loss"])
         symbol = scale_of(str(kind)).symbol
         for gamma, row in values.iterrows():
@@ -41,7 +41,7 @@ def curve_table(run: Run) -> Table:
 
 
 def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -> tuple[str, str, str, str]:
-    """One number for a curve, as the paper prints it: the area under an accuracy, the mean of an error."""
+    """One number for a curve, as in the paper: the area under an accuracy, the mean of an error."""
     levels = curve.index.tolist()
     if not higher_is_better:
         return "mean", "", f"{curve.mean():.4f}", f"of {len(levels)} levels"
@@ -50,7 +50,7 @@ def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -
 
 
 def ratio_table(run: Run) -> Table:
-    """How single examples descend over all layers but the first, at each level; no rows for a model of one layer."""
+    """The ratios f_l / f_{l−1} of single examples at each level, over all layers; no rows for a model of one layer."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("noise", "level", "mean f_l / f_l−1", "median", "steps that lower the loss"):
         table.add_column(column, justify="left" if column == "noise" else "right")
@@ -65,5 +65,5 @@ def ratio_table(run: Run) -> Table:
 
 
 def short_number(value: float) -> str:
-    """Four digits behind the point, or fewer for numbers that are large."""
+    """The number with four decimals, fewer if it is large."""
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.4g}"

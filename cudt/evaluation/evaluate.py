@@ -3,115 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cudt.config.schema import Evaluation
 from cudt.data.batching import Batch, batches, n_batches
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import intervals, ratios, samples
+from cudt.evaluation import samples
+from cudt.evaluation.grid import Grid
+from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
-from cudt.runs import trained
 from cudt.runs.info import EvaluationNote, RunInfo
-from cudt.runs.run import EXAMPLES, TABLES, Run, check_same_data, check_same_test
+from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.tasks.base import Task
-from cudt.utils import device
+from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
 Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Which levels, kinds and draws of noise; None stands for what the run's recipe says."""
-
-    gammas: list[float] | None = None
-    probabilities: list[float] | None = None
-    perturbations: list[str] | None = None
-    noise_seeds: list[int] | None = None
-
-    def kinds(self, settings: Evaluation) -> list[str]:
-        return self.perturbations or [*settings.perturbations]
-
-    def levels(self, kind: str, settings: Evaluation) -> list[float]:
-        """γ of noise on embeddings or pixels, p of noise in texts."""
-        scale = noise_kind(kind).scale
-        given = {"gammas": self.gammas, "probabilities": self.probabilities}.get(scale.setting)
-        return settings.levels(scale) if given is None else given
-
-
 def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
-    """Refuse a run that has no verdict yet, no texts to damage or nothing to look at, before anything is evaluated."""
+    """Refuse a run that is not finished, or whose task lacks texts or pictures that the evaluation needs."""
     info = run.finished_info()
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
         if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
-            raise UserError(
-                f"--perturbation {kind}: '{run.path}' has task {task}, which has no texts; take another noise"
-            )
+            raise UserError(f"--perturbation {kind}: needs texts, and '{run.path}' has task {task}; use another noise")
     if n_samples and not info.has_pictures:
-        raise UserError(f"--save-samples: '{run.path}' has task {task}, which has nothing to look at; it is for video")
+        raise UserError(f"--save-samples: needs a video task, and '{run.path}' has task {task}")
 
 
 def evaluate_ood(
-    run: Run, grid: Grid, where: DeviceName, data_root: Path | None, track: Track, n_samples: int = 0
+    run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track, n_samples: int = 0
 ) -> None:
-    """Fill the tables that hold test results, and save pictures of some test examples.
+    """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the run first.
 
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
     """
-    check(run, grid, n_samples)
-    settings = run.recipe.settings.evaluation
-    layerwise = trained.load(run, data_root, device.choose(where))
-    task = layerwise.task
-    check_same_data(run, task.fingerprint(SEEN))
-    test_data = task.fingerprint(["test"])
+    layerwise = _load(run, device, data_root)
+    test_data = layerwise.task.fingerprint(["test"])
     check_same_test(run, test_data)
-    for kind in grid.kinds(settings):
-        asked = grid.levels(kind, settings)
-        # Layer losses are wanted at the training level too, where the constraints hold; the curve keeps its grid.
-        levels = sorted({*asked, training_level(kind, run.recipe.settings.noise.gamma_train)})
-        seeds = list(dict.fromkeys(grid.noise_seeds or settings.noise_seeds))
-        by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
-        ood = pd.concat([_ood_rows(task, kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
-        over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-        tables = {
-            "ood": ood[ood["gamma"].isin(asked)],
-            "layers": _layer_rows(task, kind, over_seeds),
-            "layer_metrics": _layer_metric_rows(task, kind, over_seeds),
-            **_ratio_tables(kind, over_seeds),
-        }
-        replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
-        note = _note(run, kind, asked, seeds, n_samples)
-        # While tables change they are not what the note says.
-        run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
-        scores = pd.concat([_example_rows(kind, *pair, levels) for pair in zip(seeds, by_seed, strict=True)])
-        # Before ood.csv, by which the next evaluation tells what to replace if this one ends here.
-        run.merge_examples(scores[scores["gamma"].isin(asked)], replaced)
-        for name, rows in tables.items():
-            if not rows.empty:
-                run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
-        if n_samples:
-            samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
-        run.update_info(
-            RunInfo(
-                evaluated={**_notes_without(run, kind), kind: note},
-                data_notes={**run.info().data_notes, **task.notes()},
-            )
+    for kind in grid.kinds(run.recipe.settings.evaluation):
+        _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
+
+
+def _evaluate_kind(
+    run: Run, layerwise: LayerwiseLosses, kind: str, grid: Grid, test_data: str, track: Track, n_samples: int
+) -> None:
+    """Evaluate under one kind of noise and write its rows."""
+    settings = run.recipe.settings
+    asked, seeds = grid.levels(kind, settings.evaluation), grid.seeds(settings.evaluation)
+    # Layer losses are also measured at the training level, where the constraints apply; the curve keeps its grid.
+    levels = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
+    by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
+    tables, scores = _rows(layerwise.task, kind, asked, levels, dict(zip(seeds, by_seed, strict=True)))
+    replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
+    note = _note(run, kind, asked, seeds, n_samples)
+    # While the tables change they do not match the note.
+    run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
+    # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to replace.
+    run.merge_examples(scores, replaced)
+    for name, rows in tables.items():
+        if not rows.empty:
+            run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
+    if n_samples:
+        samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
+    run.update_info(
+        RunInfo(
+            evaluated={**_notes_without(run, kind), kind: note},
+            data_notes={**run.info().data_notes, **layerwise.task.notes()},
         )
+    )
+
+
+def _rows(
+    task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: dict[int, list[Measurement]]
+) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    """The rows of each table and the scores of single examples; curves and scores only at the levels asked for."""
+    ood = pd.concat([ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()])
+    scores = pd.concat([example_rows(kind, seed, measured, levels) for seed, measured in by_seed.items()])
+    over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed.values(), strict=True)}
+    tables = {
+        "ood": ood[ood["gamma"].isin(asked)],
+        "layers": layer_rows(task, kind, over_seeds),
+        "layer_metrics": layer_metric_rows(task, kind, over_seeds),
+        **ratio_tables(kind, over_seeds),
+    }
+    return tables, scores[scores["gamma"].isin(asked)]
 
 
 def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
-    """The kinds of noise under which a run was not yet evaluated at all levels, by the same draws, with pictures."""
+    """The kinds of noise for which levels, noise seeds or pictures of the grid are still missing."""
     settings = run.recipe.settings.evaluation
-    seeds = sorted(set(grid.noise_seeds or settings.noise_seeds))
+    seeds = sorted(grid.seeds(settings))
     kinds = []
     for kind in grid.kinds(settings):
         note = run.info().evaluated.get(kind)
@@ -122,12 +111,10 @@ def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
 
 
 def _note(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> EvaluationNote:
-    """What a run is evaluated at, when its tables hold some levels more."""
+    """What a run is evaluated at once these levels are added to its tables."""
     before = run.info().evaluated.get(kind, EvaluationNote(levels=[], seeds=[], samples=0))
-    kept = before.levels if before.seeds == sorted(set(seeds)) else []
-    return EvaluationNote(
-        levels=sorted({*kept, *levels}), seeds=sorted(set(seeds)), samples=n_samples or before.samples
-    )
+    kept = before.levels if before.seeds == sorted(seeds) else []
+    return EvaluationNote(levels=sorted({*kept, *levels}), seeds=sorted(seeds), samples=n_samples or before.samples)
 
 
 def _notes_without(run: Run, kind: str) -> dict[str, EvaluationNote]:
@@ -135,22 +122,28 @@ def _notes_without(run: Run, kind: str) -> dict[str, EvaluationNote]:
 
 
 def evaluate_validation(
-    run: Run, gammas: Sequence[float], where: DeviceName, data_root: Path | None, track: Track
+    run: Run, gammas: Sequence[float], device: DeviceName, data_root: Path | None, track: Track
 ) -> None:
-    """Fill `validation.csv`: the best weights on validation data at each level, under the noise of training.
+    """Write `validation.csv`: the best weights on validation data at each level, under the noise of training.
 
-    For choosing between runs, which test data must not do. Levels that are there already are kept.
+    For selecting among runs, for which test data must not be used. Levels in the file are kept.
     """
     run.finished_info()
     missing = [gamma for gamma in gammas if gamma not in set(run.read_table("validation")["gamma"])]
     if not missing:
         return
-    layerwise = trained.load(run, data_root, device.choose(where))
-    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    layerwise = _load(run, device, data_root)
     kind, seed = run.recipe.settings.noise.kind, 0
     measured = _measure(run, layerwise, "validation", kind, seed, missing, track)
-    rows = _ood_rows(layerwise.task, kind, seed, measured, missing)
+    rows = ood_rows(layerwise.task, kind, seed, measured, missing)
     run.merge_table("validation", rows, ["perturbation", "gamma"])
+
+
+def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+    """The trained model, on the data that it was trained with."""
+    layerwise = trained.load(run, device, data_root)
+    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    return layerwise
 
 
 def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
@@ -158,7 +151,7 @@ def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
 
 
 def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
-    """Whether what is there was drawn with the same seeds; levels that were not must not stand in one curve."""
+    """Whether the rows in ood.csv have the same noise seeds; one curve must not mix levels of different seeds."""
     stored = run.read_table("ood")
     return set(stored[stored["perturbation"] == kind]["seed"]) == set(seeds)
 
@@ -166,12 +159,12 @@ def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
 def _measure(
     run: Run, layerwise: LayerwiseLosses, split: Split, kind: str, seed: int, levels: Sequence[float], track: Track
 ) -> list[Measurement]:
-    """Every example of a split at each level, for one draw of the noise."""
+    """Every example of a split at each level, for one noise seed."""
     task, size = layerwise.task, run.recipe.settings.evaluation.batch_size
-    place = next(layerwise.parameters()).device
+    device = next(layerwise.parameters()).device
 
     def tracked(examples: Sequence[Any], what: str) -> Iterable[Batch]:
-        return track(batches(task, examples, size, place), n_batches(examples, size), f"{run.path.name} {what}")
+        return track(batches(task, examples, size, device), n_batches(examples, size), f"{run.path.name} {what}")
 
     noise = noise_kind(kind)
     if not isinstance(noise, TextNoise):
@@ -181,74 +174,3 @@ def _measure(
         examples = task.corrupted(split, noise, level, seed)
         measured += measure(layerwise, tracked(examples, f"{kind} {noise.scale.symbol} = {level:g}"), None, [0.0])
     return measured
-
-
-def _ood_rows(
-    task: Task, kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]
-) -> pd.DataFrame:
-    """The last layer's metric and loss at each level, each with the ends of its interval."""
-    rows = []
-    for gamma, level in zip(levels, measured, strict=True):
-        n = level.losses.shape[1]
-        score = level.layer_scores[-1].item()
-        ends = (
-            intervals.wilson(score, n)
-            if task.scores_are_shares
-            else intervals.bootstrap(level.scores[-1], level.weights)
-        )
-        values = {name: [_metrics(task, one)[name] for one in (score, *ends)] for name in _metrics(task, score)}
-        values["loss"] = [level.layer_losses[-1].item(), *intervals.bootstrap(level.losses[-1], level.weights)]
-        for name, (value, *interval) in values.items():
-            named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=True)
-            rows += [(kind, gamma, seed, *pair, n) for pair in named]
-    return pd.DataFrame(rows, columns=TABLES["ood"])
-
-
-def _example_rows(kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]) -> pd.DataFrame:
-    """The last layer's score of each example at each level, and how much it counts."""
-    parts = [
-        pd.DataFrame({"gamma": gamma, "id": level.ids, "weight": level.weights, "score": level.scores[-1]})
-        for gamma, level in zip(levels, measured, strict=True)
-    ]
-    return pd.concat(parts).assign(perturbation=kind, seed=seed)[list(EXAMPLES)]
-
-
-def _metrics(task: Task, score: float) -> dict[str, float]:
-    """The task's metric and whatever else it makes of the mean score, by name."""
-    return {task.metric_name: task.metric(score), **task.further_metrics(score)}
-
-
-def _layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
-    """Each layer's loss and metric at each level."""
-    rows = []
-    for gamma, level in measured.items():
-        metrics = [task.metric(score) for score in level.layer_scores.tolist()]
-        for layer, (loss, metric) in enumerate(zip(level.layer_losses.tolist(), metrics, strict=True), 1):
-            rows.append(("test", kind, gamma, layer, loss, metric))
-    return pd.DataFrame(rows, columns=TABLES["layers"])
-
-
-def _layer_metric_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
-    """What the task further makes of each layer's mean score; no rows where that is nothing."""
-    rows = []
-    for gamma, level in measured.items():
-        for layer, score in enumerate(level.layer_scores.tolist(), 1):
-            rows += [(kind, gamma, layer, name, value) for name, value in task.further_metrics(score).items()]
-    return pd.DataFrame(rows, columns=TABLES["layer_metrics"])
-
-
-def _ratio_tables(kind: str, measured: dict[float, Measurement]) -> dict[str, pd.DataFrame]:
-    """The distribution of f_l / f_{l−1} over examples: by layer and for all (layer 0), and its histogram."""
-    summaries: list[tuple[Any, ...]] = []
-    bins: list[tuple[Any, ...]] = []
-    for gamma, level in measured.items():
-        by_layer = ratios.layer_ratios(level.losses)
-        if not len(by_layer):
-            continue
-        for layer, values in [(0, by_layer), *enumerate(by_layer, 2)]:
-            summaries += [(kind, gamma, layer, name, value) for name, value in ratios.summary(values).items()]
-        bins += [(kind, gamma, *row) for row in ratios.histogram(by_layer)]
-    return {
-        "ratios": pd.DataFrame(summaries, columns=TABLES["ratios"]),
-        "ratio_bins": pd.DataFrame(bins, columns=TABLES["ratio_bins"]),
-    }

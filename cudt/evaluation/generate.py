@@ -1,8 +1,8 @@
-"""Completions under noise, as AlpacaEval reads them: `cudt generate`.
+"""Completions under noise, in AlpacaEval's format: `cudt generate`.
 
-Noise is on every token, the model's own generations included: what a model has just written is looked up and perturbed
-like its prompt. An instruction's draw depends on the noise seed and its place in the file alone, and decoding is
-greedy, so that completions do not depend on the batch, nor on where an interrupted command goes on.
+Noise is added to every token, including generated ones: their embeddings are perturbed like those of the prompt. The
+noise of an instruction depends only on the noise seed and its row in the file, and decoding is greedy, so that
+completions depend neither on the batch nor on where an interrupted command resumes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
 from cudt.noise.source import NoiseSource, example_generator
-from cudt.runs import trained
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
-from cudt.utils import device
+from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_text
@@ -40,7 +39,7 @@ _COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input",
 
 @dataclass(frozen=True)
 class Instruction:
-    """What is asked for; `id` makes its noise its own."""
+    """One instruction; its noise depends on `id`."""
 
     id: str
     instruction: str
@@ -50,7 +49,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Request:
-    """Which instructions are answered, and how."""
+    """Which instructions to answer, and how."""
 
     instructions: Path
     gamma: float = 0.0
@@ -58,11 +57,11 @@ class Request:
     max_new_tokens: int = 256
     batch_size: int = 8
     limit: int | None = None
-    """The first so many instructions; all by default."""
+    """Answer only the first `limit` instructions; None answers all."""
 
     @property
     def name(self) -> str:
-        """All that completions depend on besides the run."""
+        """The name of the file: everything besides the run that completions depend on."""
         return f"{self.instructions.stem}-gamma{self.gamma:g}-seed{self.noise_seed}-tokens{self.max_new_tokens}"
 
     def read(self) -> list[Instruction]:
@@ -76,23 +75,21 @@ class Request:
 
 
 def check(run: Run) -> None:
-    """Refuse a run that is not finished, or whose model writes no text."""
+    """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
-    if run.recipe.settings.model.name != "causal":
-        raise UserError(
-            f"'{run.path}' has model {run.recipe.settings.model.name}, which writes no text; take a causal one"
-        )
+    model = run.recipe.settings.model.name
+    if model != "causal":
+        raise UserError(f"'{run.path}' has model {model}, which does not generate text; use a run with model causal")
 
 
-def generate(run: Run, request: Request, where: DeviceName, data_root: Path | None, track: Track) -> Path:
-    """Write completions into the run's folder, batch by batch; those that are there already are kept."""
-    check(run)
+def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
+    """Write completions into the run folder, batch by batch; existing ones are kept. `check` the run first."""
     asked = request.read()
     path = path_of(run, request)
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
-        layerwise = trained.load(run, data_root, device.choose(where))
+        layerwise = trained.load(run, device, data_root)
         noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
@@ -103,7 +100,7 @@ def generate(run: Run, request: Request, where: DeviceName, data_root: Path | No
 
 
 def path_of(run: Run, request: Request) -> Path:
-    """Where the completions of a run are."""
+    """The file of a run's completions."""
     return run.path / "completions" / f"{request.name}.json"
 
 
@@ -114,7 +111,7 @@ def is_done(run: Run, request: Request) -> bool:
 
 
 def compare(first: Path, second: Path, limit: int | None = None) -> Path:
-    """Put the (first so many) completions of two runs side by side, as AlpacaEval's annotators read pairs."""
+    """Write the completions of two runs (the first `limit`) as pairs, in the format of AlpacaEval's annotators."""
     one, two = (json.loads(path.read_text(encoding="utf-8"))[:limit] for path in (first, second))
     pairs = [
         {
@@ -133,7 +130,7 @@ def compare(first: Path, second: Path, limit: int | None = None) -> Path:
 
 
 def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
-    """The completions that an earlier command wrote: of the first instructions, in order."""
+    """The completions that an earlier command wrote, in the order of the instructions."""
     if not path.is_file():
         return []
     try:
@@ -142,10 +139,12 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
             raise TypeError("not a list")
         written = [completion["instruction"] for completion in done]
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}); delete it to begin again") from None
+        raise UserError(f"{path}: damaged ({type(error).__name__}); delete it to start again") from None
     wanted = [_shown(one) for one in asked[: len(written)]]
     if written[: len(wanted)] != wanted:
-        raise UserError(f"{path}: holds completions of other instructions; delete it, or rename your file")
+        raise UserError(
+            f"{path}: contains completions of other instructions; delete it, or rename the instructions file"
+        )
     return done[: len(asked)]
 
 
@@ -166,23 +165,25 @@ def _completed(
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
-    """The tokens of one prompt, cut where it and its completion do not fit into the model's context."""
+    """The tokens of one prompt, truncated if prompt and completion do not fit into the model's context."""
     most = (model.context_length or sys.maxsize) - max_new_tokens
     prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
     if prompt is None:
-        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens of the context, no room for a prompt")
+        raise UserError(
+            f"--max-new-tokens {max_new_tokens}: leaves {most} tokens of the model's context for the prompt, which is not enough; use a smaller number"
+        )
     if prompt.is_cut:
-        warnings.warn(f"instruction {int(one.id) + 1}: cut to {most} tokens", DataWarning, stacklevel=2)
+        warnings.warn(f"instruction {int(one.id) + 1}: truncated to {most} tokens", DataWarning, stacklevel=2)
     return prompt.tokens
 
 
 def _shown(one: Instruction) -> str:
-    """What a judge is shown: AlpacaEval has no column for the input."""
+    """The instruction with its input, because AlpacaEval has no column for the input."""
     return f"{one.instruction}\n\n{one.input}" if one.input.strip() else one.instruction
 
 
 class NoiseStream:
-    """γ·σ_x·ε for each token as it is looked up: first those of the prompts, padded on the left, then one at a time."""
+    """Adds γ·σ_x·ε to token embeddings: first to the prompts, padded on the left, then to one new token at a time."""
 
     def __init__(self, noise: NoiseSource, gamma: float, ids: Sequence[str], lengths: Sequence[int]) -> None:
         self._noise = noise
@@ -201,14 +202,14 @@ class NoiseStream:
 
 @torch.no_grad()
 def complete(model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[str]:
-    """What the model writes after each prompt, always taking the likeliest token."""
+    """The model's completion of each prompt, by greedy decoding."""
     from transformers import GenerationConfig
 
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
     width = max(map(len, prompts))
-    place = next(model.parameters()).device
-    tokens = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=place)
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=place)
+    device = next(model.parameters()).device
+    tokens = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
     config = GenerationConfig(
         do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=tokenizer.eos_token_id, pad_token_id=pad
     )

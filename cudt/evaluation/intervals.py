@@ -1,4 +1,4 @@
-"""How sure a number is, given the examples it was measured on: 95 % intervals."""
+"""95 % confidence intervals over the examples that a number was measured on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 _Z = NormalDist().inv_cdf(0.975)
 _RESAMPLES = 1000
 _PAIRED_RESAMPLES = 2000
-#: Draws that are held in memory at a time.
+#: Number of random draws held in memory at the same time.
 _DRAWS = 2**21
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Wilson's interval of a share of n examples: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n).
 
-    Unlike p ± z·√(p(1−p)/n), it stays within [0, 1] and says something at 0 and at 1.
+    Unlike p ± z·√(p(1−p)/n), it stays within [0, 1] and has a width above 0 at p = 0 and p = 1.
     """
     centre = share + _Z**2 / (2 * n)
     reach = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
@@ -32,9 +32,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
-    """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples; the same for the same values."""
+    """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples; deterministic."""
     generator = np.random.default_rng(0)
-    # Sorted, so that the order in which examples were met does not matter.
+    # Sorted, so that the order of the examples does not matter.
     order = np.lexsort((weights.numpy(), values.numpy()))
     v, w = (values * weights).numpy()[order], weights.numpy()[order]
     means = []
@@ -48,12 +48,12 @@ def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
 def resampled_means(values: Array, weights: Array) -> Array:
     """Σ c·w·v / Σ c·w of every column over 2,000 resamples of the rows, where c counts how often each was drawn.
 
-    The draws depend on the number of rows alone: tables of the same examples in the same order meet the same
+    The draws depend only on the number of rows: tables of the same examples in the same order have the same
     resamples, so that differences of their means are paired.
     """
     generator = np.random.default_rng(0)
     n, columns = values.shape
-    # Mostly an example counts the same at every level; then one sum of weights serves all.
+    # Usually an example has the same weight at every level; then one sum of weights is enough.
     counted = weights[:, :1] if (weights == weights[:, :1]).all() else weights
     sums = np.hstack([values * weights, counted])
     size = max(1, _DRAWS // n)
@@ -74,9 +74,9 @@ def percentiles(resampled: Array) -> tuple[Array, Array]:
 
 
 def student(parts: Sequence[tuple[Array, int]]) -> Array:
-    """t_ν·√(Σ v_i): how far the interval of an estimate reaches whose variance is a sum of independent estimates.
+    """t_ν·√(Σ v_i): half the width of an interval, for a variance that is a sum of independent estimates.
 
-    Each is a variance v_i with its degrees of freedom ν_i; Satterthwaite's ν = (Σ v_i)² / Σ (v_i² / ν_i).
+    Each part is a variance v_i with its degrees of freedom ν_i; Satterthwaite's ν = (Σ v_i)² / Σ (v_i² / ν_i).
     """
     total = sum(variance for variance, _ in parts)
     squares = sum(variance**2 / freedom for variance, freedom in parts)
@@ -88,11 +88,11 @@ def student(parts: Sequence[tuple[Array, int]]) -> Array:
 
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t with ν ≥ 1 degrees of freedom (scipy is no dependency of ours).
+    """The 97.5 % quantile of Student's t with ν ≥ 1 degrees of freedom (without scipy, which is not a dependency).
 
-    With t = √ν·tan θ, P(0 < T < t) = c·∫_0^θ cos^{ν−1}, c = Γ((ν+1)/2) / (√π·Γ(ν/2)), which is to be 0.475.
+    With t = √ν·tan θ, P(0 < T < t) = c·∫_0^θ cos^{ν−1}, c = Γ((ν+1)/2) / (√π·Γ(ν/2)), which is solved for 0.475.
     """
-    # The largest of these quantiles, at ν = 1, is 12.7.
+    # The largest quantile, at ν = 1, is 12.7.
     angles = np.linspace(0, math.atan(13 / math.sqrt(freedom)), 2001)
     density = np.cos(angles) ** (freedom - 1)
     area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)]) * angles[1]

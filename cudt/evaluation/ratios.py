@@ -1,4 +1,4 @@
-"""How far single examples follow the descent that constraints ask of the mean: ratios f_l / f_{l−1} per example."""
+"""Ratios f_l / f_{l−1} of single examples; the constraints only limit the ratio of the means."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Of the histogram; the last bin holds whatever is larger.
+#: Left edges of the histogram's bins; the last bin has no right edge.
 EDGES = [round(0.02 * step, 2) for step in range(101)]
 
 
 def layer_ratios(losses: Tensor) -> Tensor:
-    """f_l / f_{l−1} for l = 2 … L, (layers − 1, examples). Where both losses are 0 nothing changed: the ratio is 1.
+    """f_l / f_{l−1} for l = 2 … L, (layers − 1, examples). If both losses are 0, the ratio is 1.
 
-    f_0 is no loss of an example, so the first layer has no ratio.
+    f_0 is not the loss of an example, so the first layer has no ratio.
     """
     before, after = losses[:-1], losses[1:]
     return torch.where((before == 0) & (after == 0), 1.0, after / before)
 
 
 def summary(ratios: Tensor) -> dict[str, float]:
-    """Mean, median, share of steps that lower the loss, and the number of steps behind them."""
+    """Mean, median, share of ratios below 1, and number of ratios."""
     return {
         "mean": ratios.mean().item(),
         "median": float(np.median(ratios.numpy())),

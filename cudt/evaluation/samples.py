@@ -1,4 +1,4 @@
-"""Pictures of what a run does: clean, noisy and each layer's reconstruction, as a strip (PNG) and moving (GIF)."""
+"""Pictures of test examples: clean, noisy and each layer's reconstruction, as a strip (PNG) and animated (GIF)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
 from cudt.utils.files import write_atomically
 
-#: Columns of a strip for layers; more would be too small to see.
+#: Largest number of layers in a strip; more would be too small to see.
 _MOST_LAYERS = 7
-#: Noise cannot be compressed: with all 256 greys a report of a few runs would have tens of megabytes.
+#: Noise does not compress: with all 256 greys a report of a few runs would have tens of megabytes.
 _GREYS = 32
-#: Pixels of a frame's side at least, of the line above it, and between frames.
+#: In pixels: the smallest side of a frame, the height of its caption, and the gap between frames.
 _SIDE = 160
 _CAPTION = 20
 _GAP = 4
@@ -39,7 +39,7 @@ _MILLISECONDS = 150
 
 @dataclass(frozen=True)
 class Sample:
-    """One test example at one level: its clean and noisy frames, and what each layer makes of them."""
+    """One test example at one level: its clean and noisy frames, and each layer's reconstruction."""
 
     id: str
     gamma: float
@@ -47,15 +47,15 @@ class Sample:
     noisy: np.ndarray[Any, Any]
     layers: list[np.ndarray[Any, Any]]
     metrics: list[str]
-    """The metric of the noisy frames and of each layer, in words."""
+    """The metric of the noisy frames and of each layer, formatted."""
 
 
 def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Sequence[float], count: int) -> list[Path]:
-    """Strips and moving pictures of `count` test examples, spread over the test data, into `samples/`."""
+    """Save strips and animations of `count` test examples, spread over the test data, in `samples/`."""
     examples = layerwise.task.examples("test")
     chosen = np.unique(np.linspace(0, len(examples) - 1, count).round().astype(int))
     folder = run.path / "samples"
-    # What an earlier call left shows other examples or levels.
+    # Pictures of an earlier call may show other examples or levels.
     for old in folder.glob(f"{noise.kind}-*"):
         old.unlink()
     made = []
@@ -76,13 +76,13 @@ def spread(levels: Sequence[float]) -> list[float]:
 
 
 def middle(levels: Sequence[float]) -> float:
-    """The level nearest to half of the highest: noise that is seen, and can still be seen through."""
+    """The level nearest to half of the highest: visible noise that does not hide the picture."""
     return min(levels, key=lambda level: abs(level - max(levels) / 2))
 
 
 @torch.no_grad()
 def look(layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, gamma: float) -> Sample:
-    """One example at one level, with the noise that evaluation gives it."""
+    """One example at one level, with the same noise as in the evaluation."""
     model, task = layerwise.eval().model, layerwise.task
     batch = to_device(task.collate([example]), next(layerwise.parameters()).device)
     signal, _ = model.signal(batch)
@@ -95,7 +95,7 @@ def look(layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, gamma: fl
 
 
 def _draw_strip(samples: Sequence[Sample], metric: str, file: Any) -> None:
-    """A row for each level: the middle frame clean, noisy, and after each layer, or some of many."""
+    """One row per level: the middle frame clean, noisy, and after each layer (a selection if there are many)."""
     depth = len(samples[0].layers)
     layers = np.unique(np.linspace(0, depth - 1, min(depth, _MOST_LAYERS)).round().astype(int))
     columns = len(layers) + 2
@@ -108,10 +108,10 @@ def _draw_strip(samples: Sequence[Sample], metric: str, file: Any) -> None:
         titles = ["clean", f"γ = {sample.gamma:g}: {metric} {noisy}"]
         titles += [f"layer {layer + 1}: {metric} {by_layer[layer]}" for layer in layers]
         pictures = (sample.clean, sample.noisy, *(sample.layers[layer] for layer in layers))
-        for place, frames, title in zip(row, pictures, titles, strict=True):
-            place.imshow(frames[frame], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            place.set_title(title, fontsize=7)
-            place.set_axis_off()
+        for panel, frames, title in zip(row, pictures, titles, strict=True):
+            panel.imshow(frames[frame], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            panel.set_title(title, fontsize=7)
+            panel.set_axis_off()
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=110)
     plt.close(figure)
@@ -119,9 +119,9 @@ def _draw_strip(samples: Sequence[Sample], metric: str, file: Any) -> None:
 
 
 def _draw_moving(sample: Sample, file: Any) -> None:
-    """Clean, noisy and the last layer's reconstruction side by side, frame after frame."""
+    """Clean, noisy and the last layer's reconstruction side by side, as an animation."""
     parts = {"clean": sample.clean, f"noisy, γ = {sample.gamma:g}": sample.noisy, "reconstruction": sample.layers[-1]}
-    # Pillow's own font has no Greek letters; this one comes with matplotlib.
+    # Pillow's default font has no Greek letters; this one is installed with matplotlib.
     font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 12)
     larger = -(-_SIDE // min(sample.clean.shape[1:]))
     height, width = (larger * side for side in sample.clean.shape[1:])

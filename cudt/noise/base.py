@@ -70,9 +70,7 @@ def signal_noise(name: str) -> SignalNoise:
     """The same for a noise that is added to the signal; a ValueError for others."""
     kind = noise_kind(name)
     if not isinstance(kind, SignalNoise):
-        raise ValueError(
-            f"noise '{name}' changes texts; expected one that is added to a signal, such as 'gaussian'"
-        )
+        raise ValueError(f"noise '{name}' changes texts; expected one that is added to a signal, such as 'gaussian'")
     return kind
 
 

@@ -13,8 +13,9 @@ import pandas as pd
 
 from cudt.config.differences import flat_settings
 from cudt.report.objectives import is_constrained
+from cudt.runs.find import find_runs, open_run
 from cudt.runs.info import FinishedInfo
-from cudt.runs.run import Run, find_runs, open_run
+from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 
 #: More runs without an evaluation than these share one warning.

@@ -7,7 +7,7 @@ of the readouts. Training takes three forward passes per example and epoch, vali
 from __future__ import annotations
 
 from cudt.config.recipe import NamedRecipe
-from cudt.evaluation.evaluate import Grid
+from cudt.evaluation.grid import Grid
 from cudt.method.objectives.base import objective_class
 from cudt.noise.base import training_level
 from cudt.reproduce.scale import Experiment, Listed, Nominal

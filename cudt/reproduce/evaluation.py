@@ -9,13 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from cudt.evaluation import evaluate, generate
-from cudt.evaluation.evaluate import Grid
 from cudt.evaluation.generate import Request
+from cudt.evaluation.grid import Grid
 from cudt.method.objectives.base import objective_class
 from cudt.reproduce import cost, needs
 from cudt.reproduce.scale import Experiment
+from cudt.runs.find import open_run
 from cudt.runs.options import RunOptions
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.sweep import results
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import TrainingInterruptedError, UserError
@@ -51,8 +52,10 @@ def evaluate_run(job: EvaluationJob, report: Reporter) -> None:
     with run.locked(wait=True):
         for kind in evaluate.left(run, job.grid, job.samples):
             alone = Grid(perturbations=[kind], noise_seeds=job.grid.noise_seeds)
+            evaluate.check(run, alone, job.samples)
             evaluate.evaluate_ood(run, alone, job.device, job.data_root, track, job.samples)
         for request in job.requests:
+            generate.check(run)
             generate.generate(run, request, job.device, job.data_root, track)
 
 

@@ -1,4 +1,4 @@
-"""A trained model for people who do not use cudt: as transformers or peft saves it, with a model card."""
+"""Exporting a trained model for other libraries, as transformers or peft saves it, with a model card."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.utils.files import make_readable, write_text
 
-#: In the run's folder.
+#: The folder of the exported model, in the run folder.
 FOLDER = "model"
 
 
 def is_done(run: Run) -> bool:
-    """Whether a finished run's model is saved, or known to be one that cannot be."""
+    """Whether a finished run's model is exported, or known not to be exportable."""
     info = run.info()
     if "saved_model" not in info.model_fields_set:
         return False
@@ -26,9 +26,9 @@ def is_done(run: Run) -> bool:
 
 
 def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
-    """Save the run's best model, its tokenizer and a card; None for a model that only cudt knows.
+    """Save the run's best model, its tokenizer and a card; return the folder's name, or None if only cudt can load it.
 
-    The folder, whose name is returned, is there when all of it is.
+    The folder is renamed into place at the end, so that it is always complete.
     """
     with tempfile.TemporaryDirectory(dir=run.path, prefix=".saving.") as name:
         folder = Path(name) / FOLDER
@@ -37,7 +37,7 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
             return None
         if layerwise.task.tokenizer is not None:
             layerwise.task.tokenizer.save_pretrained(folder)
-        # Over peft's own, which says nothing.
+        # Replaces peft's own card, which is an empty template.
         write_text(folder / "README.md", card(run, lines, is_adapter=(folder / "adapter_config.json").is_file()))
         for file in folder.iterdir():
             make_readable(file)
@@ -47,7 +47,7 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
 
 
 def card(run: Run, lines: str, *, is_adapter: bool) -> str:
-    """The model card; `lines` load the model, with FOLDER for the folder that it is in."""
+    """The model card; `lines` is the Python code that loads the model, with FOLDER for its folder."""
     loader = PackageLoader("cudt.runs", ".")
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     table, info = run.read_table("layers"), run.finished_info()

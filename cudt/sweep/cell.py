@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
-from cudt.runs.run import Run, run_for
+from cudt.runs.find import run_for
+from cudt.runs.run import Run
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.training import launch
 from cudt.training.display import TrainingView
@@ -57,7 +57,6 @@ def run_cell(job: CellJob, report: Reporter) -> CellResult:
         ProgressDisplay(report),
         export_model=False,
         wait=True,
-        command=_command(job, run),
     )
     with run.locked(wait=True):
         if job.gammas is not None:
@@ -68,13 +67,6 @@ def run_cell(job: CellJob, report: Reporter) -> CellResult:
     if not math.isfinite(score):
         raise TrainingStoppedError(f"the score (validation {job.measure}) is {score}")
     return CellResult(score, _facts(run))
-
-
-def _command(job: CellJob, run: Run) -> str:
-    """The command that trains this cell alone, for run.json."""
-    data_root = ["--data-root", str(job.data_root)] if job.data_root is not None else []
-    recipe = str(run.path / "recipe.yaml")
-    return shlex.join(["cudt", "train", "--recipe", recipe, "--out", str(job.out), *data_root])
 
 
 def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:

@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.run import run_for
+from cudt.runs.find import run_for
 from cudt.sweep import cost
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import duration

@@ -11,8 +11,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from cudt.models.base import check_model
+from cudt.runs.find import run_for
 from cudt.runs.options import RunOptions
-from cudt.runs.run import run_for
 from cudt.sweep import results
 from cudt.sweep.cell import updates_of
 from cudt.sweep.definition import Sweep

@@ -1,4 +1,4 @@
-"""Seeing the descent while it is trained: a live picture on a terminal, plain lines elsewhere."""
+"""The display of a training: a live table on a terminal, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True)
 class TrainingView:
-    """What there is to see at one moment of a training."""
+    """What a display shows at one moment of a training."""
 
     title: str
     step: int
@@ -31,31 +31,31 @@ class TrainingView:
     rates: list[float]
     warming_up: bool
     train_losses: dict[int, float]
-    """By layer; ERM computes the last one only."""
+    """By layer; ERM computes only the last one."""
     validation_losses: list[float] | None
     multipliers: list[float] | None
 
     def allowed(self, layer: int) -> float | None:
-        """(1 − α_l)·f_{l−1} on the losses that are shown for this layer."""
+        """(1 − α_l)·f_{l−1}, from the loss shown for the layer before."""
         if layer == 1:
             return (1 - self.rates[0]) * self.reference
         before = self.shown(layer - 1)
         return None if before is None else (1 - self.rates[layer - 1]) * before
 
     def violation(self, layer: int) -> float | None:
-        """g_l = f_l − (1 − α_l)·f_{l−1} on the losses that are shown."""
+        """g_l = f_l − (1 − α_l)·f_{l−1}, from the losses shown."""
         loss, allowed = self.shown(layer), self.allowed(layer)
         return None if loss is None or allowed is None else loss - allowed
 
     def shown(self, layer: int) -> float | None:
-        """The newest loss of a layer: of this batch, or else of the last validation."""
+        """The newest loss of a layer: of this batch if all layers have one, otherwise of the last validation."""
         if self.validation_losses is not None and len(self.train_losses) < len(self.rates):
             return self.validation_losses[layer - 1]
         return self.train_losses.get(layer)
 
 
 class Display(Protocol):
-    """Where a training shows itself."""
+    """Shows the progress of a training."""
 
     def __enter__(self) -> Display: ...
 
@@ -69,7 +69,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """A line for each epoch."""
+    """Prints one line per epoch."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -88,7 +88,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """A table of layers that is redrawn in place: losses as bars, what is allowed, λ."""
+    """A table of the layers, redrawn in place: loss, allowed loss, violation and λ."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=8, transient=True)
@@ -110,7 +110,7 @@ class LiveDisplay:
 
 
 def display_for(console: Console) -> Display:
-    """A live picture where there is a terminal, lines where there is none."""
+    """A live table on a terminal, lines elsewhere."""
     return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(console)
 
 
@@ -125,7 +125,7 @@ def epoch_line(view: TrainingView, metric: str) -> str:
 
 
 def picture(view: TrainingView, metric: str) -> Group:
-    """The live picture: a heading with a progress bar above a row for each layer."""
+    """The live display: a heading with a progress bar, and one row per layer."""
     heading = Table.grid(padding=(0, 2))
     phase = "  warming up" if view.warming_up else ""
     heading.add_row(
@@ -139,7 +139,7 @@ def picture(view: TrainingView, metric: str) -> Group:
 
 
 def layer_table(view: TrainingView) -> Table:
-    """A row for each layer; green where f_l ≤ (1 − α_l)·f_{l−1}, red where not."""
+    """One row per layer; green if f_l ≤ (1 − α_l)·f_{l−1}, otherwise red."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("layer", "loss", "", "validation", "allowed", "violation", "λ"):
         table.add_column(name, justify="left" if name in ("", "layer") else "right")
@@ -161,7 +161,7 @@ def layer_table(view: TrainingView) -> Table:
 
 
 def bar(value: float, top: float) -> str:
-    """A bar of eighths of a character."""
+    """A horizontal bar with a resolution of an eighth of a character."""
     eighths = round(max(0.0, min(1.0, value / top)) * _BAR_WIDTH * 8) if top > 0 else 0
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
@@ -171,7 +171,7 @@ def _number(value: float | None) -> str:
 
 
 def verdict_table(verdicts: Sequence[VerdictInfo]) -> Table:
-    """The verdict per layer as it stands in run.json."""
+    """The verdicts of run.json, one row per layer."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("layer", "loss", "allowed", "violation", "± 1 s.e.", "verdict"):
         table.add_column(name, justify="left" if name == "verdict" else "right")

@@ -1,39 +1,34 @@
-"""A training as a user asks for it: found again if it was done, continued if it was begun, closed with a status."""
+"""Training as a user starts it: a finished run is kept, an interrupted one resumes, every end is recorded."""
 
 from __future__ import annotations
 
 import platform
 import shlex
-import sys
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
-from cudt.models.assemble import TrainingProblem, assemble
+from cudt.models.assemble import assemble
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs import export, trained
+from cudt.runs import export
+from cudt.runs.find import run_for
 from cudt.runs.info import MetricInfo, RunInfo
-from cudt.runs.run import Run, check_same_base, check_same_data, run_for, write_recipe
+from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
+from cudt.training import trained
 from cudt.training.display import Display
 from cudt.training.trainer import Trainer
-from cudt.utils.device import DeviceName, accelerator_for, choose
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.device import DeviceName, accelerator_for
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError
 
+#: Packages whose versions run.json records.
 _RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
-
-
-def check_data_root(data_root: Path | None) -> Path | None:
-    if data_root is not None and not data_root.is_dir():
-        raise UserError(f"data root '{data_root}' does not exist; give the folder that holds the data sets")
-    return data_root
 
 
 def train(
@@ -43,52 +38,53 @@ def train(
     data_root: Path | None,
     display: Display,
     *,
+    command: str | None = None,
     export_model: bool = True,
     wait: bool = False,
-    command: str | None = None,
 ) -> Run:
-    """Train a recipe's run to its end. A finished run is returned as it is; an interrupted one goes on.
+    """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
-    Without `export_model`, what other libraries load is not saved; the next call with it does that. With `wait`,
-    another process that uses the run is waited for. run.json records `command`, by default that of this process.
+    `command` is recorded in run.json as the command that repeats the run; by default, training from the run's own
+    recipe.yaml. Without `export_model` the model is not saved for other libraries; a later call can do that. If
+    another process is using the run, `wait` waits for it and returns its result.
     """
-    check_data_root(data_root)
     run = run_for(recipe, out)
     if run.info().status == "finished":
-        _refresh(run, device, data_root, export_model)
+        # Evaluation settings are not part of a run's identity, so the recipe may have changed.
+        write_recipe(run)
+        if export_model and not export.is_done(run):
+            _export(run, trained.load(run, device, data_root))
         return run
-    # Whatever the recipe asks for that cannot be had fails here, before anything is written.
+    # Everything that can be wrong with recipe or data fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
-    experiment = assemble(recipe, data_root, accelerator.device)
-    check_same_data(run, experiment.task.fingerprint(SEEN))
-    check_same_base(run, experiment.layerwise.frozen_digest())
-    trainer = Trainer(run, experiment, accelerator, display)
+    problem = assemble(recipe, data_root, accelerator.device)
+    check_same_data(run, data := problem.task.fingerprint(SEEN))
+    check_same_base(run, base := problem.layerwise.frozen_digest())
+    trainer = Trainer(run, problem, accelerator, display)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
-            if wait and run.info().status == "finished":
-                return run
-            write_recipe(run)
-            run.update_info(_facts(recipe, experiment, accelerator, command))
-            _fit(trainer, run.update_info)
-            run.update_info(RunInfo(ended=_now()))
-            if export_model:
-                _export(run, experiment.layerwise)
+            if not (wait and run.info().status == "finished"):
+                again = command or _repeat_command(run, out, data_root)
+                _train_and_record(trainer, _started(trainer, data, base, again), export_model=export_model)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
 
 
-def _refresh(run: Run, device: DeviceName, data_root: Path | None, export_model: bool) -> None:
-    """Bring the files of a finished run up to date."""
-    # What a recipe says about evaluation is not part of a run's identity, and may have changed since.
+def _train_and_record(trainer: Trainer, started: RunInfo, *, export_model: bool) -> None:
+    """Train in the main process, which writes the run folder."""
+    run = trainer.run
     write_recipe(run)
-    if export_model and not export.is_done(run):
-        _export(run, trained.load(run, data_root, choose(device)))
+    run.update_info(started)
+    _fit(trainer, run.update_info)
+    run.update_info(RunInfo(ended=_now()))
+    if export_model:
+        _export(run, trainer.layerwise)
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
-    """Train; however it ends, the run's status says so."""
+    """Train, and record the status however training ends."""
     path = trainer.run.path
     trainer.accelerator.wait_for_everyone()
     try:
@@ -98,24 +94,31 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
         raise TrainingStoppedError(f"{path}: {error}") from None
     except KeyboardInterrupt:
         record(RunInfo(status="interrupted"))
-        raise TrainingInterruptedError(f"{path}: interrupted; the same command goes on from here") from None
+        raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume") from None
     except Exception as error:
         record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise
 
 
 def _export(run: Run, layerwise: LayerwiseLosses) -> None:
-    """Save the model for other libraries; a run is not lost over what they refuse, and the same command tries again."""
+    """Save the model for other libraries; if one of them fails, the run stays finished and a later call tries again."""
     try:
         run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
-    except Exception as error:  # libraries raise many kinds over settings that they find odd
+    except Exception as error:  # other libraries raise many kinds of exceptions for settings they do not support
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, command: str | None) -> RunInfo:
-    """What is known before the first update."""
-    settings, task, descent = recipe.settings, experiment.task, experiment.descent
+def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
+    """The command that repeats a run from the recipe in its folder."""
+    root = ["--data-root", str(data_root)] if data_root is not None else []
+    return shlex.join(["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root])
+
+
+def _started(trainer: Trainer, training_data: str, frozen_weights: str, command: str) -> RunInfo:
+    """The part of run.json that is known before the first update."""
+    recipe, settings, accelerator = trainer.run.recipe, trainer.settings, trainer.accelerator
+    task, layerwise, descent = trainer.task, trainer.layerwise, trainer.descent
     return RunInfo(
         status="running",
         reason=None,
@@ -124,15 +127,15 @@ def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, c
         seed=settings.seed,
         variant=recipe.identity(without_seed=True),
         task_version=task.version,
-        training_data=task.fingerprint(SEEN),
+        training_data=training_data,
         data_notes=task.notes(),
-        frozen_weights=experiment.layerwise.frozen_digest(),
+        frozen_weights=frozen_weights,
         metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
         has_texts=task.has_texts,
         has_pictures=task.has_pictures,
         gamma_train=settings.noise.gamma_train,
-        layers=experiment.layerwise.model.n_layers,
-        parameters=sum(weight.numel() for weight in experiment.layerwise.parameters()),
+        layers=layerwise.model.n_layers,
+        parameters=sum(weight.numel() for weight in layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
         device=_device_name(accelerator.device),
@@ -143,7 +146,7 @@ def _facts(recipe: NamedRecipe, experiment: TrainingProblem, accelerator: Any, c
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _RECORDED},
         },
-        command=command or shlex.join(["cudt", *sys.argv[1:]]),
+        command=command,
         begun=_now(),
     )
 

@@ -1,4 +1,4 @@
-"""Things that installed packages get wrong together, and that a user should not have to know."""
+"""Workarounds for incompatible versions of installed packages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import importlib.util
 import sys
 from typing import Any
 
-# A library's registrations end with the object, so it has to outlive the call.
+# torch drops a library's registrations when the object is deleted, so it is kept here.
 _kept_alive: list[Any] = []
 
 
 def survive_torchvision_mismatch() -> None:
-    """Make torchvision importable beside a build of torch that its compiled operators do not fit.
+    """Make torchvision importable with a build of torch that its compiled operators do not support.
 
-    torchvision's Python side registers fake kernels for `nms`; where its compiled side could not load (a CUDA
-    wheel beside a CPU torch, most often) that operator has no schema and `import torchvision` fails, and with
+    torchvision's Python side registers fake kernels for `nms`; if its compiled side cannot be loaded (usually a
+    CUDA wheel with a CPU torch) that operator has no schema and `import torchvision` fails, and with
     it every model class of transformers. Declaring the schemas first is enough for everything but the compiled
-    operators themselves. Does nothing where torchvision works or is absent.
+    operators themselves. Does nothing if torchvision works or is not installed.
     """
     if "torchvision" in sys.modules or importlib.util.find_spec("torchvision") is None:
         return
@@ -31,6 +31,6 @@ def survive_torchvision_mismatch() -> None:
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _kept_alive.append(library)
-        # A failed import leaves half of the package behind.
+        # A failed import leaves some of the package's modules in sys.modules.
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Where to compute, and in which precision."""
+"""The device to compute on, the precision, and the global random seeds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 
 
 def choose(device: DeviceName) -> torch.device:
-    """CUDA where there is one, or what was asked for."""
+    """The torch device of a name; `auto` is CUDA if available."""
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no CUDA device here; use --device cpu or auto")
+        raise UserError("--device cuda: torch finds no CUDA device; use --device cpu or auto")
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> Accelerator:
-    """Accelerate for one training; bf16 autocast on CUDA only, where it is the gain it is meant to be."""
+    """An Accelerator for one training; bf16 autocast only on CUDA, because it is slower on most CPUs."""
     chosen = choose(device)
-    # Accelerate keeps the first run's settings for the life of the process; each training chooses its own.
+    # Accelerate keeps the settings of the first training in a process; reset them, so that each has its own.
     if PartialState._shared_state and PartialState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
@@ -34,7 +34,7 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
 
 
 def seed_everything(seed: int) -> None:
-    """Every global generator; data order and noise have their own."""
+    """Seed the global generators; data order and noise have generators of their own."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

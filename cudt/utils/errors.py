@@ -1,4 +1,4 @@
-"""Errors that are meant for the person at the terminal."""
+"""Errors and warnings that are shown to the user."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 
 class DataWarning(UserWarning):
-    """Something in the data that was gone on without; the command line tells it in a line."""
+    """A recoverable problem in the data; the command line prints it as one line."""
 
 
 class UserError(Exception):
-    """A mistake that the user can mend: shown as it reads, without a traceback, exit code 2."""
+    """An error that the user can fix: printed without a traceback, exit code 2."""
 
 
 class TrainingStoppedError(Exception):
-    """Training cannot go on (a non-finite loss, say): shown as it reads, exit code 1."""
+    """Training cannot continue, for example after a non-finite loss: printed without a traceback, exit code 1."""
 
 
 class TrainingInterruptedError(Exception):
-    """Training was asked to stop, and can go on: shown as it reads, exit code 130."""
+    """Training was stopped on request and can be resumed: printed without a traceback, exit code 130."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest of `choices`, or nothing where none is close."""
+    """`; did you mean 'x'?` for the closest of `choices`; an empty text if none is close."""
     close = difflib.get_close_matches(word, list(choices), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,4 +1,4 @@
-"""Stopping politely: the first Ctrl-C or SIGTERM is kept until the work is at a point that can be saved."""
+"""Stopping on request: the first Ctrl-C or SIGTERM is handled at the next point where work can be saved."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class StopRequest:
-    """Within it, a stop signal sets `requested`; a second one acts at once, as if we were not here."""
+    """A context in which the first stop signal sets `requested`; a second one stops the process as usual."""
 
     def __init__(self) -> None:
         self.requested = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        # Signal handlers can only be set in the main thread; elsewhere the caller keeps its own.
+        # Signal handlers can only be set in the main thread; in other threads the caller's handlers stay.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._request)

@@ -1,4 +1,4 @@
-"""What is said while work goes on: by which process, and a bar on what takes long."""
+"""Progress bars, and which of several processes prints."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Item = TypeVar("Item")
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that speaks and writes; launchers number processes in RANK."""
+    """Whether this process prints and writes files; launchers number the processes in RANK."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def track(items: Iterable[Item], total: int, what: str, console: Console | None = None) -> Iterable[Item]:
-    """The same items; on a terminal, with a bar that goes away at the end. One process of several shows it."""
+    """Iterate over the items; on a terminal, the main process shows a progress bar until the end."""
     console = console or Console(stderr=True, markup=False, emoji=False)
     hidden = not console.is_terminal or not is_main_process()
     return rich_track(items, escape(what), total, console=console, transient=True, disable=hidden)

@@ -13,8 +13,9 @@ import pytest
 from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Request
+from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
@@ -146,9 +147,9 @@ def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_i
     assert call("one", "--limit", "2")[0] == 0
     before = written("one")
     Path("ask.json").write_text(json.dumps([ASKED[0], {"instruction": "Say black."}]))
-    assert "holds completions of other instructions" in refused(call, "one")
+    assert "contains completions of other instructions" in refused(call, "one")
     Path("ask.json").write_text(json.dumps([{**ASKED[0], "input": "loudly"}, ASKED[1]]))
-    assert "holds completions of other instructions" in refused(call, "one")
+    assert "contains completions of other instructions" in refused(call, "one")
     assert written("one") == before
 
 
@@ -170,17 +171,19 @@ def test_if_one_run_is_unfinished_none_writes_completions(call, status):
 
 def test_a_model_that_writes_no_text_is_refused(call, trained_run):
     shutil.copytree(trained_run.path, "encoder")
-    assert refused(call, "encoder").startswith("'encoder' has model unrolled, which writes no text; take a causal one")
+    assert refused(call, "encoder").startswith(
+        "'encoder' has model unrolled, which does not generate text; use a run with model causal"
+    )
 
 
 def test_a_run_that_another_process_uses_is_refused(call):
     with open_run(Path("one")).locked():
-        assert "another process is at work on this run" in refused(call, "one")
+        assert "another process is using this run" in refused(call, "one")
 
 
 def test_more_new_tokens_than_the_model_reads_are_refused(call):
     error = refused(call, "one", "--max-new-tokens", "500")
-    assert error == "--max-new-tokens 500: leaves 12 tokens of the context, no room for a prompt\n"
+    assert error == "--max-new-tokens 500: leaves only 12 tokens of the context for the prompt; use fewer\n"
 
 
 def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
@@ -189,7 +192,7 @@ def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
     (tmp_path / "long.json").write_text(json.dumps([{"instruction": words}]))
     request = Request(tmp_path / "long.json", max_new_tokens=6)
     run = open_run(tmp_path / "run")
-    with pytest.warns(DataWarning, match="instruction 1: cut to 506 tokens"):
+    with pytest.warns(DataWarning, match="instruction 1: truncated to 506 tokens"):
         (one,) = json.loads(generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text())
     assert one["instruction"] == words
 

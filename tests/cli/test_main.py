@@ -10,7 +10,7 @@ import pytest
 
 from cudt import __version__
 from cudt.config import recipe
-from cudt.runs.run import open_run
+from cudt.runs.find import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt, modules_imported_by, python
 from tests.conftest import tiny_recipe
@@ -25,7 +25,7 @@ ERRORS = {
     "a typo in a recipe": (["train", "--recipe", "typo.yaml"], "typo.yaml: training.epoch: unknown key; did you"),
     "an unknown recipe": (["train", "--recipe", "review-ut"], "no recipe is called 'review-ut'; did you mean"),
     "no data root": (["train", "--recipe", "reviews-ut", "--data-root", "gone"], "data root 'gone' does not exist"),
-    "no CUDA": (["train", "--recipe", "reviews-ut", "--device", "cuda"], "--device cuda: torch sees no CUDA device"),
+    "no CUDA": (["train", "--recipe", "reviews-ut", "--device", "cuda"], "--device cuda: torch finds no CUDA device"),
     "a bad grid": (["eval-ood", "empty", "--gammas", "0:1:0"], "γ grid '0:1:0': the step must be above 0"),
     "no run folder": (["eval-ood", "empty"], "'empty' is not a run folder"),
     "a missing run folder": (["eval-ood", "gone"], "run folder 'gone' does not exist"),

@@ -5,9 +5,11 @@ import shutil
 import pandas as pd
 import pytest
 
-from cudt.evaluation.evaluate import Grid, evaluate_ood, left
+from cudt.evaluation.evaluate import check, evaluate_ood, left
+from cudt.evaluation.grid import Grid
+from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo, SigmaX
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 
@@ -23,7 +25,9 @@ def run(trained_run, tmp_path) -> Run:
 
 
 def evaluate(run: Run, grid: Grid | None = None) -> None:
-    evaluate_ood(run, grid or Grid(), "cpu", None, untracked)
+    grid = grid or Grid()
+    check(run, grid)
+    evaluate_ood(run, grid, "cpu", None, untracked)
 
 
 def test_every_level_of_the_recipes_grid_is_there_with_metric_and_loss(run):

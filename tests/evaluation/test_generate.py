@@ -16,9 +16,10 @@ from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
 from cudt.models.causal import Causal
 from cudt.noise.source import NoiseSource, standard_noise
-from cudt.runs import trained as trained_models
-from cudt.runs.run import Run, open_run
+from cudt.runs.find import open_run
+from cudt.runs.run import Run
 from cudt.tasks.prompts import prompt_text
+from cudt.training import trained as trained_models
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 
@@ -138,7 +139,7 @@ def test_completions_do_not_depend_on_the_batch_nor_on_where_a_command_went_on(r
 
 def test_what_is_written_already_is_not_written_again(run, folder, monkeypatch):
     whole = completions(run, request(folder))
-    monkeypatch.setattr("cudt.runs.trained.load", lambda *_: pytest.fail("the model was built"))
+    monkeypatch.setattr("cudt.training.trained.load", lambda *_: pytest.fail("the model was built"))
     assert completions(run, request(folder)) == whole
 
 
@@ -164,7 +165,7 @@ def test_every_setting_that_changes_completions_has_a_file_of_its_own(run, folde
 
 @pytest.fixture
 def model(run) -> Causal:
-    model = trained_models.load(run, None, CPU).model
+    model = trained_models.load(run, "cpu", None).model
     assert isinstance(model, Causal)
     return model
 

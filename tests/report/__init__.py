@@ -14,7 +14,8 @@ import pandas as pd
 from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import ReadRun
 from cudt.runs.info import FinishedInfo
-from cudt.runs.run import TABLES, Run, write_recipe
+from cudt.runs.run import Run, write_recipe
+from cudt.runs.tables import TABLES
 from tests.conftest import tiny_recipe
 from tests.runs import plant_info, raw_info
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.runs.run import TABLES, Run
+from cudt.runs.run import Run
+from cudt.runs.tables import TABLES
 from tests.report import make_run, make_scored_run
 
 LEVELS = [round(0.15 * place, 2) for place in range(15)]

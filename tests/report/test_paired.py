@@ -11,7 +11,8 @@ import pytest
 
 from cudt import report
 from cudt.evaluation.curves import area_under_curve
-from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.evaluation.evaluate import evaluate_ood
+from cudt.evaluation.grid import Grid
 from cudt.report import paired, tables
 from cudt.report.collect import collect
 from cudt.report.scores import Scores

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cudt.evaluation import evaluate
-from cudt.evaluation.evaluate import Grid
+from cudt.evaluation.grid import Grid
 from cudt.reproduce import evaluation
 from cudt.reproduce.evaluation import EvaluationJob
 from cudt.runs.options import RunOptions

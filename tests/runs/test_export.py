@@ -21,6 +21,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.tasks.text_classification import TextClassification
 from cudt.training import launch
+from cudt.training.checkpoint import load_best_weights, load_last
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
 from tests.conftest import quiet
@@ -114,7 +115,7 @@ def logits(model: Causal) -> torch.Tensor:
 
 def best(run: Run, folder: Path) -> LayerwiseLosses:
     layerwise = assemble(run.recipe, folder, torch.device("cpu")).layerwise.eval()
-    layerwise.load_learned_weights(run.load_best_weights())
+    layerwise.load_learned_weights(load_best_weights(run))
     return layerwise
 
 
@@ -142,7 +143,7 @@ def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(tr
     layerwise = assemble(trained["lora"].recipe, folder, torch.device("cpu")).layerwise.eval()
     assert isinstance(layerwise.model, Causal)
     first = logits(layerwise.model)
-    layerwise.load_learned_weights(trained["lora"].load_last_checkpoint()["weights"])
+    layerwise.load_learned_weights(load_last(trained["lora"])["weights"])
     assert trained["lora"].finished_info().best.epoch == 1
     for other in (first, logits(layerwise.model)):
         assert not torch.allclose(torch.tensor(read["lora"]), other, atol=1e-2)

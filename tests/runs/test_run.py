@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import FORMAT, RunInfo
-from cudt.runs.run import EXAMPLES, TABLES, Run, find_runs, open_run, run_for, write_recipe
+from cudt.runs.run import Run, write_recipe
+from cudt.runs.tables import EXAMPLES, TABLES
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -192,7 +194,7 @@ def test_a_damaged_run_json_is_told(run, content):
 
 
 def test_a_run_has_one_writer_at_a_time(run):
-    with run.locked(), pytest.raises(UserError, match="another process is at work on this run"), run.locked():
+    with run.locked(), pytest.raises(UserError, match="another process is using this run"), run.locked():
         pass
     with run.locked():
         pass

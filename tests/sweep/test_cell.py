@@ -16,15 +16,16 @@ import torch
 from cudt.config import recipe
 from cudt.data.batching import batches
 from cudt.evaluation import evaluate
+from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import measure
 from cudt.noise.source import NoiseSource
-from cudt.runs import trained
+from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, run_for
+from cudt.runs.run import Run
 from cudt.sweep import cell
 from cudt.sweep.messages import CellJob, CellProgress
 from cudt.tasks.reviews import Reviews
-from cudt.training import launch
+from cudt.training import launch, trained
 from cudt.training.display import TrainingView
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
@@ -89,7 +90,7 @@ def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
 
 
 def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
-    layerwise = trained.load(run, None, CPU)
+    layerwise = trained.load(run, "cpu", None)
     task, settings = layerwise.task, run.recipe.settings
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     data = batches(task, task.examples("validation"), 7, CPU)
@@ -99,7 +100,7 @@ def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of
 
 def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
     found = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
-    layerwise = trained.load(run, None, CPU)
+    layerwise = trained.load(run, "cpu", None)
     task = layerwise.task
     noise = NoiseSource(run.recipe.settings.noise.kind, run.finished_info().sigma_x.evaluation, 0)
     levels = measure(layerwise, batches(task, task.examples("validation"), 7, CPU), noise, GAMMAS)
@@ -176,7 +177,7 @@ def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
 
 def test_a_cell_waits_for_whoever_is_at_work_on_its_run(run, no_training):
     with held(run, 0.5) as other:
-        with pytest.warns(DataWarning, match="another process is at work on this run; waiting for it"):
+        with pytest.warns(DataWarning, match="another process is using this run; waiting for it to end"):
             cell.run_cell(job_for(run), ignore)
         assert not other.is_alive()
 
@@ -243,7 +244,7 @@ def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk,
     assert best.info().status == "finished"
     # And testing would have been noticed.
     with pytest.raises(AssertionError, match="test data"):
-        evaluate.evaluate_ood(best, evaluate.Grid([0.0]), "cpu", None, lambda batches, total, what: batches)
+        evaluate.evaluate_ood(best, Grid([0.0]), "cpu", None, lambda batches, total, what: batches)
 
 
 def test_progress_is_reported_with_the_last_layers_loss_and_not_at_every_update(monkeypatch):

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
-from cudt.runs.run import open_run
+from cudt.runs.find import open_run
 from cudt.sweep import definition, queue, results, run_sweep, storage, study
 from cudt.sweep.definition import Sweep
 from cudt.utils import files

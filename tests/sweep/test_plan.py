@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo, Status
-from cudt.runs.run import run_for
 from cudt.sweep import cost, plan
 from cudt.sweep.definition import Sweep
 from cudt.sweep.plan import PlannedCell, SweepPlan

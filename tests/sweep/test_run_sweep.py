@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 from cudt.config import recipe
-from cudt.runs.run import run_for
+from cudt.runs.find import run_for
 from cudt.sweep import run_sweep
 from cudt.sweep.keeper import Keeper
 from cudt.sweep.queue import MAX_DEATHS

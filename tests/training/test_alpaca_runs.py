@@ -15,13 +15,16 @@ from safetensors.torch import load_file, save_file
 from cudt import report as reports
 from cudt.config import recipe
 from cudt.data.batching import batches
-from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.evaluation.evaluate import evaluate_ood
+from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise.source import NoiseSource
+from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.tasks.base import IGNORED
+from cudt.training.checkpoint import load_best_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError
 from tests import texts
@@ -60,7 +63,7 @@ def run(trained, tmp_path) -> Run:
 def problem_of(run: Run, folder: Path) -> TrainingProblem:
     """The run's best model, built anew."""
     problem = assemble(run.recipe, folder, CPU)
-    problem.layerwise.load_learned_weights(run.load_best_weights())
+    problem.layerwise.load_learned_weights(load_best_weights(run))
     return problem
 
 
@@ -141,7 +144,7 @@ def test_checkpointing_trains_alike(folder, tmp_path):
 
 def test_weights_in_bf16_are_trained(folder, tmp_path):
     finished = train(folder, tmp_path, *FEW, "model.dtype=bf16")
-    assert {weight.dtype for weight in finished.load_best_weights().values()} == {torch.float32}
+    assert {weight.dtype for weight in load_best_weights(finished).values()} == {torch.float32}
     assert finished.finished_info().best.validation_loss < 6
 
 
@@ -269,7 +272,7 @@ def test_other_pretrained_weights_than_a_run_began_with_are_refused(run, folder)
     before = weights.read_bytes()
     try:
         save_file({name: value + 1 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
-        with pytest.raises(UserError, match="began with other pretrained weights under the same name"):
+        with pytest.raises(UserError, match="was started with other pretrained weights of the same name"):
             evaluate(run, folder)
     finally:
         weights.write_bytes(before)
@@ -279,7 +282,7 @@ def test_other_instructions_than_a_run_began_with_are_refused(run, folder, tmp_p
     shutil.copy(folder / "own.json", tmp_path / "own.json")
     text = (tmp_path / "own.json").read_text().replace("red red", "red")
     (tmp_path / "own.json").write_text(text)
-    with pytest.raises(UserError, match="began with other data"):
+    with pytest.raises(UserError, match="was started with other training data or tokenizer"):
         evaluate(run, tmp_path)
 
 

@@ -16,8 +16,10 @@ from safetensors.torch import load_file
 
 from cudt.models.assemble import assemble
 from cudt.models.unrolled import UnrolledTransformer
-from cudt.runs.run import Run, find_runs, open_run, run_for
+from cudt.runs.find import find_runs, open_run, run_for
+from cudt.runs.run import Run
 from cudt.training import launch
+from cudt.training.checkpoint import load_last
 from cudt.training.display import PlainDisplay
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for
@@ -31,7 +33,7 @@ def trainer_for(out: Path, *overrides: str, objective: str = "constrained") -> T
     recipe = tiny_recipe(*overrides, objective=objective)
     display = PlainDisplay(Console(quiet=True))
     trainer = Trainer(run_for(recipe, out), assemble(recipe, None, CPU), accelerator_for("cpu", "fp32"), display)
-    trainer.progress.sigma_x = 1.0
+    trainer.state.sigma_x = 1.0
     return trainer
 
 
@@ -171,7 +173,7 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
 
 
 def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be split into 40 micro-batches"):
+    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training\.accumulation"):
         trainer_for(tmp_path, "training.accumulation=40")
 
 
@@ -179,7 +181,7 @@ def test_the_order_of_examples_depends_on_seed_and_epoch(tmp_path):
     def order(seed: int, epoch: int) -> list[int]:
         trainer = trainer_for(tmp_path)
         trainer.settings = tiny_recipe(seed=seed).settings
-        trainer.progress.epoch = epoch
+        trainer.state.epoch = epoch
         return [int(index) for update in trainer._remaining_updates() for index in update]
 
     assert order(0, 0) == order(0, 0)
@@ -232,15 +234,15 @@ def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
 
 def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
     trainer = trainer_for(tmp_path)
-    trainer.progress.best, trainer.progress.best_epoch = [0.0, 3.0, 0.1, 0.0], 1
+    trainer.state.best, trainer.state.best_epoch = [0.0, 3.0, 0.1, 0.0], 1
     trainer.descent.reference = 100.0
     trainer.descent.rates = [0.0, 0.0, 0.0]
     head_of(trainer).weight.data.zero_()
-    trainer.progress.epoch = 4
+    trainer.state.epoch = 4
     trainer._end_epoch()
     # Equal losses at all layers keep α = 0 exactly; a lower loss that violated counts for less.
-    assert trainer.progress.best_epoch == 5
-    assert trainer.progress.best[:3] == [0, 0, 0]
+    assert trainer.state.best_epoch == 5
+    assert trainer.state.best[:3] == [0, 0, 0]
 
 
 def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
@@ -363,7 +365,7 @@ import torch
 from rich.console import Console
 torch.set_num_threads(1)
 from cudt.config import recipe
-from cudt.runs.run import run_for
+from cudt.runs.find import run_for
 from cudt.utils.device import accelerator_for
 from cudt.training.display import PlainDisplay
 from cudt.models.assemble import assemble
@@ -431,4 +433,4 @@ def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
     (path,) = find_runs([tmp_path / "out"])
     run = open_run(path)
     assert run.info().status == "interrupted"
-    assert run.load_last_checkpoint()["progress"]["step"] == 2
+    assert load_last(run)["progress"]["step"] == 2

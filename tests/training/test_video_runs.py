@@ -17,13 +17,16 @@ from PIL import Image
 from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
-from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.evaluation.evaluate import check, evaluate_ood
+from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
+from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run
 from cudt.training import launch
+from cudt.training.checkpoint import load_best_weights
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
@@ -53,7 +56,9 @@ def train(path: Path, out: Path, *overrides: str, objective: str = "constrained"
 
 
 def evaluate(run: Run, grid: Grid | None = None, n_samples: int = 0) -> pd.DataFrame:
-    evaluate_ood(run, grid or Grid(), "cpu", None, lambda batches, total, what: batches, n_samples)
+    grid = grid or Grid()
+    check(run, grid, n_samples)
+    evaluate_ood(run, grid, "cpu", None, lambda batches, total, what: batches, n_samples)
     return run.read_table("ood")
 
 
@@ -174,7 +179,7 @@ def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finis
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
     rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
     problem = assemble(run.recipe, None, CPU)
-    problem.layerwise.load_learned_weights(run.load_best_weights())
+    problem.layerwise.load_learned_weights(load_best_weights(run))
     task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
     noise = draw_noise(model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0))
@@ -207,7 +212,7 @@ def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path)
 
 
 def test_damage_to_texts_is_refused(run):
-    with pytest.raises(UserError, match=r"--perturbation discrete: .* has task shapes, which has no texts"):
+    with pytest.raises(UserError, match=r"--perturbation discrete: needs texts, and .* has task shapes"):
         evaluate(run, Grid(perturbations=["discrete"]))
 
 
@@ -260,8 +265,5 @@ def test_pictures_of_texts_are_refused_in_a_line_before_anything_is_evaluated(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")}
     code, shown, errors = command(monkeypatch, capsys, "eval-ood", tmp_path / "texts", "--save-samples", "2")
     assert (code, shown) == (2, "")
-    assert errors == (
-        f"error: --save-samples: '{tmp_path / 'texts'}' has task reviews, "
-        "which has nothing to look at; it is for video\n"
-    )
+    assert errors == (f"error: --save-samples: needs a video task, and '{tmp_path / 'texts'}' has task reviews\n")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")} == before

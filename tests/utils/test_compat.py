@@ -36,7 +36,10 @@ def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
         [sys.executable, "-c", "import torchvision"], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert "operator torchvision::nms does not exist" in alone.stderr
-    code = "from cudt.utils.compat import survive_torchvision_mismatch as s; s(); import torchvision; print(torchvision.healthy)"
+    code = (
+        "from cudt.utils.compat import survive_torchvision_mismatch as survive; survive(); "
+        "import torchvision; print(torchvision.healthy)"
+    )
     survived = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert survived.stdout.strip() == "True", survived.stderr
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cudt.utils.files import write_atomically
+from cudt.utils.errors import UserError
+from cudt.utils.files import check_data_root, write_atomically
 
 
 def files(folder: Path) -> list[str]:
@@ -49,3 +50,12 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path):
     write_atomically(path, write)
     assert seen == ["old"]
     assert path.read_text() == "new"
+
+
+def test_a_data_root_is_an_existing_folder_or_none(tmp_path):
+    assert check_data_root(tmp_path) == tmp_path
+    assert check_data_root(None) is None
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "gone", tmp_path / "file"):
+        with pytest.raises(UserError, match=f"data root '{wrong}' does not exist"):
+            check_data_root(wrong)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cudt.report.figures import errors_over_layers
-from cudt.runs.run import TABLES
+from cudt.runs.tables import TABLES
 from tests.report import make_run, make_video_run
 from tests.report.figures import groups_of, points_of
 

@@ -7,7 +7,7 @@ import pytest
 from cudt.report import figures
 from cudt.report.collect import collect
 from cudt.report.figures import layer_ratios
-from cudt.runs.run import TABLES
+from cudt.runs.tables import TABLES
 from tests.report import make_run
 from tests.report.figures import groups_of, legend_of, points_of
 

@@ -1,0 +1,54 @@
+"""Run folders: the one that belongs to a recipe, an existing one, and all below a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cudt.config import recipe as recipes
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.info import FORMAT, read_format
+from cudt.runs.run import Run
+from cudt.utils.errors import UserError
+
+
+def run_for(recipe: NamedRecipe, out: Path) -> Run:
+    """The run of a recipe below the folder `out`; the same recipe is the same run. Creates nothing."""
+    return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
+
+
+def open_run(path: Path) -> Run:
+    """The run in an existing folder."""
+    if not path.is_dir():
+        raise UserError(f"run folder '{path}' does not exist")
+    if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
+        inside = sorted(found.parent for found in path.rglob("run.json"))
+        hint = f"; {len(inside)} run folders are below it, for example {inside[0]}" if inside else ""
+        raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing){hint}")
+    _check_format(path)
+    try:
+        return Run(path, recipes.load_resolved(path / "recipe.yaml"))
+    except UserError as error:
+        between = "\n  " if "\n" in str(error) else " "
+        raise UserError(f"{error}{between}(written by another version of cudt, or edited since)") from None
+
+
+def find_runs(folders: Iterable[Path]) -> list[Path]:
+    """Every run folder below some folders, sorted, each once."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"folder '{folder}' does not exist")
+        # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
+        paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
+        for path in sorted(paths):
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _check_format(path: Path) -> None:
+    """Refuse a run folder of another format, before reading anything that the format decides."""
+    found = read_format(path)
+    if found != FORMAT:
+        written = "by an early version of cudt, without a run format" if found is None else f"in run format {found}"
+        raise UserError(f"'{path}' was written {written}; this version reads format {FORMAT}")

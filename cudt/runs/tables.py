@@ -1,0 +1,105 @@
+"""The tables of a run folder: their columns, and reading and writing them as CSV and Parquet.
+
+All tables are long, so that their columns never change.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.files import write_atomically, write_text
+
+#: The columns of each CSV file.
+TABLES = {
+    "history": ["step", "epoch", "split", "layer", "name", "value"],
+    "layers": ["split", "perturbation", "gamma", "layer", "loss", "metric"],
+    "layer_metrics": ["perturbation", "gamma", "layer", "name", "value"],
+    "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
+    "validation": ["perturbation", "gamma", "seed", "metric", "value", "n"],
+    "ratios": ["perturbation", "gamma", "layer", "name", "value"],
+    "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
+}
+#: The columns of floating-point numbers.
+_NUMBERS = {
+    "history": ["value"],
+    "layers": ["gamma", "loss", "metric"],
+    "layer_metrics": ["gamma", "value"],
+    "ood": ["gamma", "value"],
+    "validation": ["gamma", "value"],
+    "ratios": ["gamma", "value"],
+    "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
+}
+#: The columns of examples.parquet and their types. One row for each example and level would be slow as text.
+EXAMPLES = {
+    "perturbation": "str",
+    "gamma": "float64",
+    "seed": "int64",
+    "id": "str",
+    "weight": "float32",
+    "score": "float64",
+}
+
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """A table of a run folder; empty if its file does not exist."""
+    if name not in TABLES:
+        hint = did_you_mean(name, TABLES) or ";"
+        raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
+    path = folder / f"{name}.csv"
+    if not path.is_file():
+        return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)
+    # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
+    table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
+    if list(table.columns) != TABLES[name]:
+        expected, found = ", ".join(TABLES[name]), ", ".join(table.columns)
+        raise UserError(f"{path}: damaged (expected columns {expected}; found {found})")
+    return _as_numbers(table, name)
+
+
+def write_table(folder: Path, name: str, rows: pd.DataFrame) -> None:
+    """Write a table, replacing its file."""
+    write_text(folder / f"{name}.csv", rows[TABLES[name]].to_csv(index=False, na_rep="nan"))
+
+
+def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
+    """Add rows to a table; they replace all rows with the same keys."""
+    joined = _merged(read_table(folder, name), rows, keys)
+    order = [column for column in ("split", "perturbation", "gamma") if column in joined.columns]
+    write_table(folder, name, joined.sort_values(order, kind="stable"))
+
+
+def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
+    """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+    path = folder / "examples.parquet"
+    if not path.is_file():
+        return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
+    try:
+        table = pd.read_parquet(path, filters=None if kind is None else [("perturbation", "==", kind)])
+        if list(table.columns) != list(EXAMPLES):
+            raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
+        return table.astype(EXAMPLES)
+    except Exception as error:  # pyarrow raises many kinds of exceptions for a damaged file
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{path}: damaged ({reason}); delete it and run `cudt eval-ood {folder}`") from None
+
+
+def merge_examples(folder: Path, rows: pd.DataFrame, keys: list[str]) -> None:
+    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the examples."""
+    joined = _merged(read_examples(folder), rows[list(EXAMPLES)].astype(EXAMPLES), keys)
+    joined = joined.sort_values(["perturbation", "gamma", "seed", "id"], kind="stable")
+    content = joined.to_parquet(index=False, compression="zstd")
+    write_atomically(folder / "examples.parquet", lambda file: file.write(content))
+
+
+def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The old rows whose keys are not among the new ones, followed by the new rows."""
+    kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
+    return rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
+
+
+def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table with typed columns; without rows they would have type object, and so would every table they join."""
+    return table.astype(dict.fromkeys(_NUMBERS[name], float))

@@ -12,8 +12,9 @@ from cudt.config import recipe as recipes
 from cudt.config.differences import flat_values, names_apart
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
+from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info
-from cudt.runs.run import Run, find_runs
+from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -197,7 +197,7 @@ def test_a_model_without_tokenizer_is_told_what_to_give(tmp_path):
 def test_a_subset_without_a_hub_set_is_refused():
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a", "test": "b", "text": "t", "label": "l", "subset": "s"}
-    with pytest.raises(UserError, match="task: subset names a part"):
+    with pytest.raises(UserError, match="task: subset is a part of a hub dataset"):
         recipe.validate(values, "recipe")
 
 
@@ -205,15 +205,15 @@ def test_a_subset_without_a_hub_set_is_refused():
 def test_data_that_are_trained_on_cannot_be_judged_on(also):
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a.csv", "test": "b.csv", "text": "t", "label": "l", also: "a.csv"}
-    with pytest.raises(UserError, match="task: train is also named as test or validation"):
+    with pytest.raises(UserError, match="task: train names the same data as test or validation"):
         recipe.validate(values, "recipe")
 
 
-@pytest.mark.parametrize(("columns", "told"), [([], "at least 1 item"), (["a", "b", "c"], "at most 2 items")])
+@pytest.mark.parametrize(("columns", "told"), [([], r"got \[\]"), (["a", "b", "c"], "got .*c")])
 def test_one_or_two_text_columns(columns, told):
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a", "test": "b", "text": columns, "label": "l"}
-    with pytest.raises(UserError, match=rf"task\.text = .*{told}"):
+    with pytest.raises(UserError, match=rf"task\.text: expected text or a list of texts of 1 to 2 entries, {told}"):
         recipe.validate(values, "recipe")
 
 

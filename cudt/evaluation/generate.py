@@ -84,13 +84,13 @@ def check(run: Run) -> None:
 
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
     """Write completions into the run folder, batch by batch; existing ones are kept. `check` the run first."""
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
     asked = request.read()
     path = path_of(run, request)
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
         layerwise = trained.load(run, device, data_root)
-        noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
             batch = left[start : start + request.batch_size]
@@ -170,7 +170,7 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
     if prompt is None:
         raise UserError(
-            f"--max-new-tokens {max_new_tokens}: leaves {most} tokens of the model's context for the prompt, which is not enough; use a smaller number"
+            f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for the prompt; use fewer"
         )
     if prompt.is_cut:
         warnings.warn(f"instruction {int(one.id) + 1}: truncated to {most} tokens", DataWarning, stacklevel=2)

@@ -1,6 +1,6 @@
 """paired.csv: differences to ERM with 95 % intervals, on the same test examples under the same noise.
 
-comparable.py says which groups are paired, scores.py reads the scores, comparable.py says which groups are paired, scores.py reads the scores; docs/background/statistics.md derives the
+comparable.py says which groups are paired, scores.py reads the scores; docs/background/statistics.md derives the
 intervals.
 """
 

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from cudt.config import recipe as recipes
+from cudt.config import strict_yaml
 from cudt.config.differences import flat_values, names_apart
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info
-from cudt.runs.run import Run
-from cudt.utils.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from cudt.runs.tables import read_table
+from cudt.utils.errors import UserError, did_you_mean
 
 
 @dataclass
@@ -109,11 +107,11 @@ def _model(values: dict[str, Any]) -> str:
 
 def _add_scores(run: ListedRun, info: RunInfo) -> None:
     """The last layer's metric on validation data, and what the curve over noise levels comes to on test data."""
-    layers = _read_table(run.path, "layers")
+    layers = read_table(run.path, "layers")
     validation = layers[layers["split"] == "validation"].sort_values("layer")
     if len(validation):
         run.score = float(validation["metric"].iloc[-1])
-    ood = _read_table(run.path, "ood")
+    ood = read_table(run.path, "ood")
     ood = ood[ood["metric"] == run.metric]
     if ood.empty:
         return
@@ -124,10 +122,6 @@ def _add_scores(run: ListedRun, info: RunInfo) -> None:
     outside = [level for level in curve.index if distribution(str(kind), level, info.gamma_train or 0.0) == "OOD"]
     run.ood = float(curve[outside].mean()) if outside else None
     run.auc = area_under_curve(curve.index.tolist(), curve.tolist()) if len(curve) > 1 else None
-
-
-def _read_table(path: Path, name: str) -> pd.DataFrame:
-    return Run(path, cast(Any, None)).read_table(name)
 
 
 def _name_variants(runs: Sequence[ListedRun]) -> None:
@@ -160,8 +154,6 @@ def value_of(run: ListedRun, key: str) -> Any:
 
 def check_key(runs: Sequence[ListedRun], key: str, option: str) -> None:
     """Refuse a key that is neither a column nor a setting of any run."""
-    from cudt.utils.errors import did_you_mean
-
     known = [*COLUMNS, *dict.fromkeys(key for run in runs for key in run.settings)]
     if runs and key not in known:
         raise UserError(
@@ -191,8 +183,6 @@ def filtered(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
     if not sign or not key or not text:
         raise UserError(f"--filter '{condition}': expected KEY=VALUE (or !=, <, <=, >, >=), such as status=finished")
     check_key(runs, key, f"--filter '{condition}'")
-    from cudt.config import strict_yaml
-
     wanted = strict_yaml.parse(text, f"--filter '{condition}'")
     if sign in (">", "<", ">=", "<=") and not isinstance(wanted, int | float):
         raise UserError(f"--filter '{condition}': {sign} compares numbers, and '{text}' is not a number")

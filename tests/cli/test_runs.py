@@ -9,6 +9,7 @@ import pytest
 from cudt.cli.run_list import ListedRun
 from cudt.evaluation.curves import area_under_curve
 from cudt.runs.info import RunInfo
+from tests.cli.conftest import modules_imported_by
 from tests.report import make_run
 
 CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6, 2.0: 0.5}
@@ -136,6 +137,12 @@ def test_a_folder_that_cannot_be_read_is_a_warning(call, outputs):
     assert lines[0].startswith(f"warning: {damaged}/run.json: ")
     assert lines[1].startswith("warning: ")
     assert str(unfinished) in lines[1]
+
+
+def test_runs_are_listed_without_importing_torch(trained_run, tmp_path):
+    loaded = modules_imported_by("runs", str(trained_run.path), cwd=tmp_path)
+    assert "pandas" in loaded
+    assert not loaded & {"torch", "transformers", "matplotlib", "optuna"}
 
 
 def test_a_folder_without_runs_has_none(call, tmp_path):

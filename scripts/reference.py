@@ -83,7 +83,8 @@ def _command(names: tuple[str, ...], command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     synopsis = " ".join([*names, *(_usage(one) for one in arguments), "[OPTIONS]"])
     help_text = "\n".join(line.strip() for line in (command.help or "").replace("\b", "").splitlines())
-    parts = [f"## `{' '.join(names)}`", help_text, f"```\n{synopsis}\n```"]
+    example_line = (command.epilog or "").removeprefix("Example: ")
+    parts = [f"## `{' '.join(names)}`", help_text, f"```\n{synopsis}\n{example_line}".rstrip() + "\n```"]
     if rows := [_parameter(one) for one in command.params if not one.hidden and one.name != "help"]:
         parts.append(table(("option", "default", "meaning"), rows))
     return "\n\n".join(parts)

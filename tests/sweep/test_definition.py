@@ -20,6 +20,59 @@ GRID_SCORE = {"measure": "grid", "direction": "maximize"}
 # ---------------------------------------------------------------- identity
 
 
+#: The names of sweep folders, which must not change.
+IDENTITIES = {
+    "alpha": "624dd363",
+    "cpu-alpha": "4c8d649e",
+    "cpu-depth": "74d439d7",
+    "cpu-dual-rate": "876b4bbd",
+    "cpu-gamma-train": "b3f2a62c",
+    "cpu-llama": "97ecffde",
+    "cpu-text-search": "410b35eb",
+    "cpu-text-search-depth": "d50a107f",
+    "cpu-video-search": "0b1fc37a",
+    "depth": "ab73ae4d",
+    "dual-rate": "c38c5451",
+    "gamma-train": "325364ac",
+    "gamma-train-dust": "102d9c92",
+    "gamma-train-vit": "cc334c1e",
+    "llama": "cfd48259",
+    "smoke-alpha": "5d2c0a0c",
+    "smoke-depth": "23451ef5",
+    "smoke-dual-rate": "b8104eec",
+    "smoke-gamma-train": "417507fa",
+    "smoke-llama": "d799c67c",
+    "smoke-text-search": "744b1bf7",
+    "smoke-text-search-depth": "508e5692",
+    "smoke-video-search": "98e61db2",
+    "text-search": "78467f39",
+    "text-search-depth": "1282e6ca",
+    "video-search": "51ec0d03",
+}
+
+
+def test_every_shipped_search_has_a_recorded_identity():
+    assert definition.names() == sorted(IDENTITIES)
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_a_shipped_search_keeps_its_identity(name):
+    assert definition.load(name).identity() == IDENTITIES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "arms"),
+    [
+        ("gamma-train-dust", ["model.layers", "noise.gamma_train"], ["constrained", "erm", "erm-fair"]),
+        ("cpu-text-search", ["noise.gamma_train"], ["constrained", "erm"]),
+        ("smoke-depth", ["model.layers"], ["constrained", "erm"]),
+    ],
+)
+def test_a_search_that_inherits_keeps_the_order_of_its_cells(name, settings, arms):
+    loaded = definition.load(name).search
+    assert (list(loaded.settings), list(loaded.arms)) == (settings, arms)
+
+
 @pytest.mark.parametrize(
     "arms",
     [{"drawn": drawn("tpe", 5)}, {"drawn": drawn("random", 5)}, {"erm": seeds(5)}],

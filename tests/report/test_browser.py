@@ -76,7 +76,7 @@ class Opened:
 
 def traces(charts: Any, chart: str) -> list[dict[str, Any]]:
     """The lines that a chart draws; bands have no name."""
-    drawn = charts.locator(f"[data-{chart}]").evaluate("place => place.data.map(({name, x, y}) => ({name, x, y}))")
+    drawn = charts.locator(f"[data-{chart}]").evaluate("element => element.data.map(({name, x, y}) => ({name, x, y}))")
     return [trace for trace in drawn if trace.get("name")]
 
 
@@ -178,7 +178,7 @@ def test_a_name_in_the_legend_hides_its_curves_in_every_chart_and_brings_them_ba
 
 
 def references(charts: Any) -> list[float]:
-    return charts.locator("[data-layers]").evaluate("place => (place.layout.shapes || []).map((shape) => shape.y0)")
+    return charts.locator("[data-layers]").evaluate("element => (element.layout.shapes || []).map((shape) => shape.y0)")
 
 
 def test_each_reference_of_the_constrained_models_that_are_shown_is_a_line(opened):
@@ -230,7 +230,7 @@ def test_on_a_phone_nothing_has_to_be_moved_sideways(browser, written):
     for recipe in (EVIL, "reviews-ut"):
         made.section(recipe)
     for details in made.page.locator("details").all():
-        details.evaluate("place => { place.open = true; }")
+        details.evaluate("element => { element.open = true; }")
     assert made.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert made.page.evaluate("innerWidth") == 390
     assert made.complaints == []
@@ -242,7 +242,7 @@ def test_on_paper_wide_tables_fit_and_notes_are_not_larger_than_numbers(browser,
     made = Opened(browser, written, viewport={"width": 703, "height": 1000})
     made.page.emulate_media(media="print")
     for details in made.page.locator("details").all():
-        details.evaluate("place => { place.open = true; }")
+        details.evaluate("element => { element.open = true; }")
     tables = made.page.locator("table").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
     assert max(tables) <= 703
     sizes = "all => all.map((one) => parseFloat(getComputedStyle(one).fontSize))"
@@ -253,10 +253,10 @@ def test_on_paper_wide_tables_fit_and_notes_are_not_larger_than_numbers(browser,
 
 def test_a_table_that_is_cut_off_has_a_shadow(browser, written):
     made = Opened(browser, written, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    place = made.page.locator(".wide").first
-    assert place.evaluate("place => place.scrollWidth > place.clientWidth")
-    background = "place => getComputedStyle(place).backgroundAttachment"
-    assert place.evaluate(background) == "local, scroll"
+    table = made.page.locator(".wide").first
+    assert table.evaluate("element => element.scrollWidth > element.clientWidth")
+    background = "element => getComputedStyle(element).backgroundAttachment"
+    assert table.evaluate(background) == "local, scroll"
     made.context.close()
 
 
@@ -268,7 +268,7 @@ def test_without_scripts_the_figures_are_there(browser, written):
     made.context.close()
 
 
-def test_on_paper_the_figures_stand_in_place_of_charts(opened):
+def test_a_printed_page_has_figures_instead_of_charts(opened):
     opened.section("reviews-ut")
     static, charts = (opened.page.locator(name) for name in ("figure.static", ".interactive"))
     assert (static.first.is_visible(), charts.first.is_visible()) == (False, True)

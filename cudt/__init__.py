@@ -87,7 +87,8 @@ def load_recipe(
     """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a dictionary of settings.
 
     `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. A dictionary may have a `name`, which names
-    the folder of its runs; the default is "recipe". All errors are reported together, as a UserError.
+    the folder of its runs; the default is "recipe". It may inherit like a file: `base` is the name of a shipped recipe,
+    or a path from the current folder. All errors are reported together, as a UserError.
     """
     import copy
 
@@ -96,19 +97,21 @@ def load_recipe(
     from cudt.utils.errors import UserError
 
     if isinstance(source, Mapping):
-        values = copy.deepcopy(dict(source))
-        name, where = recipes.checked_name(values.pop("name", "recipe"), "recipe"), "recipe"
+        document = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
+        name = where = "recipe"
     else:
         path = recipes.locate(str(source))
-        name, values = recipes.read_named(path)
-        where = path.name
+        document = inheritance.read(path, recipes.locate)
+        name, where = path.stem, path.name
+    name = recipes.checked_name(document.values.pop("name", name), where)
     for key, value in (changes or {}).items():
         try:
-            inheritance.put(values, key, value)
+            document.put(key, value, "changes")
         except KeyError as error:
             raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
-    values |= {key: value for key, value in (("objective", objective), ("seed", seed)) if value is not None}
-    return recipes.NamedRecipe(name, recipes.validate(values, where))
+    options = {"objective": objective, "seed": seed}
+    document.values.update({key: value for key, value in options.items() if value is not None})
+    return recipes.NamedRecipe(name, recipes.validated(document, where))
 
 
 def train(

@@ -68,6 +68,41 @@ def test_a_recipe_comes_from_a_name_a_file_or_a_dictionary(tmp_path):
     assert cudt.load_recipe(settings).name == "recipe"
 
 
+def test_a_dictionary_inherits_like_a_file_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("base: reviews-ut\ntraining: {epochs: 2}\nseed: 5\n", encoding="utf-8")
+    for base in ("mine.yaml", "./mine.yaml"):
+        settings = {"base": base, "name": "mine", "task": {"train": 80}}
+        loaded = cudt.load_recipe(settings, {"training.batch_size": 8})
+        overrides = ("task.train=80", "training.batch_size=8")
+        assert loaded.identity() == recipes.load("mine.yaml", overrides).identity()
+        assert settings == {"base": base, "name": "mine", "task": {"train": 80}}
+    shipped = recipes.load("reviews-ut").identity()
+    assert cudt.load_recipe({"base": "reviews-ut", "name": "reviews-ut"}).identity() == shipped
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base": "review-ut"}, "recipe: base: no recipe is called 'review-ut'; did you mean 'reviews-ut'?"),
+        ({"base": "gone.yaml"}, "recipe: base: 'gone.yaml' does not exist"),
+        ({"base": "mine.yaml"}, "recipe: seed: expected an integer ≥ 0 and < 4294967296, got -1 (from mine.yaml)"),
+        ({"base": "reviews-ut", "seed": -2}, "recipe: seed: expected an integer ≥ 0 and < 4294967296, got -2"),
+    ],
+)
+def test_an_error_in_an_inherited_setting_names_its_file(settings, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("base: reviews-ut\nseed: -1\n", encoding="utf-8")
+    with pytest.raises(cudt.UserError) as error:
+        cudt.load_recipe(settings)
+    assert str(error.value) == message
+
+
+def test_an_error_in_a_change_names_changes():
+    with pytest.raises(cudt.UserError, match=r"training.epochs: expected a positive integer, got 0 \(from changes\)"):
+        cudt.load_recipe("reviews-ut", {"training.epochs": 0})
+
+
 def test_a_dictionary_is_not_changed():
     settings = recipes.read(recipes.locate("reviews-ut"))
     before = yaml.safe_dump(settings)
@@ -90,7 +125,7 @@ def test_wrong_changes_are_reported_together_as_a_user_error(changes, messages):
 
 
 def test_a_name_that_cannot_be_a_folder_is_refused():
-    with pytest.raises(cudt.UserError, match="name = 'a/b'"):
+    with pytest.raises(cudt.UserError, match="recipe: name: expected the name of a folder, without '/', got 'a/b'"):
         cudt.load_recipe({**recipes.read(recipes.locate("reviews-ut")), "name": "a/b"})
 
 

@@ -23,10 +23,10 @@ Prepared = Annotated[
 
 def data(prepare: Prepared = None, data_root: DataRoot = None) -> None:
     """Show which data sets are available, which are missing, and where to get them; or prepare the data of a recipe."""
-    from cudt.tasks import holdings
+    from cudt.tasks import datasets
 
     console = make_console()
     for recipe in prepare or []:
-        console.print(f"{recipe}: {holdings.prepare(recipe, data_root)}", soft_wrap=True)
+        console.print(f"{recipe}: {datasets.prepare(recipe, data_root)}", soft_wrap=True)
     if not prepare:
-        console.print("\n".join(holdings.lines(data_root)), soft_wrap=True, highlight=False)
+        console.print("\n".join(datasets.lines(data_root)), soft_wrap=True, highlight=False)

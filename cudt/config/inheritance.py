@@ -52,11 +52,15 @@ class Document:
 
 def read(path: Path, locate: Locate) -> Document:
     """The values of a file and of the files it inherits from. A `base` is a shipped name, or a path from this file."""
-    return _read(path, locate, ())
+    return _with_bases(_parse(path), path, locate, ())
 
 
-def _read(path: Path, locate: Locate, chain: tuple[Path, ...]) -> Document:
-    values = _parse(path)
+def from_values(values: dict[str, Any], source: str, locate: Locate) -> Document:
+    """The same for settings that were not read from a file: a `base` that is a path starts at the current folder."""
+    return _with_bases(dict(values), Path(source), locate, ())
+
+
+def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple[Path, ...]) -> Document:
     base = values.pop("base", None)
     if base is None:
         return Document(values)
@@ -72,7 +76,7 @@ def _read(path: Path, locate: Locate, chain: tuple[Path, ...]) -> Document:
     if inherited_from.resolve() in chain:
         names = " → ".join(one.name for one in (*chain, inherited_from))
         raise UserError(f"{path}: base: files inherit from each other in a circle: {names}")
-    inherited = _read(inherited_from, locate, chain)
+    inherited = _with_bases(_parse(inherited_from), inherited_from, locate, chain)
     return _merged(inherited, inherited_from.name, values)
 
 

@@ -122,10 +122,15 @@ def load(name_or_file: str, overrides: Iterable[str] = (), **settings: Any) -> N
     for override in overrides:
         _apply_override(document, override)
     document.values.update({key: value for key, value in settings.items() if value is not None})
+    return NamedRecipe(name, validated(document, path.name))
+
+
+def validated(document: Document, source: str) -> Recipe:
+    """The typed recipe; its errors name the file or option that set a value if that is not `source`."""
     recipe, found = check(document.values)
     if recipe is None:
-        mistakes.refuse(path.name, [document.traced(mistake) for mistake in found])
-    return NamedRecipe(name, recipe)
+        mistakes.refuse(source, [document.traced(mistake) for mistake in found])
+    return recipe
 
 
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.util
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -42,13 +43,13 @@ def names(kind: str) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.py") if marked.search(path.read_text(encoding="utf-8")))
 
 
-def problem(kind: str, name: str) -> str:
-    """Why there is no plug-in of that name, and what to write instead; empty where there is one."""
+def problem(kind: str, name: str, suggested: Sequence[str] | None = None) -> str:
+    """Why there is no plug-in of that name, and which names to use instead (default: all); empty if there is one."""
     if "." in name:
         return "" if _is_module(name) else f"no Python module '{name}'; install its package or set PYTHONPATH"
-    known = names(kind)
-    if name in known:
+    if name in names(kind):
         return ""
+    known = names(kind) if suggested is None else suggested
     return f"unknown {kind} '{name}'{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -29,30 +28,50 @@ class PluginName:
         self.kind = kind
 
     @property
+    def names(self) -> list[str]:
+        """The allowed names of plug-ins that come with cudt."""
+        return registry.names(self.kind)
+
+    @property
     def in_words(self) -> str:
-        """The allowed names."""
-        return f"one of {', '.join(repr(name) for name in registry.names(self.kind))} or an import path"
+        """The allowed names, in a sentence."""
+        return f"one of {', '.join(repr(name) for name in self.names)} or an import path"
 
     def check(self, name: str) -> str:
         """The name, if there is such a plug-in."""
-        if why := registry.problem(self.kind, name):
-            raise ValueError(why)
+        if registry.problem(self.kind, name):
+            raise ValueError(registry.problem(self.kind, name, self.names))
         return name
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
 
-def _can_be_trained_on(name: str) -> str:
-    if not registry.load("noise", name).NOISE.is_added:
-        raise ValueError(f"'{name}' is applied to texts; train on noise that is added to embeddings or pixels")
-    return name
+class TrainingNoise(PluginName):
+    """Marks a text as the name of a noise that models can be trained with: it is added to embeddings or pixels."""
+
+    def __init__(self) -> None:
+        super().__init__("noise")
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in registry.names("noise") if _is_added(name)]
+
+    def check(self, name: str) -> str:
+        super().check(name)
+        if not _is_added(name):
+            raise ValueError(f"'{name}' is applied to texts; train on noise that is added to embeddings or pixels")
+        return name
+
+
+def _is_added(noise: str) -> bool:
+    return registry.load("noise", noise).NOISE.is_added
 
 
 ObjectiveName = Annotated[str, PluginName("objective")]
 DualOptimizerName = Annotated[str, PluginName("dual optimizer")]
 NoiseName = Annotated[str, PluginName("noise")]
-TrainingNoiseName = Annotated[str, PluginName("noise"), AfterValidator(_can_be_trained_on)]
+TrainingNoiseName = Annotated[str, TrainingNoise()]
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]

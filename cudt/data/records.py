@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
 from cudt.data.readers import READERS
 from cudt.utils.errors import UserError, did_you_mean

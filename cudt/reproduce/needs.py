@@ -50,10 +50,10 @@ def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
     """The data problems that the task's module reports; a data set of the hub may be cached or downloaded instead."""
     task = recipe.settings.task
     module = registry.load("task", task.name)
-    if not hasattr(module, "holdings") or getattr(task, "file", None) is not None:
+    if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
         return
     part = getattr(task, "subset", None) or ""
-    found = [one for one in module.holdings(data_root) if part in one.name.lower() and one.problem]
+    found = [one for one in module.datasets(data_root) if part in one.name.lower() and one.problem]
     source = getattr(module, "SOURCE", None)
     if not isinstance(source, HubSet):
         yield from (f"data set {one.name}: {one.problem}" for one in found)

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cudt.config.schema import Limit, NamedSection
 from cudt.data import token_cache
 from cudt.data.batching import Batch
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
@@ -244,7 +244,7 @@ def _split(config: Config, records: Records) -> Splits:
     return splits
 
 
-def holdings(data_root: Path | None) -> list[DatasetStatus]:
+def datasets(data_root: Path | None) -> list[DatasetStatus]:
     published = (data_root or DEFAULT_ROOT) / FILE
     if published.is_file():
         return [DatasetStatus(SOURCE.repository, published.parent, {"train": FILE.name})]

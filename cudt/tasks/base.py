@@ -2,7 +2,8 @@
 
 The file's name is the task's name in a recipe. It holds `Config`, its section of a recipe, and
 `build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` names the model whose tokenizer a text task
-has to use. A task on published data also has `holdings(data_root)`, which tells what is there of them.
+has to use. A task on published data also has `datasets(data_root)`, which returns the
+`DatasetStatus` of each of its datasets for `cudt data`.
 """
 
 from __future__ import annotations

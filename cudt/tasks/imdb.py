@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import Columns, HubSet
 from cudt.tasks.text_classification import TextClassification, TextConfig, build_text_task
 
@@ -27,5 +27,5 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
     )
 
 
-def holdings(data_root: Path | None) -> list[DatasetStatus]:
+def datasets(data_root: Path | None) -> list[DatasetStatus]:
     return [SOURCE.status(("train", "test"), data_root)]

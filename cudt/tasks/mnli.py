@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import Columns, HubSet
 from cudt.tasks.text_classification import Length, TextClassification, TextConfig, build_text_task
 
@@ -33,5 +33,5 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
     )
 
 
-def holdings(data_root: Path | None) -> list[DatasetStatus]:
+def datasets(data_root: Path | None) -> list[DatasetStatus]:
     return [SOURCE.status(("train", "validation_matched"), data_root)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
 from cudt.tasks.video_sets import VideoSet
 
@@ -35,5 +35,5 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
     return build_video_task(config, decoded(config, SETS[config.subset].find(data_root)))
 
 
-def holdings(data_root: Path | None) -> list[DatasetStatus]:
+def datasets(data_root: Path | None) -> list[DatasetStatus]:
     return [walkway.status(data_root) for walkway in SETS.values()]

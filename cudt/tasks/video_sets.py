@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cudt.data import frame_cache
 from cudt.data.clips import FRAMES, VIDEOS, Clip, find_clips
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.splits import Split
 from cudt.tasks.video_denoising import VideoConfig

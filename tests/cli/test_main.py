@@ -86,7 +86,7 @@ def test_warnings_of_libraries_are_shown_unchanged(call, monkeypatch):
         warnings.warn("of data", DataWarning, stacklevel=1)
         return ["done"]
 
-    monkeypatch.setattr("cudt.tasks.holdings.lines", warn)
+    monkeypatch.setattr("cudt.tasks.datasets.lines", warn)
     with pytest.warns(FutureWarning, match="^of a library$") as others:
         code, output, error = call("data")
     assert (code, output, error) == (0, "done\n", "warning: of data\n")

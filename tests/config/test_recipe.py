@@ -219,7 +219,7 @@ def test_a_value_of_the_wrong_type_is_reported_with_key_and_value(override, mess
             "descent.reference=aut",
             "descent.reference: expected a positive number or 'auto', got 'aut'; did you mean 'auto'?",
         ),
-        ("noise.kind=gausian", "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: discrete, "),
+        ("noise.kind=gausian", "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: gaussian, uniform"),
         ("noise.kind=discrete", "noise.kind: 'discrete' is applied to texts; train on noise that is added"),
         (
             "evaluation.perturbations=[unifrom]",

@@ -213,15 +213,15 @@ def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
     assert one.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
-def test_holdings_name_the_file_or_how_to_get_it(tmp_path, rows):
-    (missing,) = alpaca.holdings(tmp_path)
+def test_datasets_name_the_file_or_how_to_get_it(tmp_path, rows):
+    (missing,) = alpaca.datasets(tmp_path)
     assert (missing.name, missing.folder, missing.parts) == ("tatsu-lab/alpaca", tmp_path / "alpaca", {})
     assert "hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
     write(tmp_path / "alpaca" / "data" / "train-00000-of-00001.parquet", rows)
-    (of_the_hub,) = alpaca.holdings(tmp_path)
+    (of_the_hub,) = alpaca.datasets(tmp_path)
     assert (of_the_hub.parts, of_the_hub.problem) == ({"train": "1 file"}, "")
     write(tmp_path / alpaca.FILE, rows)
-    (there,) = alpaca.holdings(tmp_path)
+    (there,) = alpaca.datasets(tmp_path)
     assert (there.name, there.folder) == ("tatsu-lab/alpaca", tmp_path / "alpaca")
     assert (there.parts, there.problem) == ({"train": "alpaca_data.json"}, "")
 

@@ -160,8 +160,8 @@ def test_a_set_that_is_not_there_is_told_with_where_it_belongs_and_comes_from(na
         build(name, tmp_path)
     missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; get the archive from {found.homepage}"
     assert str(error.value) == f"data set {found.name}: {missing} and unpack it there"
-    (holding,) = (one for one in MODULES[name].holdings(tmp_path) if one.name == found.name)
-    assert (holding.parts, holding.problem) == ({}, f"{missing} and unpack it there")
+    (status,) = (one for one in MODULES[name].datasets(tmp_path) if one.name == found.name)
+    assert (status.parts, status.problem) == ({}, f"{missing} and unpack it there")
 
 
 def test_a_split_without_clips_is_told_with_its_folder(name, tmp_path):
@@ -171,19 +171,19 @@ def test_a_split_without_clips_is_told_with_its_folder(name, tmp_path):
             file.unlink()
     with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips in it \(\*\..*\); get them from http"):
         build(name, tmp_path)
-    holding = found.status(tmp_path)
-    assert holding.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
-    assert holding.problem == f"no clips in {found.folders['test']}"
+    status = found.status(tmp_path)
+    assert status.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
+    assert status.problem == f"no clips in {found.folders['test']}"
 
 
-def test_a_holding_tells_how_much_is_decoded(name, tmp_path):
+def test_a_status_says_how_much_is_decoded(name, tmp_path):
     found = SETS[name]
     clips = found.find(tmp_path)
     frame_cache.prepare([*clips["train"][:2], *clips["test"]], 160, "some")
-    holding = found.status(tmp_path)
-    assert holding.parts == {"train": "3 clips, 2 decoded to 160×160", "test": "1 clip, 1 decoded to 160×160"}
-    assert (holding.name, holding.problem) == (found.name, "")
-    assert (holding.folder / found.folders["train"]).is_dir()
+    status = found.status(tmp_path)
+    assert status.parts == {"train": "3 clips, 2 decoded to 160×160", "test": "1 clip, 1 decoded to 160×160"}
+    assert (status.name, status.problem) == (found.name, "")
+    assert (status.folder / found.folders["train"]).is_dir()
 
 
 def test_what_is_wrong_with_a_clip_is_told_each_time(tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from cudt.cli import main as cli
 from cudt.config import registry
 from cudt.data import frame_cache
-from cudt.data.datasets import DatasetStatus
+from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import HubSet
-from cudt.tasks import holdings
+from cudt.tasks import datasets
 from cudt.utils.errors import UserError
 from tests.pretrained import tiny_pretrained
 from tests.tasks import parquet
@@ -60,13 +60,13 @@ def write_walkway(root: Path) -> None:
 
 
 def test_every_data_set_is_named_whether_it_is_there_or_not(root):
-    assert [holding.name for holding in holdings.find(root)] == NAMES
+    assert [status.name for status in datasets.find(root)] == NAMES
     with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
-    assert all(hasattr(registry.load("task", name), "holdings") for name in with_data)
+    assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
 
 
 def test_a_set_that_is_missing_is_told_with_where_it_belongs_and_comes_from(root):
-    lines = holdings.lines(root)
+    lines = datasets.lines(root)
     for name in NAMES:
         heading, *problem = block(lines, name)
         assert heading.removeprefix(name).split()[0] == "missing"
@@ -77,30 +77,30 @@ def test_a_set_that_is_missing_is_told_with_where_it_belongs_and_comes_from(root
 
 def test_what_is_there_of_a_set_is_told_by_split(root):
     write_walkway(root)
-    assert block(holdings.lines(root), "UCSDped2") == [
-        f"{'UCSDped2':28} there    {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
+    assert block(datasets.lines(root), "UCSDped2") == [
+        f"{'UCSDped2':28} complete {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
         "    train: 2 clips, 0 decoded to 160×160",
         "    test: 1 clip, 0 decoded to 160×160",
     ]
-    assert "missing" in block(holdings.lines(root), "UCSDped1")[0]
+    assert "missing" in block(datasets.lines(root), "UCSDped1")[0]
 
 
 def test_a_set_that_lacks_a_split_is_there_in_part(root):
     write_frames(root / "ucsd" / "UCSDped1" / "Train" / "Train001", noise(0, 2, 8, 8))
-    heading, *_, problem = block(holdings.lines(root), "UCSDped1")
-    assert "in part" in heading
+    heading, *_, problem = block(datasets.lines(root), "UCSDped1")
+    assert "partial" in heading
     assert problem == "    no clips in UCSDped1/Test"
 
 
 def test_a_clip_that_cannot_be_read_does_not_hide_the_others(root):
     write_walkway(root)
     (root / "ucsd/UCSD_Anomaly_Dataset.v1p2/UCSDped2/Train/Train001/999.tif").symlink_to("gone")
-    assert "    train: 2 clips, 0 decoded to 160×160" in holdings.lines(root)
+    assert "    train: 2 clips, 0 decoded to 160×160" in datasets.lines(root)
 
 
 @pytest.mark.parametrize(("arguments", "place"), [((), "data"), (("--data-root", "root"), "root")])
 def test_the_command_prints_a_line_for_each_thing_however_narrow_the_terminal(arguments, place):
-    expected = holdings.lines(Path(place))
+    expected = datasets.lines(Path(place))
     assert data(*arguments).splitlines() == expected
     assert max(map(len, expected)) > 80
 
@@ -117,7 +117,7 @@ def test_a_data_root_that_is_not_there_is_told():
 
 @real_data
 def test_the_real_sets_are_found():
-    found = {holding.name: holding for holding in holdings.find(Path(str(REAL)))}
+    found = {status.name: status for status in datasets.find(Path(str(REAL)))}
     for name in ("UCSDped2", "Avenue", "ShanghaiTech"):
         assert found[name].problem == ""
         assert list(found[name].parts) == ["train", "test"]
@@ -146,24 +146,24 @@ def test_a_set_of_the_hub_tells_its_files_by_split(root):
 @pytest.mark.parametrize("there", [[], ["train"]])
 def test_a_set_of_the_hub_that_is_not_all_there_tells_how_to_get_it(there, root):
     hub_files(root / "films" / "plain", *there)
-    holding = films(root)
-    assert list(holding.parts) == there
+    status = films(root)
+    assert list(status.parts) == there
     command = f"`hf download owner/films --repo-type dataset --include 'plain/*' --local-dir {root}/films`"
-    assert holding.problem.startswith(command)
-    assert holding.problem.endswith("the hub, is asked when it is needed")
+    assert status.problem.startswith(command)
+    assert status.problem.endswith("the hub, is asked when it is needed")
 
 
 def test_a_set_of_the_hub_that_lacks_a_file_tells_which(root):
     hub_files(root / "films" / "plain", "train-00000-of-00002", "test")
-    holding = films(root)
-    assert holding.parts == {"test": "1 file"}
-    assert "1 of 2 files like train-00000-of-00002" in holding.problem
+    status = films(root)
+    assert status.parts == {"test": "1 file"}
+    assert "1 of 2 files like train-00000-of-00002" in status.problem
 
 
 def test_what_is_there_of_a_set_of_the_hub_is_what_is_read(root):
     hub_files(root / "imdb" / "plain_text", "train", "test")
-    heading, *parts = block(holdings.lines(root), "stanfordnlp/imdb plain_text")
-    assert heading.split() == ["stanfordnlp/imdb", "plain_text", "there", f"{root}/imdb/plain_text"]
+    heading, *parts = block(datasets.lines(root), "stanfordnlp/imdb plain_text")
+    assert heading.split() == ["stanfordnlp/imdb", "plain_text", "complete", f"{root}/imdb/plain_text"]
     assert parts == ["    train: 1 file", "    test: 1 file"]
 
 
@@ -183,7 +183,7 @@ def test_what_a_recipe_reads_is_decoded_and_counted(root, tmp_path):
     write_walkway(root)
     printed = data("--prepare", video_recipe(tmp_path), "--data-root", "root")
     assert printed.splitlines() == [f"{tmp_path}/walk.yaml: 34 train, 2 validation, 10 test examples are ready"]
-    assert block(holdings.lines(root), "UCSDped2")[1:] == [
+    assert block(datasets.lines(root), "UCSDped2")[1:] == [
         "    train: 2 clips, 2 decoded to 160×160",
         "    test: 1 clip, 1 decoded to 160×160",
     ]

@@ -134,12 +134,14 @@ def spent(experiment: Experiment, options: RunOptions) -> tuple[float, float]:
 # ---------------------------------------------------------------- evaluating
 
 
-def run_jobs(jobs: list[EvaluationJob], options: RunOptions, logs: Path, tell: Callable[[str], None]) -> list[str]:
-    """Run the jobs that are not done, several at a time; returns why some failed. `tell` prints a line."""
+def run_jobs(
+    jobs: list[EvaluationJob], options: RunOptions, logs: Path, print_line: Callable[[str], None]
+) -> list[str]:
+    """Run the jobs that are not done, several at a time; returns why some failed. `print_line` prints a line."""
     waiting = [job for job in jobs if not job.is_done()]
     if not waiting:
         return []
-    outcomes = _Outcomes(len(waiting), tell)
+    outcomes = _Outcomes(len(waiting), print_line)
     environments = worker_environments(options.workers, options.device)[: len(waiting)]
     with StopRequest() as stop, Workers(environments, logs, "cudt.reproduce.evaluation:evaluate_run") as workers:
         while True:
@@ -160,8 +162,8 @@ def run_jobs(jobs: list[EvaluationJob], options: RunOptions, logs: Path, tell: C
 class _Outcomes:
     """Counts and prints how evaluations ended, and collects why some failed."""
 
-    def __init__(self, total: int, tell: Callable[[str], None]) -> None:
-        self._total, self._tell = total, tell
+    def __init__(self, total: int, print_line: Callable[[str], None]) -> None:
+        self._total, self._print_line = total, print_line
         self._ended = 0
         self._warned: set[str] = set()
         self.failures: list[str] = []
@@ -171,13 +173,13 @@ class _Outcomes:
             # All runs use the same data, so each warning is shown once.
             if message.text not in self._warned:
                 self._warned.add(message.text)
-                self._tell(f"warning: {message.text}")
+                self._print_line(f"warning: {message.text}")
             return
         self._ended += 1
         problem = _problem(message)
         if problem and not is_stopping:
             self.failures.append(f"{job.run}: {problem}")
-        self._tell(f"{self._ended}/{self._total}  {job.run}  " + (problem or f"evaluated in {seconds:.0f} s"))
+        self._print_line(f"{self._ended}/{self._total}  {job.run}  " + (problem or f"evaluated in {seconds:.0f} s"))
 
 
 def _problem(message: Message) -> str:

@@ -18,7 +18,7 @@ def test_generated_data_are_never_missing(tmp_path):
     assert needs.missing(experiment_of(tmp_path), None) == []
 
 
-def test_a_set_of_the_hub_and_a_model_are_told_with_how_to_get_them(full, tmp_path):
+def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tmp_path):
     weights, data = needs.missing(full["text-search · imdb-roberta"], tmp_path)
     assert (
         f"run `hf download FacebookAI/roberta-large --local-dir {tmp_path}/models/FacebookAI/roberta-large`" in weights
@@ -26,7 +26,7 @@ def test_a_set_of_the_hub_and_a_model_are_told_with_how_to_get_them(full, tmp_pa
     assert "run `hf download stanfordnlp/imdb --repo-type dataset" in data
 
 
-def test_a_set_of_videos_is_told_with_where_it_comes_from(full, tmp_path):
+def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
     assert data.startswith(f"data set UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; get the archive from http")
 

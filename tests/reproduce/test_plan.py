@@ -170,7 +170,7 @@ def test_completions_without_their_file_are_marked(tmp_path, timed):
         (90.0, "hours of a core", "0.025 hours of a core"),
     ],
 )
-def test_small_amounts_are_told_in_minutes_and_seconds(seconds, unit, text):
+def test_small_amounts_are_reported_in_minutes_and_seconds(seconds, unit, text):
     assert plan._amount(seconds, unit) == text
 
 
@@ -189,5 +189,5 @@ def test_an_experiment_takes_two_lines_of_a_narrow_terminal(name):
 
 
 @pytest.mark.parametrize(("numbers", "text"), [([1], "1"), ([1, 2, 3], "1-3"), ([1, 3, 4, 7], "1, 3-4, 7")])
-def test_numbers_of_experiments_are_told_as_ranges(numbers, text):
+def test_numbers_of_experiments_are_reported_as_ranges(numbers, text):
     assert plan._ranges(numbers) == text

@@ -23,7 +23,7 @@ def refused(*arguments, **changes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", scale.names())
-def test_a_scale_that_comes_with_cudt_is_sound_and_says_what_it_is_for(name):
+def test_a_scale_that_comes_with_cudt_is_valid_and_says_what_it_is_for(name):
     loaded = scale.load(name)
     assert scale.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt reproduce --scale {name}"
     assert all(experiment.listed.reproduces.strip() for experiment in loaded.experiments)

@@ -175,7 +175,7 @@ def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
     assert run.best_weights.read_bytes() == weights
 
 
-def test_a_cell_waits_for_whoever_is_at_work_on_its_run(run, no_training):
+def test_a_cell_waits_for_another_process_that_uses_its_run(run, no_training):
     with held(run, 0.5) as other:
         with pytest.warns(DataWarning, match="another process is using this run; waiting for it to end"):
             cell.run_cell(job_for(run), ignore)

@@ -52,11 +52,11 @@ ALL_FIVE = {
 
 
 @pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_each_mistake_alone_is_told_in_a_line(changes, line, errors_of):
+def test_each_mistake_alone_is_reported_in_one_line(changes, line, errors_of):
     assert errors_of(**changes) == [line]
 
 
-def test_all_five_in_one_file_are_told_at_once(errors_of):
+def test_all_five_in_one_file_are_reported_together(errors_of):
     lines = errors_of(**ALL_FIVE)
     assert len(lines) == 5
     for start in (
@@ -121,7 +121,7 @@ def test_the_command_tells_all_five_and_leaves_nothing_behind(command, tmp_path)
         ),
     ],
 )
-def test_what_is_wrong_with_its_shape_is_told(changes, line, errors_of):
+def test_what_is_wrong_with_its_shape_is_reported(changes, line, errors_of):
     assert line in errors_of(**changes)
 
 
@@ -136,7 +136,7 @@ def test_mistakes_in_shape_do_not_hide_those_in_sense(errors_of):
         assert found.count(part) == 1, part
 
 
-def test_a_file_that_cannot_be_mended_by_leaving_out_is_told_all_the_same(errors_of):
+def test_a_file_that_cannot_be_mended_by_leaving_out_is_reported_all_the_same(errors_of):
     (line,) = [line for line in errors_of(arms={}) if line.startswith("arms")]
     assert line.startswith("arms: expected a mapping that is not empty, got {}")
 
@@ -146,7 +146,7 @@ def test_mistakes_in_one_part_of_a_setting_leave_the_others(errors_of):
     assert [line.rpartition(": ")[0] for line in lines] == ["settings.model.layers", "settings: model.widht"]
 
 
-def test_an_arm_of_nothing_is_told(errors_of):
+def test_an_arm_of_nothing_is_reported(errors_of):
     line = "arms.constrained: expected a section with `sampler`, got None"
     assert errors_of(arms={"constrained": None}) == [line]
     assert errors_of(arms={"constrained": None, "erm": seeds(3)}) == [line]
@@ -169,7 +169,7 @@ def test_a_merge_key_is_an_unknown_key(tmp_path, errors_of):
     [{"arms": {1: grid(ALPHAS), "erm": seeds(3)}}, {"settings": {1: [2]}}, {"fixed": {1: 2}}],
     ids=["of an arm", "of a setting", "of what is fixed"],
 )
-def test_a_name_that_is_a_number_is_told(changes, errors_of):
+def test_a_name_that_is_a_number_is_reported(changes, errors_of):
     (place,) = changes
     assert errors_of(**changes) == [f"{place}.1: expected text as a key; put it in quotes"]
 
@@ -206,7 +206,7 @@ def test_an_arm_without_a_sampler_may_have_other_mistakes(errors_of):
         "a mistyped step",
     ],
 )
-def test_what_is_wrong_is_not_told_to_be_missing_too(arm, errors_of):
+def test_what_is_wrong_is_not_reported_as_missing_too(arm, errors_of):
     assert len(errors_of(arms={"constrained": arm, "erm": seeds(3)})) == 1
 
 
@@ -221,7 +221,7 @@ def test_budgets_are_not_called_equal_where_an_arm_is_wrong(errors_of):
     assert line.startswith("arms.other.sampler: ")
 
 
-def test_a_recipe_that_is_named_is_not_told_to_be_missing(errors_of):
+def test_a_recipe_that_is_named_is_not_reported_as_missing(errors_of):
     assert not any(line.startswith("recipe") for line in errors_of(arms={}))
     assert not any(line.startswith("recipe") for line in errors_of(arms=3, score=None))
     (line,) = errors_of(recipe=3)
@@ -299,28 +299,28 @@ def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_alone(changes, line, errors_of):
+def test_what_makes_no_sense_is_reported_alone(changes, line, errors_of):
     assert errors_of(**changes) == [line]
 
 
-def test_more_draws_than_there_are_combinations_are_told(errors_of):
+def test_more_draws_than_there_are_combinations_are_reported(errors_of):
     (line,) = errors_of(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
     assert line.startswith("arms.drawn.budget: expected at most 6, the number of combinations")
 
 
-def test_budgets_that_cannot_be_told_are_not_compared(errors_of):
+def test_unknown_budgets_are_not_compared(errors_of):
     lines = errors_of(arms={"endless": grid(ALPHA), "erm": seeds(4)})
     assert not any("unequal" in line for line in lines)
 
 
-def test_an_arm_of_seeds_beside_a_setting_of_seeds_is_told(errors_of):
+def test_an_arm_of_seeds_next_to_a_setting_of_seeds_is_reported(errors_of):
     # The arm's would overrule the setting's: all settings would have the same runs.
     assert errors_of(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
         "arms.erm.sampler: sampler seeds sets the seed, which is also set in settings; remove one of them"
     ]
 
 
-def test_a_setting_that_is_fixed_too_is_told(errors_of):
+def test_a_setting_that_is_fixed_too_is_reported(errors_of):
     assert errors_of(fixed={"model.layers": 4}, settings={"model.layers": [2, 3]}) == [
         "settings.model.layers: also set in fixed; remove one of them"
     ]
@@ -342,7 +342,7 @@ def test_no_arm_has_the_name_of_a_file_of_the_sweep(errors_of):
     ]
 
 
-def test_a_step_beyond_the_range_is_told(errors_of):
+def test_a_step_beyond_the_range_is_reported(errors_of):
     (line,) = errors_of(arms={"constrained": grid({"descent.alpha": {"low": 0.1, "high": 0.4, "step": 0.5}})})
     message = "step 0.5 is larger than the range, which leaves 0.1 as the only value"
     assert line == f"arms.constrained.search.descent.alpha: {message}"

@@ -62,7 +62,7 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
         ),
     ],
 )
-def test_what_the_recipe_refuses_is_told_once_and_before_anything_is_run(changes, parts, errors_of):
+def test_what_the_recipe_refuses_is_reported_once_and_before_anything_is_run(changes, parts, errors_of):
     (line,) = errors_of(**changes)
     for part in parts:
         assert part in line
@@ -74,12 +74,12 @@ def test_one_that_is_refused_does_not_make_the_other_say_nothing(searched, error
     assert re.search(r"descent\.alpha: .*got 1\.5$", line)
 
 
-def test_the_same_mistake_in_two_arms_is_told_of_both(errors_of):
+def test_the_same_mistake_in_two_arms_is_reported_of_both(errors_of):
     lines = errors_of(arms={"one": grid({"descent.alpa": [0.1, 0.2]}), "two": grid({"descent.alpa": [0.3, 0.4]})})
     assert [line.split(":")[0] for line in lines] == ["arms.one", "arms.two"]
 
 
-def test_everything_that_cannot_be_set_is_told(errors_of):
+def test_everything_that_cannot_be_set_is_reported(errors_of):
     assert errors_of(fixed={"seed.x": 3, "task.train.y": 4}) == [
         "fixed: seed.x: 'seed' is a value, not a section; it has no key 'x'",
         "fixed: task.train.y: 'train' is a value, not a section; it has no key 'y'",
@@ -90,7 +90,7 @@ def test_everything_that_cannot_be_set_is_told(errors_of):
     assert len(lines) == 2
 
 
-def test_a_mistake_in_a_setting_is_told_once_whatever_arms_there_are(errors_of):
+def test_a_mistake_in_a_setting_is_reported_once_whatever_arms_there_are(errors_of):
     arms = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
     (line,) = errors_of(settings={"model.layer": [2, 3]}, arms=arms)
     assert line == "settings: model.layer: unknown key; did you mean 'layers'?"
@@ -168,7 +168,7 @@ def test_cells_in_all_settings_are_counted(errors_of):
     assert errors_of(settings=NUPI, arms={"erm": seeds(3)}) == [f"arms.erm: 1 of its 4 settings: {BELONGS}"]
 
 
-def test_cells_say_nothing_that_was_told(errors_of):
+def test_cells_repeat_no_earlier_error(errors_of):
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [0.5, 0.6]}
     assert errors_of(arms={"constrained": grid(searched)}) == [f"arms.constrained: {BELONGS}"]
 
@@ -221,12 +221,12 @@ SOUND = {
 
 
 @pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)
-def test_a_sound_file_is_taken(changes, errors_of):
+def test_a_valid_file_is_taken(changes, errors_of):
     assert errors_of(**changes) == []
 
 
 @pytest.mark.parametrize("name", definition.names())
-def test_a_search_that_comes_with_cudt_is_sound(name):
+def test_a_search_that_comes_with_cudt_is_valid(name):
     sweep = definition.load(name)
     assert sweep.search.reproduces.strip()
 

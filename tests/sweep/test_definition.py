@@ -164,7 +164,7 @@ def test_a_grid_lists_every_combination_once(tmp_path):
     assert sweep.budget("constrained") == 6
 
 
-def test_seeds_go_on_from_the_arms_own(tmp_path):
+def test_seeds_count_up_from_the_arms_own(tmp_path):
     sweep = sweep_of(tmp_path, arms={"recipes": seeds(3), "own": seeds(3, fixed={"seed": 7})})
     assert sweep.listed("recipes") == [{"seed": 0}, {"seed": 1}, {"seed": 2}]
     assert sweep.listed("own") == [{"seed": 7}, {"seed": 8}, {"seed": 9}]
@@ -208,7 +208,7 @@ def test_keys_are_as_short_as_they_can_be(tmp_path):
     assert {key: sweep.short(key) for key in shorts} == shorts
 
 
-def test_a_cell_is_told_in_a_line(tmp_path):
+def test_a_cell_is_reported_in_one_line(tmp_path):
     sweep = sweep_of(tmp_path)
     parameters: Parameters = {
         "descent.alpha": 0.123456,
@@ -276,7 +276,7 @@ def test_what_a_sweep_keeps_is_the_recipe_as_it_was_then(tmp_path):
     own.unlink()
     assert definition.load(str(tmp_path / "kept" / "sweep.yaml")).folder(Path()) == sweep.folder(Path())
     assert found.recipe_name == "own"
-    # What is fixed is told by the search file, not written into the recipe.
+    # Fixed settings stay in the search file; they are not written into the recipe.
     assert found.base == recipe.read(recipe.locate("reviews-ut"))
     assert found.values != found.base
 
@@ -316,7 +316,7 @@ def test_a_recipe_that_no_arm_completes_is_reported_as_the_recipe(tmp_path):
 # ---------------------------------------------------------------- where files are
 
 
-def test_a_recipe_may_stand_beside_the_search_file_wherever_we_are(tmp_path, monkeypatch):
+def test_a_recipe_may_stand_next_to_the_search_file_wherever_we_are(tmp_path, monkeypatch):
     shutil.copy(recipe.locate("reviews-ut"), tmp_path / "own.yaml")
     path = write_search(tmp_path, recipe="own.yaml")
     (tmp_path / "elsewhere").mkdir()
@@ -340,7 +340,7 @@ def test_a_recipe_that_is_asked_for_goes_before_the_files_own(tmp_path):
         ("zzz", "no search is called 'zzz'; `cudt recipes` lists all"),
     ],
 )
-def test_an_unknown_search_is_told(name, message, tmp_path, monkeypatch):
+def test_an_unknown_search_is_reported(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
         definition.load(name)
@@ -354,7 +354,7 @@ def test_a_file_without_a_recipe_says_where_to_name_one(tmp_path):
         sweep_of(tmp_path, recipe=None)
 
 
-def test_a_file_without_a_recipe_tells_what_makes_no_sense_in_itself_too(tmp_path):
+def test_a_file_without_a_recipe_has_its_other_errors_reported_too(tmp_path):
     with pytest.raises(UserError, match="empty range"):
         sweep_of(tmp_path, recipe=None, arms={"drawn": drawn("tpe", 3, {"descent.alpha": {"low": 1, "high": 0}})})
 
@@ -367,7 +367,7 @@ def test_a_file_without_a_recipe_tells_what_makes_no_sense_in_itself_too(tmp_pat
         ("broken.yaml", "key 'seed' stands twice"),
     ],
 )
-def test_a_recipe_that_is_not_there_is_told_with_the_other_mistakes(named, message, tmp_path):
+def test_a_recipe_that_is_not_there_is_reported_with_the_other_mistakes(named, message, tmp_path):
     (tmp_path / "broken.yaml").write_text("seed: 1\nseed: 2\n")
     with pytest.raises(UserError) as error:
         sweep_of(tmp_path, recipe=named, scores=3, arms={"drawn": drawn("tpe", 3, {"seed": {"low": 1, "high": 0}})})
@@ -376,12 +376,12 @@ def test_a_recipe_that_is_not_there_is_told_with_the_other_mistakes(named, messa
         assert str(error.value).count(part) == 1, part
 
 
-def test_a_recipe_that_is_asked_for_and_not_there_is_told_as_such(tmp_path):
+def test_a_recipe_that_is_asked_for_and_not_there_is_reported_as_such(tmp_path):
     with pytest.raises(UserError, match=r"^search mine: --recipe: no recipe is called 'review-ut'; did you mean"):
         definition.load(str(write_search(tmp_path)), "review-ut")
 
 
-def test_a_key_that_stands_twice_is_told_with_its_line(tmp_path):
+def test_a_key_that_is_listed_twice_is_reported_with_its_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(strict_yaml.dump(search()) + "seed: 1\nseed: 2\n")
     with pytest.raises(UserError, match=r"mine\.yaml:\d+: key 'seed' stands twice"):

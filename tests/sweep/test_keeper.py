@@ -68,7 +68,7 @@ def test_the_place_of_another_machine_is_taken_after_silence_alone(arm_study):
         pass
 
 
-def test_whoever_ends_leaves_the_place_free(arm_study, other_process):
+def test_the_lock_is_released_at_the_end(arm_study, other_process):
     with pytest.raises(RuntimeError), Keeper(arm_study):
         raise RuntimeError
     assert arm_study.study.user_attrs["keeper"] is None

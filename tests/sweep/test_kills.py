@@ -190,7 +190,7 @@ def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_t
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_killed_with_its_workers_goes_on_as_if_it_had_not_been(search_file, out, undisturbed):
+def test_a_sweep_killed_with_its_workers_resumes_as_if_it_had_not_been(search_file, out, undisturbed):
     rng = random.Random(1)
     with sweeping(search_file, out) as process:
         kill(process.pid, *amid_work(out, process, rng, since=0))
@@ -204,14 +204,14 @@ def test_a_sweep_that_was_killed_with_its_workers_goes_on_as_if_it_had_not_been(
 
 
 @pytest.mark.slow
-def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_goes_on(search_file, out, undisturbed):
+def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_resumes(search_file, out, undisturbed):
     rng = random.Random(2)
     with sweeping(search_file, out) as process:
         workers = amid_work(out, process, rng, since=0)
         kill(process.pid)
         assert process.wait() == -signal.SIGKILL
     assert any(map(is_alive, workers))
-    # At once: those of the first may be at work on the same cells still.
+    # At once: the workers of the first sweep may still be running the same cells.
     with sweeping(search_file, out) as process:
         until(lambda: not any(map(is_alive, workers)), seconds=20)
         assert finished(out) < CELLS

@@ -92,7 +92,7 @@ def test_a_plan_leaves_nothing_behind_in_a_storage_of_ones_own(tmp_path):
     assert everything_below(tmp_path) == before
 
 
-def test_the_states_of_cells_are_told_and_what_is_finished_costs_nothing(tmp_path, timed):
+def test_the_states_of_cells_are_reported_and_what_is_finished_costs_nothing(tmp_path, timed):
     arms = {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
     sweep, out = sweep_of(tmp_path, arms=arms), tmp_path / "out"
     begin(sweep, out, "finished", descent__alpha=0.1)
@@ -148,7 +148,7 @@ def test_what_results_will_choose_is_to_be_drawn(tmp_path):
 
 
 def test_settings_that_do_not_fit_together_are_listed_like_others(tmp_path):
-    # As in test_queue: the sweep itself goes on, and records why one of four fails.
+    # As in test_queue: the sweep continues, and records why one of four fails.
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
     made = plan.make(sweep_of(tmp_path, arms={"arm": drawn("random", 4, searched)}), options(tmp_path / "out"))
     assert sorted(cell.state for cell in made.cells) == ["refused", "to do", "to do", "to do"]

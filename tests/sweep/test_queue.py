@@ -51,7 +51,7 @@ def test_arms_that_are_listed_and_arms_that_are_drawn_take_turns(tmp_path):
         assert set(arms[turn : turn + 2]) == {"drawn", "erm"}
 
 
-def test_a_sweep_that_goes_on_spends_alike(tmp_path):
+def test_a_resumed_sweep_spends_equally(tmp_path):
     arms = {"one": drawn("random", 4, ALPHA), "two": drawn("random", 4, ALPHA)}
     sweep, storage = sweep_of(tmp_path, arms=arms), open_storage(None)
     one, _ = studies_of(sweep, storage)
@@ -84,7 +84,7 @@ def test_nothing_comes_from_a_queue_that_is_closed(tmp_path):
     assert queue.next() is None
 
 
-def test_settings_that_do_not_fit_together_fail_with_the_recipes_words_and_the_rest_goes_on(tmp_path):
+def test_settings_that_do_not_fit_together_fail_with_the_recipes_error_and_the_rest_runs(tmp_path):
     # Each fits with the first of the other; 0.5 belongs to nupi alone. A grid of these is refused at once.
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
     (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))

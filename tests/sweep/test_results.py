@@ -101,7 +101,7 @@ def test_whole_numbers_stay_whole_in_the_best_table(sweep, studies, tmp_path):
     assert best["trial"].dropna().tolist() == ["1", "2", "0"]
 
 
-def test_the_best_of_each_arm_in_each_setting_is_told_with_what_the_arm_spent(sweep, studies, tmp_path):
+def test_the_best_of_each_arm_in_each_setting_is_reported_with_what_the_arm_spent(sweep, studies, tmp_path):
     made = results.write(sweep, studies, tmp_path, "cudt sweep")
     best = pd.read_csv(tmp_path / "best.csv")
     assert best[["setting", "arm"]].to_numpy().tolist() == [
@@ -145,7 +145,7 @@ def test_the_best_is_the_first_of_the_best_that_finished(direction, scores, numb
     assert loaded.settings.descent.alpha == [0.1, 0.2, 0.3][number]
 
 
-def test_where_a_score_was_told_for_a_trial_that_failed_it_does_not_win():
+def test_a_failed_trial_with_a_score_does_not_win():
     rows = [("failed", 9.0, 1), ("finished", 1.0, 1), ("running", 9.0, None), ("waiting", 9.0, None)]
     trials = pd.DataFrame(rows, columns=["state", "score", "updates"]).assign(
         setting="", arm="a", seconds=1.0, reason=None, trial=range(4)
@@ -197,7 +197,7 @@ def test_the_summary_counts(sweep, studies, tmp_path):
     assert summary["log_keys"] == []
 
 
-def test_which_keys_are_searched_by_their_logarithm_is_told(tmp_path):
+def test_which_keys_are_searched_by_their_logarithm_is_reported(tmp_path):
     rate = "descent.dual.learning_rate"
     searched = {rate: {"low": 1e-3, "high": 1e-1, "log": True}, "descent.alpha": {"low": 0.0, "high": 0.5}}
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("tpe", 3, searched)})

@@ -96,14 +96,14 @@ def test_a_folder_may_have_any_name(tmp_path, no_processes, monkeypatch):
 # ---------------------------------------------------------------- cells that fail
 
 
-def test_a_cell_that_fails_is_recorded_with_its_reason_and_the_sweep_goes_on(tmp_path):
+def test_a_cell_that_fails_is_recorded_with_its_reason_and_the_sweep_continues(tmp_path):
     found, printed = swept(sweep_of(tmp_path, arms=FOUR), tmp_path / "out", "fails_at_two_tenths")
     assert states(found) == ["finished", "failed", "finished", "finished"]
     assert found.trials["reason"].tolist() == [None, "0.2 is\nnot allowed", None, None]
     assert found.best["descent.alpha"].tolist() == [0.1]
     assert found.best["failed"].tolist() == [1]
     assert "constrained: alpha=0.2  failed: 0.2 is\nnot allowed" in printed
-    # What was told can be read back, line break and all.
+    # The reason is read back with its line break.
     table = pd.read_csv(found.folder / "trials_wide.csv")
     assert table["reason"][1] == "0.2 is\nnot allowed"
     # Not tried again unless that is asked for.
@@ -121,12 +121,12 @@ def test_failed_cells_are_tried_again_where_that_is_asked_for(tmp_path):
     assert len(calls(tmp_path / "out")) == 6
 
 
-def test_after_a_failure_no_other_cell_is_begun_where_that_is_asked_for(tmp_path):
+def test_fail_fast_starts_no_cell_after_a_failure(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
     found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert len(calls(tmp_path / "out")) == 2
     assert states(found) == ["finished", "failed", "waiting", "waiting"]
-    # The next goes on with those.
+    # The next sweep runs those.
     found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert states(found) == ["finished", "failed", "finished", "finished"]
 
@@ -177,7 +177,7 @@ def test_a_worker_that_somebody_else_terminates_gives_its_cell_back(tmp_path):
 # ---------------------------------------------------------------- stopping, and one at a time
 
 
-def test_ctrl_c_puts_cells_aside_and_the_same_command_goes_on(command, tmp_path):
+def test_ctrl_c_interrupts_cells_and_the_same_command_resumes(command, tmp_path):
     path = write_search(tmp_path, arms=FOUR)
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
     code, output, error = command(*arguments, function="interrupts_the_sweep_once")
@@ -258,14 +258,14 @@ def test_a_score_that_is_right_way_up_is_taken(recipe, fixed, score, tmp_path):
     run_sweep.check_score(sweep, run_sweep.first_task(sweep, SweepOptions(tmp_path, "cpu")))
 
 
-def test_data_that_are_missing_are_told_before_anything_is_made(tmp_path):
+def test_data_that_are_missing_are_reported_before_anything_is_made(tmp_path):
     sweep = sweep_of(tmp_path, recipe="imdb-ut", fixed={})
     with pytest.raises(UserError):
         swept(sweep, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_no_cuda_is_told_before_anything_is_made(command, tmp_path, monkeypatch):
+def test_no_cuda_is_reported_before_anything_is_made(command, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     path = write_search(tmp_path)
     code, _, error = command("sweep", "--search", path, "--device", "cuda")

@@ -94,7 +94,7 @@ def test_with_a_budget_of_five_tpe_goes_by_results(tmp_path):
     [(drawn("tpe", 7), 7), (drawn("random", 7), 7), (seeds(4), 4), (grid(ALPHAS), 3)],
     ids=["tpe", "random", "seeds", "grid"],
 )
-def test_a_budget_is_spent_and_never_exceeded_however_often_the_sweep_goes_on(arm, budget, tmp_path):
+def test_a_budget_is_spent_and_never_exceeded_however_often_the_sweep_is_resumed(arm, budget, tmp_path):
     sweep, storage = sweep_of(tmp_path, arms={"arm": arm}), open_storage(None)
     ran: list[Parameters] = []
     for lives in range(4):
@@ -132,7 +132,7 @@ def test_a_failed_trial_has_spent_its_share(tmp_path):
 
 
 @pytest.mark.parametrize("sampler", DRAWN)
-def test_a_larger_budget_goes_on_with_what_is_drawn(sampler, tmp_path):
+def test_a_larger_budget_continues_the_draws(sampler, tmp_path):
     storage = open_storage(None)
     first = exhaust(study_of(sweep_of(tmp_path, arms={"drawn": drawn(sampler, 3)}), storage))
     study = study_of(sweep_of(tmp_path, arms={"drawn": drawn(sampler, 5)}), storage)
@@ -143,7 +143,7 @@ def test_a_larger_budget_goes_on_with_what_is_drawn(sampler, tmp_path):
     assert [trial.parameters for trial in study.trials()] == first + more
 
 
-def test_a_larger_budget_goes_on_with_more_seeds(tmp_path):
+def test_a_larger_budget_adds_seeds(tmp_path):
     storage = open_storage(None)
     exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(2)}), storage))
     assert exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(4)}), storage)) == [{"seed": 2}, {"seed": 3}]
@@ -178,7 +178,7 @@ def test_a_trial_that_ran_when_the_sweep_died_is_taken_over_as_it_is(arm, tmp_pa
     assert len(again.study.trials) == len(again.trials()) == sweep.budget("arm")
 
 
-def test_a_trial_that_died_with_its_outcome_half_told_is_done_again_and_told_whole(tmp_path):
+def test_a_trial_whose_result_was_half_stored_is_run_again_and_stored_whole(tmp_path):
     sweep, storage = sweep_of(tmp_path), open_storage(None)
     study = study_of(sweep, storage)
     trial = study.next()
@@ -217,7 +217,7 @@ def test_a_trial_that_died_while_it_was_drawn_is_dropped_and_does_not_count(arm,
 
 
 @pytest.mark.parametrize("sampler", DRAWN)
-def test_a_sweep_that_goes_on_draws_what_it_would_have_drawn_and_nothing_twice(sampler, tmp_path):
+def test_a_resumed_sweep_draws_what_it_would_have_drawn_and_nothing_twice(sampler, tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn(sampler, 8, HILL)})
     undisturbed = exhaust(study_of(sweep), on_the_hill)
     storage, ran = open_storage(None), []
@@ -269,7 +269,7 @@ def test_a_space_that_holds_the_budget_does_not_end_the_arm(sampler, tmp_path):
     ],
 )
 def test_draws_are_among_the_values_that_were_written(searched, allowed, tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.sweep.checks.against_recipe", lambda *_: [])
+    monkeypatch.setattr("cudt.sweep.checks_recipe.with_recipe", lambda *_: [])
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", len(allowed), searched)})
     values = [value for parameters in exhaust(study_of(sweep)) for value in parameters.values()]
     assert {repr(value) for value in values} <= {repr(value) for value in allowed}

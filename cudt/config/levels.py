@@ -1,4 +1,4 @@
-"""The grid of perturbation levels: γ for noise on embeddings or pixels, p for noise in texts."""
+"""Grids of noise levels: γ for noise on embeddings or pixels, p for noise in texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class LevelScale:
-    """What the levels of a kind of noise are called, how far they go, and which are evaluated by default."""
+    """The scale of the levels of a kind of noise: symbol, range, and the default grid."""
 
     symbol: str
     highest: float
@@ -29,9 +29,9 @@ PROBABILITY = LevelScale("p", 1.0, "probability $p$", "0:0.3:0.03", "probabiliti
 
 
 def parse_levels(text: str, scale: LevelScale = GAMMA) -> list[float]:
-    """`0:2.1:0.15` (both ends included where the step reaches the last) or `0,0.5,1`; sorted, without repeats.
+    """The levels of a range like `0:2.1:0.15` (the stop included if a step reaches it) or of a list like `0,0.5,1`.
 
-    Computed in decimal, so that 0:2.1:0.15 holds 1.65 and not 1.6499999999999997.
+    Sorted, without duplicates; computed in decimal, so that 0:2.1:0.15 has 1.65 and not 1.6499999999999997.
     """
     parts = text.split(":") if ":" in text else text.split(",")
     grid = f"{scale.symbol} grid '{text}'"
@@ -41,32 +41,32 @@ def parse_levels(text: str, scale: LevelScale = GAMMA) -> list[float]:
             numbers = _expand(grid, numbers)
         levels = [float(number) for number in numbers]
     except (DecimalException, ValueError):
-        raise UserError(f"{grid}: write start:stop:step (0:2.1:0.15) or a list (0,0.5,1)") from None
+        raise UserError(f"{grid}: expected start:stop:step, like 0:2.1:0.15, or a list, like 0,0.5,1") from None
     return check_levels(levels, text, scale)
 
 
 def _expand(grid: str, ends: list[Decimal]) -> list[Decimal]:
     if len(ends) != 3:
-        raise UserError(f"{grid}: a range has three parts, start:stop:step, like 0:2.1:0.15")
+        raise UserError(f"{grid}: expected three parts, start:stop:step, like 0:2.1:0.15")
     start, stop, step = ends
     if not (step.is_finite() and step > 0):
-        raise UserError(f"{grid}: the step must be above 0, not {step}")
+        raise UserError(f"{grid}: the step must be above 0, got {step}")
     if not (start.is_finite() and stop.is_finite() and stop >= start):
-        raise UserError(f"{grid}: the stop must be a number not below the start")
+        raise UserError(f"{grid}: the stop must be a number and not below the start")
     steps = (stop - start) / step
     if steps >= _MOST:
-        raise UserError(f"{grid}: {steps + 1:.3g} levels; at most {_MOST}")
+        raise UserError(f"{grid}: {steps + 1:.3g} levels, but at most {_MOST} are allowed; use a larger step")
     count = int(steps) + 1
     return [start + step * i for i in range(count)]
 
 
 def check_levels(levels: list[float], text: str, scale: LevelScale = GAMMA) -> list[float]:
-    """The levels in order, each once; refuses an empty grid and levels that are out of range or not numbers."""
+    """The levels, sorted and without duplicates; refuses an empty grid and levels out of range."""
     grid = f"{scale.symbol} grid '{text}'"
     if not levels:
-        raise UserError(f"{grid}: no level in it")
+        raise UserError(f"{grid}: no levels; give at least one")
     for level in levels:
         if not (math.isfinite(level) and 0 <= level <= scale.highest):
-            most = "" if math.isinf(scale.highest) else f" and at most {scale.highest:g}"
-            raise UserError(f"{grid}: levels must be numbers of at least 0{most}, not {level:g}")
+            most = "" if math.isinf(scale.highest) else f" and ≤ {scale.highest:g}"
+            raise UserError(f"{grid}: levels must be ≥ 0{most}, got {level:g}")
     return sorted(set(levels))

@@ -1,4 +1,4 @@
-"""YAML without its surprises: `2e-5` is a number, `no` is a word, a key stands once."""
+"""YAML without surprises: `2e-5` is a number, `no` is a word, and a duplicate key is an error."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _strict(loader: Any) -> Any:
             seen: set[str] = set()
             for key, _ in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
                 if key.value in seen:
-                    told = f"key '{key.value}' stands twice"
-                    raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+                    problem = f"duplicate key '{key.value}'; remove one"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 
@@ -46,20 +46,20 @@ def _strict(loader: Any) -> Any:
     return Strict
 
 
-#: libyaml reads many times faster, where PyYAML was built with it; PyYAML's own reader tells mistakes better.
+#: libyaml is many times faster, if PyYAML was built with it; PyYAML's own parser has better error messages.
 _FAST, _CLEAR = _strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), _strict(yaml.SafeLoader)
 
 
 def parse(text: str, source: str) -> Any:
-    """The value that `text` stands for; a mistake names `source` and the line."""
+    """The value of a YAML text; errors name `source` and the line."""
     try:
         return yaml.load(text, Loader=_FAST)
     except (yaml.YAMLError, ValueError, KeyError):
-        return _told(text, source)
+        return _parse_clearly(text, source)
 
 
-def _told(text: str, source: str) -> Any:
-    """Once more, for the mistake."""
+def _parse_clearly(text: str, source: str) -> Any:
+    """Parse again, for the better error message."""
     try:
         return yaml.load(text, Loader=_CLEAR)
     except yaml.MarkedYAMLError as error:
@@ -70,29 +70,29 @@ def _told(text: str, source: str) -> Any:
 
 
 def parse_mapping(text: str, source: str) -> dict[str, Any]:
-    """The same for a document that must be `key: value` lines."""
+    """The same for a text that must consist of `key: value` lines."""
     value = parse(text, source)
     if not isinstance(value, dict):
-        raise UserError(f"{source}: expected `key: value` lines, found {type(value).__name__}")
+        raise UserError(f"{source}: expected `key: value` lines, got {type(value).__name__}")
     return {str(key): item for key, item in value.items()}
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes just what the strict loader would not read back as it was."""
+    """Quotes only what the strict loader would read back differently."""
 
 
 _StrictDumper.yaml_implicit_resolvers = _CLEAR.yaml_implicit_resolvers
 
 
 def dump(value: Any) -> str:
-    """YAML text in the order of the keys, which `parse` reads back to the same value."""
+    """YAML text with keys in their order; `parse` reads it back to the same value."""
     return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def dump_line(value: Any) -> str:
-    """A value on one line, as it would stand behind a key."""
+    """A value on one line, as it is written after a key."""
     text = yaml.dump(
         value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1e6
     )
-    # A plain scalar is a document of its own, which YAML ends with three dots.
+    # PyYAML ends a document that is a plain scalar with three dots.
     return text.removesuffix("\n").removesuffix("...").strip()

@@ -1,4 +1,4 @@
-"""Which examples go together: in evaluation those of like length, in training what seed and epoch say."""
+"""Batches: by length in evaluation, by seed and epoch in training."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Tensors by name, padded to one length, and `ids`: what makes each example's noise its own.
+#: Tensors by name, padded to one length, and `ids`, which determine the noise of each example.
 Batch = dict[str, Any]
-#: Batches that are sorted among themselves when training groups by length; more would order the epoch by length.
+#: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
 _POOL = 50
 
 
 class Collates(Protocol):
-    """What batching asks of a task."""
+    """The part of a task that batching needs."""
 
     def length(self, example: Any) -> int: ...
     def collate(self, examples: Sequence[Any]) -> Batch: ...
@@ -31,7 +31,7 @@ def n_batches(examples: Sequence[Any], size: int) -> int:
 
 
 def batches(task: Collates, examples: Sequence[Any], size: int, device: torch.device) -> Iterator[Batch]:
-    """All the examples once, longest first: little padding, and what does not fit into memory shows at once."""
+    """All examples once, longest first: little padding, and a batch too large for memory fails at once."""
     ordered = sorted(examples, key=task.length, reverse=True)
     for start in range(0, len(ordered), size):
         yield to_device(task.collate(ordered[start : start + size]), device)
@@ -40,10 +40,10 @@ def batches(task: Collates, examples: Sequence[Any], size: int, device: torch.de
 def updates(
     n_examples: int, size: int, generator: np.random.Generator, lengths: Sequence[int] | None = None
 ) -> np.ndarray[Any, Any]:
-    """The examples of each update of an epoch, (updates, size), in random order; those left over wait.
+    """The indices of the examples of each update of an epoch, (updates, size), in random order; the rest is not used.
 
-    With `lengths`, examples of like length share an update: the random order is cut into pools of 50 updates, each is
-    sorted by length, and the updates are shuffled again.
+    With `lengths`, examples of similar length share an update: the random order is cut into pools of 50 updates, each
+    pool is sorted by length, and the updates are shuffled again.
     """
     count = n_examples // size
     order = generator.permutation(n_examples)[: count * size]

@@ -1,6 +1,6 @@
-"""Clips: a video file, or a folder of frames; how they are found and decoded into 8-bit grey frames of one size.
+"""Clips, which are video files or folders of frames: find them, and decode them into 8-bit grey frames of one size.
 
-Whatever is wrong with a clip is told with its file. What can be gone on without is a note, the rest stops.
+Errors name the file. Damage that leaves usable frames is a note; everything else is an error.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Clip:
-    """A video (one file) or frames in order (one file each)."""
+    """A video (one file) or a sequence of frames (one file each)."""
 
     name: str
-    """Its path relative to the folder that was searched; unique there."""
+    """The path relative to the folder that was searched; unique there."""
     files: tuple[Path, ...]
 
     @property
@@ -41,14 +41,14 @@ class Clip:
 
 
 def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> list[Clip]:
-    """Every video, and every folder with frames, in a folder or anywhere below it, in natural order.
+    """Every video and every folder of frames in a folder or below it, in natural order.
 
-    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files are passed over.
+    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files are skipped.
     """
     clips = []
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     for inner in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
-        # A link that leads nowhere is a file that cannot be read, not one that is not there.
+        # A broken link is kept: it is reported as a file that cannot be read, instead of silently losing a frame.
         files = [path for path in inner.iterdir() if not path.is_dir() and not path.name.startswith(".")]
         files = sorted((path for path in files if path.suffix.lower() in suffixes), key=natural)
         videos = [path for path in files if path.suffix.lower() in VIDEOS]
@@ -59,13 +59,13 @@ def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> li
 
 
 def natural(path: Path) -> tuple[list[tuple[int, int | str]], str]:
-    """A key that puts 2.jpg before 10.jpg, and 01.jpg always on the same side of 1.jpg."""
+    """A sort key that puts 2.jpg before 10.jpg and gives 01.jpg and 1.jpg a fixed order."""
     parts = re.split(r"(\d+)", path.as_posix())
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part], path.as_posix()
 
 
 def _name(relative: Path) -> str:
-    """A text even where a file's name is none; the folder's own frames are `.`."""
+    """The path as valid Unicode, even if the file name is not; `.` for frames in the folder itself."""
     return relative.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
@@ -74,7 +74,7 @@ def _is_clutter(relative: Path) -> bool:
 
 
 def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
-    """The frames of a clip, (size, size) each; `note` is told what is wrong but can be gone on without."""
+    """The frames of a clip, (size, size) each; `note` is called with every recoverable problem."""
     frames = _video_frames(clip.files[0], note) if clip.is_video else _image_frames(clip.files)
     shrink = _to_grey(size)
     sizes: dict[str, None] = {}
@@ -91,7 +91,7 @@ def _to_grey(size: int) -> Callable[[Frame], Frame]:
     import torch
     from torchvision.transforms import v2
 
-    # In floats: on bytes torchvision cuts off what its weights, which add up to 0.9999, leave of a grey.
+    # In floats: on bytes torchvision rounds down, and its grey weights add up to 0.9999, so grey would get darker.
     transform = v2.Compose([v2.ToDtype(torch.float32), v2.Grayscale(), v2.Resize((size, size), antialias=True)])
 
     def shrink(frame: Frame) -> Frame:
@@ -108,28 +108,28 @@ def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
         try:
             with Image.open(file) as image:
                 if getattr(image, "n_frames", 1) > 1:
-                    raise UserError(f"{file}: {image.n_frames} pictures in one file; save each to a file of its own")
+                    raise UserError(f"{file}: {image.n_frames} images in one file; save each one as a separate file")
                 if image.mode.startswith(("I", "F")):
-                    raise UserError(f"{file}: not an 8-bit image (Pillow calls it '{image.mode}'); convert it first")
+                    raise UserError(f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits")
                 yield np.array(image.convert("RGB"))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(
-                f"{file}: cannot be read ({error}); get it again, or delete it to go on without this frame"
+                f"{file}: cannot be read ({error}); download it again, or delete it to skip this frame"
             ) from None
 
 
 def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
-    """What can be decoded of a video; a copy that breaks off gives the frames before the break."""
+    """The frames of a video; a damaged file gives those before the damage."""
     import av
 
-    # Damage is told in one line of ours; the library's own would come in hundreds.
+    # We report damage in one line; the library would print hundreds.
     av.logging.set_level(av.logging.PANIC)
     count, announced, reason = 0, 0, "frames are missing"
     try:
-        # With its whole path, for what stands before a colon in a relative one is taken for a protocol.
+        # As an absolute path: in a relative one, the part before a colon would be taken for a protocol.
         with av.open(str(file.absolute())) as container:
             if not container.streams.video:
-                raise UserError(f"{file}: no video in it; delete it to go on without it")
+                raise UserError(f"{file}: contains no video stream; delete it to skip it")
             stream = container.streams.video[0]
             announced = stream.frames
             for frame in _whole_frames(container.demux(stream)):
@@ -138,9 +138,9 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
     except (av.FFmpegError, _DamageError) as error:
         announced, reason = max(announced, count + 1), getattr(error, "strerror", None) or str(error)
     if not count:
-        raise UserError(f"{file}: cannot be decoded ({reason}); get it again, or delete it to go on without this clip")
+        raise UserError(f"{file}: cannot be decoded ({reason}); download it again, or delete it to skip this clip")
     if count < announced:
-        note(f"{file}: damaged ({reason}); {count} frames of {announced} are used")
+        note(f"{file}: damaged ({reason}); using {count} of {announced} frames; download it again to use all")
 
 
 class _DamageError(Exception):
@@ -148,11 +148,11 @@ class _DamageError(Exception):
 
 
 def _whole_frames(packets: Iterable[Any]) -> Iterator[Any]:
-    """Frames until one is not whole: the library makes up what is missing of it, and those that follow build on it."""
+    """Frames up to the first incomplete one: the library invents its missing part, and later frames depend on it."""
     for packet in packets:
         if packet.is_corrupt:
-            raise _DamageError("a frame is not whole")
+            raise _DamageError("incomplete frame")
         for frame in packet.decode():
             if frame.is_corrupt:
-                raise _DamageError("a frame is not whole")
+                raise _DamageError("incomplete frame")
             yield frame

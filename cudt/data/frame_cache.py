@@ -1,9 +1,9 @@
-"""Clips decoded once, kept on disk, and read from there through memory maps.
+"""Clips are decoded once, stored on disk, and read through memory maps.
 
-Each clip has two files in `$CUDT_CACHE/frames` (default `~/.cache/cudt/frames`), and an empty one as lock: its frames,
-and after them a line about them (JSON). A clip is there when that line is, so that whatever a kill leaves behind is not
-taken for a clip; all clips that were whole stay. The names are a hash of the source's paths, sizes and times of change,
-so that a file can be superfluous but never stale. Deleting them costs time alone.
+Each clip has three files in `$CUDT_CACHE/frames` (default `~/.cache/cudt/frames`): its frames, a JSON file that
+describes them, and an empty lock file. The JSON file is written last: a clip without it is decoded again, so a killed
+process leaves no broken clips behind. File names are a hash of the source's paths, sizes and modification times: a file
+can be unused, but never out of date. Deleting the files is safe; the clips are decoded again when needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORMAT = "1"
 
 @dataclass(frozen=True)
 class Mapped:
-    """Frames in the cache, mapped while they are looked at: a map keeps its file open, and no process may open many."""
+    """Frames in the cache. The file is mapped only during an access, because the number of open files is limited."""
 
     path: Path
     shape: tuple[int, ...]
@@ -43,17 +43,19 @@ class Mapped:
         try:
             return np.memmap(self.path, np.uint8, "r", shape=self.shape)[index]
         except (OSError, ValueError):
-            raise UserError(f"{self.path}: gone while it was in use; start again to have it made again") from None
+            raise UserError(
+                f"{self.path}: deleted or changed while in use; run the command again to decode the clip again"
+            ) from None
 
 
 @dataclass(frozen=True)
 class Footage:
-    """The frames of a clip, (frames, height, width), 8 bit; from the cache they are read when they are looked at."""
+    """The frames of a clip, (frames, height, width), 8 bit; cached frames are read on access."""
 
     name: str
     frames: np.ndarray[Any, Any] | Mapped
     digest: str
-    """Of the decoded frames, wherever their source lies."""
+    """A hash of the decoded frames, independent of where the source is."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -64,7 +66,7 @@ def folder() -> Path:
 
 
 def prepare(sources: Sequence[Clip], size: int, what: str) -> list[Footage]:
-    """All the clips, decoded where they were not yet; a warning for each that is not as it should be."""
+    """All clips, decoded if they are not in the cache; warns about damaged clips every time."""
     missing = [clip for clip in sources if _stored(key(clip, size)) is None]
     for clip in progress.track(missing, len(missing), f"decoding {what}"):
         _decode(clip, size)
@@ -72,8 +74,8 @@ def prepare(sources: Sequence[Clip], size: int, what: str) -> list[Footage]:
 
 
 def key(clip: Clip, size: int) -> str:
-    """A hash of everything that the frames depend on, without reading the source."""
-    # Resolving each of many frames takes longer than all the rest.
+    """A hash of everything the frames depend on, without reading the source."""
+    # The folder is resolved once: resolving every frame would take longer than all the rest.
     folder = clip.files[0].parent.resolve()
     digest = hashlib.blake2b(f"{_FORMAT} {size} {folder}".encode("utf-8", "surrogateescape"), digest_size=16)
     for file in clip.files:
@@ -81,7 +83,7 @@ def key(clip: Clip, size: int) -> str:
             facts = file.stat()
         except OSError as error:
             raise UserError(
-                f"{file}: cannot be read ({error.strerror}); get it again, or delete it to go on without it"
+                f"{file}: cannot be read ({error.strerror}); download it again, or delete it to skip it"
             ) from None
         digest.update(f"\0{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
@@ -99,7 +101,7 @@ def _paths(name: str) -> tuple[Path, Path]:
 
 
 def _stored(name: str) -> dict[str, Any] | None:
-    """What is known of a clip that is there and whole."""
+    """The description of a clip; None if it is not in the cache or not complete."""
     frames, line = _paths(name)
     try:
         facts = json.loads(line.read_text(encoding="utf-8"))
@@ -110,7 +112,7 @@ def _stored(name: str) -> dict[str, Any] | None:
 
 
 def _decode(clip: Clip, size: int) -> None:
-    """Decode a clip into the cache; several processes may want the same one."""
+    """Decode a clip into the cache, unless another process does so first."""
     name = key(clip, size)
     try:
         folder().mkdir(parents=True, exist_ok=True)
@@ -118,23 +120,23 @@ def _decode(clip: Clip, size: int) -> None:
             if _stored(name) is None:
                 _write(clip, size, name)
     except OSError as error:
-        # What is wrong with the source is told before it comes here.
+        # Problems of the source have raised a UserError already.
         raise UserError(
-            f"{folder()}: {error.strerror}; decoded frames need {size * size} bytes each, "
-            "and CUDT_CACHE names another folder for them"
+            f"{folder()}: {error.strerror}; decoded frames need {size * size} bytes each; "
+            "set CUDT_CACHE to use another folder"
         ) from None
 
 
 def _write(clip: Clip, size: int, name: str) -> None:
     frames, line = _paths(name)
-    # Whoever holds the lock is alone: these are of writers that were killed.
+    # We hold the lock, so these were left by writers that were killed.
     for leftover in folder().glob(f".{name}.*"):
         leftover.unlink(missing_ok=True)
-    # A line about frames that are not whole must not stand beside the next ones.
+    # An old description must not be paired with the new frames.
     line.unlink(missing_ok=True)
     facts: dict[str, Any] = {"source": str(clip.path), "notes": []}
     write_atomically(frames, lambda file: _write_frames(clip, size, facts, file))
-    # In ASCII, because a file's name need not be a text.
+    # json.dumps escapes everything beyond ASCII, because a file name may not be valid Unicode.
     write_text(line, json.dumps(facts) + "\n")
 
 
@@ -152,7 +154,9 @@ def _open(clip: Clip, size: int) -> Footage:
     name = key(clip, size)
     facts = _stored(name)
     if facts is None:
-        raise UserError(f"{clip.path}: it, or its frames in {folder()}, changed while they were read; try again")
+        raise UserError(
+            f"{clip.path}: the clip or its frames in {folder()} changed while they were read; run the command again"
+        )
     for note in facts["notes"]:
         warnings.warn(note, DataWarning, stacklevel=2)
     return Footage(clip.name, Mapped(_paths(name)[0], tuple(facts["shape"])), facts["digest"])

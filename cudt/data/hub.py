@@ -1,7 +1,7 @@
-"""Pretrained models by name, offline first: a folder, a folder inside an installed package, the cache, then the hub.
+"""Pretrained models by name, from a local folder, an installed package, the hub's cache, or the hub, in that order.
 
-Libraries of the hub retry for minutes where there is no network. Here one short question tells whether the hub
-answers, and if not, one line says what to do.
+Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
+error says how to get the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
-#: Where files are looked for, and put by hand, when no `--data-root` is given.
+#: The data root without `--data-root`.
 DEFAULT_ROOT = Path("data")
 _PATIENCE = 2.0
 _PACKAGE = "package:"
@@ -28,7 +28,7 @@ _PACKAGE = "package:"
 
 @functools.cache
 def is_reachable() -> bool:
-    """Whether the hub answers within two seconds; asked once in a process, through the proxy that is configured."""
+    """Whether the hub answers within two seconds; checked once per process, through the configured proxy."""
     from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
@@ -38,10 +38,10 @@ def is_reachable() -> bool:
     def ask() -> None:
         try:
             answers.append(get_session().head(constants.ENDPOINT, timeout=_PATIENCE).status_code < 500)
-        except Exception:  # whatever went wrong, the hub did not answer
+        except Exception:  # whatever the error is, the hub did not answer
             answers.append(False)
 
-    # Looking up a host name cannot be given a timeout, so it must not be waited for.
+    # In a thread, because looking up a host name has no timeout.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE)
@@ -60,7 +60,7 @@ def load_tokenizer(name: str, data_root: Path | None) -> Any:
 
 
 def load_image_processor(name: str, data_root: Path | None) -> Any:
-    """What a pretrained model does to an image before it looks at it."""
+    """The image preprocessing of a pretrained model."""
 
     def load(source: str, **options: Any) -> Any:
         from transformers import AutoImageProcessor
@@ -71,12 +71,12 @@ def load_image_processor(name: str, data_root: Path | None) -> Any:
 
 
 def load_encoder(name: str, data_root: Path | None) -> Any:
-    """A pretrained model without a head, in fp32; refuses weights that do not fill it."""
+    """A pretrained model without a head, in fp32; refuses incomplete weights."""
     return _load_model("AutoModel", name, data_root, torch.float32)
 
 
 def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype) -> Any:
-    """A pretrained causal language model with its head; refuses weights that do not fill it."""
+    """A pretrained causal language model with its head; refuses incomplete weights."""
     return _load_model("AutoModelForCausalLM", name, data_root, dtype)
 
 
@@ -85,7 +85,7 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         import transformers
         from transformers.utils import logging
 
-        # Its report on unused heads is no news here, and its bar cuts through ours.
+        # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         loader = getattr(transformers, auto_class)
@@ -95,7 +95,8 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
     missing = [key for key in loading["missing_keys"] if "pooler" not in key]
     if missing:
         raise UserError(
-            f"model '{name}': its files lack {len(missing)} weights of {type(model).__name__}, such as {missing[0]}"
+            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such as {missing[0]}; "
+            "use a model with complete weights of this kind"
         )
     return model
 
@@ -107,20 +108,20 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     survive_torchvision_mismatch()
     folder = _local_folder(name, data_root)
     if folder is not None:
-        # Absolute, since adapters remember it as their base, wherever they are loaded from.
-        return _told_plainly(name, load, str(folder.absolute()), local_files_only=True)
+        # Absolute, because adapters store it as the path of their base model.
+        return _load_from(name, load, str(folder.absolute()), local_files_only=True)
     _check_id(name)
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        # It need not be whole: a tokenizer that was fetched brings the configuration, but no weights.
+        # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
         with contextlib.suppress(Exception):
             return load(name, local_files_only=True)
     if not is_reachable():
         raise _unavailable(name, data_root)
-    return _told_plainly(name, load, name)
+    return _load_from(name, load, name)
 
 
 def check(name: str, data_root: Path | None) -> None:
-    """Refuse a model that is neither here nor to be had, without loading it: before data are read, which takes long."""
+    """Refuse a model that is neither local nor downloadable, without loading it; run before slow reading of data."""
     from huggingface_hub import try_to_load_from_cache
 
     if _local_folder(name, data_root) is not None:
@@ -133,8 +134,8 @@ def check(name: str, data_root: Path | None) -> None:
 def _unavailable(name: str, data_root: Path | None) -> UserError:
     local = (data_root or DEFAULT_ROOT) / "models" / name
     return UserError(
-        f"model '{name}' is neither in {local} nor whole in the hub's cache, and the hub cannot be reached; "
-        f"where it can, run `hf download {name} --local-dir {shlex.quote(str(local))}`"
+        f"model '{name}' is neither in {local} nor completely in the hub's cache, and the hub cannot be reached; "
+        f"with network access, run `hf download {name} --local-dir {shlex.quote(str(local))}`"
     )
 
 
@@ -149,7 +150,7 @@ def _local_folder(name: str, data_root: Path | None) -> Path | None:
 
 def _checked_folder(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
-        raise UserError(f"model folder '{folder}' has no config.json: not a model that transformers saved")
+        raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")
     return folder
 
 
@@ -159,8 +160,8 @@ def _package_folder(name: str) -> Path:
     found = importlib.util.find_spec(package) if package.isidentifier() else None
     if found is None or not found.submodule_search_locations:
         raise UserError(
-            f"model '{_PACKAGE}{name}': no Python package called '{package}' is installed; "
-            "`cudt recipes` says how to get what a recipe needs"
+            f"model '{_PACKAGE}{name}': no Python package '{package}' is installed; "
+            "`cudt recipes` says what each recipe needs"
         )
     return _checked_folder(Path(found.submodule_search_locations[0]) / inside)
 
@@ -172,13 +173,13 @@ def _check_id(name: str) -> None:
     try:
         validate_repo_id(name)
     except HFValidationError:
-        raise UserError(f"model '{name}': no such folder, and not a name of the hub either (owner/name)") from None
+        raise UserError(f"model '{name}': neither a folder nor a name on the hub (owner/name)") from None
 
 
-def _told_plainly(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Load; what the libraries tell in paragraphs becomes a line."""
+def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
+    """Load from one source; the long errors of the libraries become one line."""
     try:
         return load(source, **options)
-    except Exception as error:  # the libraries raise many kinds over a folder that is not whole
+    except Exception as error:  # the libraries raise many kinds of errors for an incomplete folder
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"model '{name}' cannot be loaded from {source}: {reason}") from None

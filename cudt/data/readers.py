@@ -1,4 +1,4 @@
-"""Tables from files: csv, tsv, json, jsonl, parquet. What is wrong with a file is told with its name and the line."""
+"""Read tables from csv, tsv, json, jsonl and parquet files. Errors name the file and the line or row."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # What was decoded is the content without its byte order mark, and so counts the position.
+        # error.start counts from after the byte order mark, and so does error.object.
         line = error.object[: error.start].count(b"\n") + 1
         byte = f"byte 0x{error.object[error.start]:02x}"
         raise UserError(f"{file}, line {line}: not UTF-8 ({byte}); convert the file to UTF-8") from None
 
 
 def _read_separated(file: Path, separator: str) -> pd.DataFrame:
-    """Every cell as it is written: "NA" and "null" are words.
+    """Every cell as text: "NA" and "null" are words.
 
-    Not by pandas, which shifts the columns of a file whose first row has a cell too many, and fills up short rows.
+    pandas is not used, because it shifts the columns if the first row has an extra cell, and pads short rows.
     """
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(_read_text(file), newline=""), delimiter=separator, strict=True)
@@ -42,12 +42,17 @@ def _read_separated(file: Path, separator: str) -> pd.DataFrame:
             if not row:
                 continue
             if rows and len(row) != len(rows[0]):
-                raise UserError(f"{file}, line {reader.line_num}: not {len(rows[0])} cells but {len(row)}")
+                raise UserError(
+                    f"{file}, line {reader.line_num}: expected {len(rows[0])} cells, got {len(row)}; "
+                    "quote cells that contain the separator"
+                )
             rows.append(row)
     except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}: {error} (a quote left open, or not doubled?)") from None
+        raise UserError(
+            f"{file}, line {reader.line_num}: {error}; close every quote, and double quotes inside of a cell"
+        ) from None
     if not rows:
-        raise UserError(f"{file}: empty")
+        raise UserError(f"{file}: the file is empty")
     return pd.DataFrame(rows[1:], columns=rows[0], dtype=object)
 
 
@@ -65,7 +70,7 @@ def _read_jsonl(file: Path) -> pd.DataFrame:
         if text.strip():
             rows.append(_json(text, f"{file}, line {line}"))
             if not isinstance(rows[-1], dict):
-                raise UserError(f"{file}, line {line}: not a JSON object")
+                raise UserError(f"{file}, line {line}: expected a JSON object")
     return _as_frame(rows, file)
 
 
@@ -74,17 +79,17 @@ def _read_json(file: Path) -> pd.DataFrame:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file}{_broken_row(text)}: not JSON ({error})") from None
+        raise UserError(f"{file}{_broken_row(text)}: invalid JSON ({error})") from None
     if not isinstance(rows, list):
-        raise UserError(f"{file}: not a list of JSON objects")
+        raise UserError(f"{file}: expected a list of JSON objects")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise UserError(f"{file}, row {number}: not a JSON object")
+            raise UserError(f"{file}, row {number}: expected a JSON object")
     return _as_frame(rows, file)
 
 
 def _broken_row(text: str) -> str:
-    """Which row of a list is not JSON; nothing where it is not a list."""
+    """The first row of a list that is not valid JSON, as `, row 3`; empty if the text is not a list."""
     decoder, row = json.JSONDecoder(), 0
     opening = re.match(r"\s*\[\s*", text)
     position = opening.end() if opening else None
@@ -101,26 +106,26 @@ def _broken_row(text: str) -> str:
 
 def _as_frame(rows: list[dict[str, Any]], file: Path) -> pd.DataFrame:
     if not rows:
-        raise UserError(f"{file}: empty")
+        raise UserError(f"{file}: the file is empty")
     return pd.DataFrame(rows, dtype=object)
 
 
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # RecursionError: brackets in brackets without end
-        raise UserError(f"{where}: not JSON ({error})") from None
+    except (ValueError, RecursionError) as error:  # RecursionError: too many nested brackets
+        raise UserError(f"{where}: invalid JSON ({error})") from None
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
     try:
         table = pyarrow.parquet.read_table(file)
-        # Texts are decoded when they are looked at, which would be too late to name the file.
+        # Without this, invalid text would fail later, where the file is not known.
         table.validate(full=True)
-        # What pandas noted in the file could turn a column into an index.
+        # Metadata of pandas could turn a column into an index.
         return table.to_pandas(ignore_metadata=True)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file}: damaged, or not a parquet file ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{file}: not a valid parquet file ({str(error).splitlines()[0]})") from None
 
 
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {

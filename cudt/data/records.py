@@ -1,7 +1,4 @@
-"""Texts and labels of a split, from files or from a data set of the hub.
-
-Whatever is wrong with a record is told with its file and row.
-"""
+"""Texts and labels of a split, from files or from a dataset of the hub. Errors name the file and row."""
 
 from __future__ import annotations
 
@@ -27,17 +24,17 @@ Label = int | str
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the texts of an example and its label, if it has one."""
+    """The columns of the texts of an example, and of its label if it has one."""
 
     text: tuple[str, ...]
     label: str | None
     optional: tuple[str, ...] = ()
-    """Columns of texts that may be missing, in single rows or altogether; they are empty then."""
+    """Text columns that may be missing, in some rows or completely; their texts are empty then."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """The rows of a split, and where each of them stands."""
+    """The rows of a split, and the files they come from."""
 
     texts: list[tuple[str, ...]]
     labels: list[Label]
@@ -58,15 +55,15 @@ class Records:
 
 @dataclass(frozen=True)
 class HubSet:
-    """A data set of the hub, or its files below the data root in the hub's own layout."""
+    """A dataset of the hub, or its files below the data root in the hub's layout."""
 
     repository: str
     subset: str | None = None
 
     def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
-        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` where that is, else from the cache or the hub.
+        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` if it exists, else from the hub's cache or the hub.
 
-        `<root>/<owner>/<name>/` goes before `<root>/<name>/`, for sets of one name by several owners.
+        `<root>/<owner>/<name>/` is preferred to `<root>/<name>/`, because several owners may use one name.
         """
         root = data_root or DEFAULT_ROOT
         if files := self._files(split, root):
@@ -74,7 +71,7 @@ class HubSet:
         return self._from_hub(split, columns, self._base(root))
 
     def status(self, splits: Sequence[str], data_root: Path | None) -> DatasetStatus:
-        """What is there of some splits below the data root; the hub is not asked."""
+        """Which of the splits are below the data root; neither the hub nor its cache is searched."""
         root = data_root or DEFAULT_ROOT
         parts: dict[str, str] = {}
         problem = ""
@@ -87,13 +84,13 @@ class HubSet:
                 parts[split] = f"{len(files)} file{'' if len(files) == 1 else 's'}"
         if len(parts) < len(splits) and not problem:
             problem = (
-                f"{self._how_to_get(self._base(root))}; or the hub's cache, or the hub, is asked when it is needed"
+                f"{self._how_to_get(self._base(root))}; without it, cudt reads the hub's cache or downloads when needed"
             )
         name = f"{self.repository} {self.subset or ''}".strip()
         return DatasetStatus(name, self._base(root) / (self.subset or ""), parts, problem)
 
     def _files(self, split: str, root: Path) -> list[Path]:
-        """The files of a split below the data root, if they are there."""
+        """The files of a split below the data root; empty if there are none."""
         *owner, name = self.repository.split("/")
         for base in (root.joinpath(*owner, name), self._base(root)):
             for folder in (base / self.subset,) if self.subset else (base, base / "data"):
@@ -115,28 +112,28 @@ class HubSet:
         with _offline(not reachable):
             try:
                 loaded = datasets.load_dataset(self.repository, self.subset, split=split)
-            except Exception as error:  # the libraries of the hub raise many kinds
+            except Exception as error:  # the hub's libraries raise many kinds of errors
                 raise UserError(self._unavailable(split, base, reachable, error)) from None
         frame = loaded.to_pandas()
         assert isinstance(frame, pd.DataFrame)
         return _pick(frame, f"{self.repository} {split}", columns)
 
     def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
-        # Where the network is the trouble it is an OSError; a split that is not there is none. A hub that answered at
-        # first can be lost on the way.
+        # Network problems are OSErrors; a missing split is not. Even if the hub answered before, the connection can be
+        # lost later.
         if not isinstance(error, OSError) or (reachable and not isinstance(error, ConnectionError)):
             reason = str(error).strip().split("\n")[0] or type(error).__name__
-            return f"data set '{self.repository}', split {split}: {reason}"
+            return f"dataset '{self.repository}', split {split}: {reason}"
         folder = base / (self.subset or "")
         return (
-            f"data set '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; where it "
-            f"can, run {self._how_to_get(base)}"
+            f"dataset '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; with "
+            f"network access, run {self._how_to_get(base)}"
         )
 
 
 @contextmanager
 def _offline(offline: bool) -> Iterator[None]:
-    """Let the libraries of the hub look into their caches only, instead of retrying for minutes."""
+    """Make the hub's libraries use their caches only, instead of retrying for minutes."""
     import datasets
     from huggingface_hub import constants
 
@@ -149,27 +146,27 @@ def _offline(offline: bool) -> Iterator[None]:
 
 
 def find_files(pattern: str, data_root: Path | None) -> list[Path]:
-    """The files that a recipe names, below the data root or from here; `*` stands for any letters."""
+    """The files that a recipe names, below the data root or the current folder; `*` matches several."""
     root = data_root or DEFAULT_ROOT
     pattern = str(Path(pattern).expanduser()) if pattern.startswith("~") else pattern
     for folder in (root, Path()):
-        # As it stands first: brackets are letters in some names.
+        # Literally first, because names can contain brackets.
         if (folder / pattern).is_file():
             return [folder / pattern]
         # Path.glob refuses absolute patterns.
         found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
         if files := [folder / name for name in found if (folder / name).is_file()]:
             return files
-    raise UserError(f"data file '{pattern}' does not exist, neither below {root} nor here")
+    raise UserError(f"data file '{pattern}' does not exist below {root} or the current folder")
 
 
 def read_files(files: Sequence[Path], columns: Columns) -> Records:
-    """The rows of all the files, in order."""
+    """The rows of all files, in order."""
     parts = []
     for file in files:
         reader = READERS.get(file.suffix.lower())
         if reader is None:
-            raise UserError(f"{file}: unknown kind of file; known: {', '.join(READERS)}")
+            raise UserError(f"{file}: unknown file type; expected one of {', '.join(READERS)}")
         parts.append(_pick(reader(file), str(file), columns))
     return Records(
         [texts for part in parts for texts in part.texts],
@@ -190,11 +187,13 @@ def _check_complete(files: Sequence[Path]) -> None:
     """Refuse part of a split: the hub numbers its files `train-00000-of-00003.parquet`."""
     numbered = re.search(r"-of-(\d+)\.parquet$", files[0].name)
     if numbered and int(numbered[1]) != len(files):
-        raise UserError(f"{files[0].parent}: {len(files)} of {int(numbered[1])} files like {files[0].name} are there")
+        raise UserError(
+            f"{files[0].parent}: {len(files)} of {int(numbered[1])} files like {files[0].name}; download the rest"
+        )
 
 
 def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
-    """The columns that are wanted, every cell checked."""
+    """The columns of a table that are needed, with every cell checked."""
     for name in columns.optional:
         frame = _with_optional(frame, name)
     for name in (*columns.text, *([columns.label] if columns.label is not None else [])):
@@ -204,7 +203,7 @@ def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
                 f"{source}: no column '{name}'{did_you_mean(name, there) or ';'} its columns: {', '.join(there)}"
             )
         if list(frame.columns).count(name) > 1:
-            raise UserError(f"{source}: more than one column is called '{name}'")
+            raise UserError(f"{source}: several columns are called '{name}'; rename all but one")
     texts = [_checked_texts(frame[name], name, source) for name in columns.text]
     labels: list[Label] = []
     if columns.label is not None:
@@ -214,7 +213,7 @@ def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
 
 
 def _with_optional(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The table with an empty text wherever the column has none."""
+    """The table with an empty text where the column has no value."""
     if name not in frame.columns:
         return frame.assign(**{name: ""})
     return frame.assign(**{name: [("" if _is_missing(value) else value) for value in frame[name]]})
@@ -224,21 +223,22 @@ def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
     texts = values.tolist()
     for row, text in enumerate(texts, 1):
         where = f"{source}, row {row}: column '{name}'"
+        if _is_missing(text):
+            raise UserError(f"{where} is empty; add a text or remove the row")
         if not isinstance(text, str):
-            what = "is empty" if _is_missing(text) else f"holds {reprlib.repr(text)}, not a text"
-            raise UserError(f"{where} {what}")
+            raise UserError(f"{where}: expected text, got {reprlib.repr(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            # JSON can spell what no file can hold, and no tokenizer takes it.
-            raise UserError(f"{where} holds half a character ({text[error.start]!r}), not a text") from None
+            # JSON can escape half of a surrogate pair, which tokenizers refuse.
+            raise UserError(f"{where} has half a surrogate pair ({text[error.start]!r}); replace it") from None
     return texts
 
 
 def _label(value: Any, where: str, name: str) -> Label:
-    """A label as a plain word or number; a whole number is one also where a file can hold words alone."""
+    """A label as a word or an integer; text that is an integer becomes one, since csv files have text only."""
     if _is_missing(value) or (isinstance(value, str) and not value.strip()):
-        raise UserError(f"{where}: column '{name}' is empty")
+        raise UserError(f"{where}: column '{name}' is empty; add a label or remove the row")
     if isinstance(value, str):
         word = value.strip()
         return int(word) if re.fullmatch(r"0|-?[1-9][0-9]*", word) else word
@@ -248,7 +248,7 @@ def _label(value: Any, where: str, name: str) -> Label:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{where}: column '{name}' holds {reprlib.repr(value)}; a label is a word or a whole number")
+    raise UserError(f"{where}: column '{name}': expected a word or an integer as label, got {reprlib.repr(value)}")
 
 
 def _is_missing(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The splits of a data set, and values of them that are made when they are first needed."""
+"""The splits of a dataset, and values for each split that are made on first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, Literal, TypeVar
 
 Split = Literal["train", "validation", "test"]
-#: What a training or a search sees.
+#: The splits that training and sweeps use.
 SEEN: tuple[Split, ...] = ("train", "validation")
 SPLITS: tuple[Split, ...] = (*SEEN, "test")
 
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class OnDemand(Mapping[Split, Value], Generic[Value]):
-    """Something of each split, made when it is first asked for: what is never tested never reads the test data."""
+    """A value for each split, made on first use: a run that is never tested never reads the test data."""
 
     def __init__(self, splits: Iterable[Split], make: Callable[[Split], Value]) -> None:
         self._splits = tuple(splits)

@@ -1,7 +1,7 @@
-"""Texts cut into tokens, kept on disk under a key of the texts, the tokenizer and the length.
+"""Tokenized texts, stored on disk in `$CUDT_CACHE/tokens` (default `~/.cache/cudt/tokens`).
 
-The key is a hash of the very texts and of everything the tokenizer would do with them, so that a file can be
-superfluous but never stale. Files lie in `$CUDT_CACHE`, or `~/.cache/cudt`; deleting them costs time alone.
+File names are a hash of the texts, the length and everything that the tokenizer does: a file can be unused, but never
+out of date. Deleting the files is safe; the texts are tokenized again when needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudt.utils.files import cache_folder, write_atomically
 
 Inputs = dict[str, np.ndarray[Any, Any]]
 _FORMAT = "1"
-#: Below this, cutting is as fast as reading.
+#: With fewer texts, tokenizing is as fast as reading.
 _WORTH_KEEPING = 2000
 
 
@@ -28,27 +28,27 @@ def folder() -> Path:
 
 
 def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
-    """The tokenizer's inputs for each example, from the cache where they are; keeps them if there are many."""
+    """The tokenizer's inputs for each example, from the cache if possible; large splits are added to the cache."""
     if len(texts) < _WORTH_KEEPING:
         return cut(tokenizer, texts, max_length)
     path = folder() / f"{key(tokenizer, texts, max_length)}.npz"
-    # Whatever is wrong with a file, it can be made again; damaged archives raise many kinds of errors.
+    # A file that cannot be read is made again; damaged archives raise many kinds of errors.
     with contextlib.suppress(Exception):
         return _unpack(path)
     rows = cut(tokenizer, texts, max_length)
-    # A cache that cannot be written is a pity, not a failure.
+    # If the cache cannot be written, work goes on without it.
     with contextlib.suppress(OSError):
         write_atomically(path, partial(_pack, rows))
     return rows
 
 
 def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
-    """The same without a cache. Pairs are joined with the tokenizer's own separator."""
+    """The same without the cache. Pairs are joined with the tokenizer's separator."""
     parts = [list(part) for part in zip(*texts, strict=True)]
     encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
     names = list(encoded)
     for name in names:
-        # Where nothing is left of a text and the tokenizer adds nothing, one unknown word stands for it.
+        # An empty text to which the tokenizer adds nothing becomes one unknown token.
         nothing = [tokenizer.unk_token_id or 0] if name == "input_ids" else [0]
         encoded[name] = [row or nothing for row in encoded[name]]
     columns = zip(*(encoded[name] for name in names), strict=True)
@@ -56,17 +56,17 @@ def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> li
 
 
 def key(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> str:
-    """A hash of everything that the tokens depend on."""
+    """A hash of everything the tokens depend on."""
     settings = [_FORMAT, _description(tokenizer), tokenizer.truncation_side, *tokenizer.model_input_names]
     return _digest([*settings, str(max_length), *(part for example in texts for part in (str(len(example)), *example))])
 
 
 def _description(tokenizer: Any) -> str:
-    """All that a tokenizer does."""
+    """Everything that a tokenizer does, as text."""
     if not tokenizer.is_fast:
         return repr((type(tokenizer).__name__, tokenizer.init_kwargs, sorted(tokenizer.get_vocab().items())))
     backend = tokenizer.backend_tokenizer
-    # Earlier calls leave their truncation in the tokenizer; it is given with every call, and part of the key.
+    # A tokenizer keeps the truncation of its last call; every call sets it, and the key has it separately.
     backend.no_truncation()
     backend.no_padding()
     return backend.to_str()

@@ -56,7 +56,7 @@ def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
     found = [one for one in module.datasets(data_root) if part in one.name.lower() and one.problem]
     source = getattr(module, "SOURCE", None)
     if not isinstance(source, HubSet):
-        yield from (f"data set {one.name}: {one.problem}" for one in found)
+        yield from (f"dataset {one.name}: {one.problem}" for one in found)
     elif found and not hub.is_reachable():
         try:
             source.read("train", module.COLUMNS, data_root)

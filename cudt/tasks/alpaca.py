@@ -1,4 +1,4 @@
-"""Instruction tuning: Alpaca (Taori et al., 2023; `tatsu-lab/alpaca` of the hub), or any file of instructions."""
+"""Instruction tuning on Alpaca (Taori et al., 2023; `tatsu-lab/alpaca` on the hub) or your own file of instructions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from cudt.utils.progress import track
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), None, optional=("input",))
-#: The file that the authors publish, below the data root.
+#: The file published by the authors, below the data root.
 FILE = Path("alpaca/alpaca_data.json")
-#: By split, the id and the texts of each example: instruction, input and output.
+#: The id and texts (instruction, input, output) of each example, by split.
 Splits = dict[Split, list[tuple[str, tuple[str, ...]]]]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -68,7 +68,7 @@ class Config(NamedSection):
 
 @dataclass(frozen=True)
 class Tokens:
-    """One example: the tokens of prompt and response, and where the response begins."""
+    """One example: the tokens of prompt and response, and the index at which the response starts."""
 
     id: str
     tokens: np.ndarray[Any, Any]
@@ -76,9 +76,9 @@ class Tokens:
 
 
 class Alpaca(Task):
-    """f is the cross-entropy of the next token, averaged over a response's tokens; the metric is the share of hits.
+    """f is the cross-entropy of the next token, averaged over the response; the metric is the share of correct tokens.
 
-    Examples count by their response tokens, so that f_l is the mean over all of them.
+    Examples are weighted by their number of response tokens, so f_l is the mean over all response tokens.
     """
 
     version = 1
@@ -96,7 +96,7 @@ class Alpaca(Task):
 
     @functools.cached_property
     def _texts(self) -> Splits:
-        """Read when they are needed: a trained model answers instructions without them."""
+        """Read on first use: a trained model answers instructions without them."""
         return self._read()
 
     def examples(self, split: Split) -> Sequence[Tokens]:
@@ -105,14 +105,14 @@ class Alpaca(Task):
         return self._tokens[split]
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
-        """The examples of a split with noise in instructions and inputs; responses stay whole."""
+        """The examples of a split with noise in instructions and inputs; responses are unchanged."""
         damaged = [
             (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
         ]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
     def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[Tokens]:
-        """Every example that has a response; what was cut or left out is counted and told."""
+        """The examples that have a response; warns with the number of cut and skipped ones."""
         found, counts = [], Counter[str]()
         for name, texts in track(rows, len(rows), f"tokens of {what}"):
             dialogue = fitted_dialogue(self.tokenizer, texts, self.max_length)
@@ -121,12 +121,12 @@ class Alpaca(Task):
                 tokens = np.asarray(dialogue.prompt.tokens + dialogue.response, np.int32)
                 found.append(Tokens(name, tokens, len(dialogue.prompt.tokens)))
         if counts:
-            told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-            warnings.warn(f"{what}, {len(rows)} examples: {told}", DataWarning, stacklevel=2)
+            summary = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            warnings.warn(f"{what}, {len(rows)} examples: {summary}", DataWarning, stacklevel=2)
         if not found:
             raise UserError(
-                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has room for "
-                "a response, or a response at all"
+                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has a response that fits; "
+                "raise it, or check the outputs in the data"
             )
         self._notes.update({f"{what}: {name}": count for name, count in counts.items()})
         return found
@@ -145,7 +145,7 @@ class Alpaca(Task):
         return len(example.tokens)
 
     def collate(self, examples: Sequence[Tokens]) -> Batch:
-        """`labels` hold the token that follows where that is one of the response, and nothing that counts elsewhere."""
+        """Each label is the next token if that belongs to the response, and IGNORED otherwise."""
         rows = [torch.from_numpy(example.tokens.astype(np.int64)) for example in examples]
         labels = []
         for example, row in zip(examples, rows, strict=True):
@@ -184,7 +184,7 @@ class Alpaca(Task):
         return _by_example(losses, batch), _by_example(hits, batch)
 
     def reference_loss(self) -> float:
-        """The entropy of the response tokens, −Σ p_w·log p_w: the best that a model can do that ignores its input."""
+        """The entropy of the response tokens, −Σ p_w·log p_w: the best loss of a model that ignores its input."""
         counts = Counter[int]()
         for example in self.examples("train"):
             counts.update(example.tokens[example.start :].tolist())
@@ -200,7 +200,7 @@ def _what_was_cut(dialogue: Dialogue | None) -> list[str]:
 
 
 def _targets(batch: Batch) -> Tensor:
-    """The tokens that count, in the order of `TokenLogits`."""
+    """The labels that are not ignored, in the order of `TokenLogits`."""
     return batch["labels"][batch["labels"] != IGNORED]
 
 
@@ -212,9 +212,11 @@ def _by_example(values: Tensor, batch: Batch) -> Tensor:
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alpaca:
-    """The instructions, from a file of one's own, `<data root>/alpaca/alpaca_data.json`, or the hub."""
+    """The task on your own file, `<data root>/alpaca/alpaca_data.json`, or the hub."""
     if pretrained is None:
-        raise UserError("task alpaca is for causal language models: take model causal, and give model.pretrained")
+        raise UserError(
+            "task.name: alpaca needs a causal language model; set model.name to causal, and model.pretrained"
+        )
     return Alpaca(
         lambda: _split(config, _read(config, data_root)), load_tokenizer(pretrained, data_root), config.max_length
     )
@@ -228,7 +230,7 @@ def _read(config: Config, data_root: Path | None) -> Records:
 
 
 def _split(config: Config, records: Records) -> Splits:
-    """Test and validation are held out by `data_seed`, then limited."""
+    """The examples by split: `data_seed` draws those held out for test and validation, then limits apply."""
     order = np.random.default_rng(config.data_seed).permutation(len(records)).tolist()
     sizes: dict[Split, int] = {
         "test": round(config.test_share * len(records)),
@@ -238,7 +240,9 @@ def _split(config: Config, records: Records) -> Splits:
     splits: Splits = {}
     for split, size in sizes.items():
         if size < 1:
-            raise UserError(f"{len(records)} instructions are too few: none is left for {split}")
+            raise UserError(
+                f"{len(records)} instructions are too few: none is left for {split}; add some, or change the shares"
+            )
         rows, order = order[:size], order[size:]
         splits[split] = [(f"{row}", records.texts[row]) for row in rows[: getattr(config.limit, split)]]
     return splits

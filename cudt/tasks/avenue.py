@@ -1,4 +1,4 @@
-"""CUHK Avenue: people before a building, as videos (Lu et al., 2013)."""
+"""CUHK Avenue: videos of people walking past a building (Lu et al., 2013)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Config(VideoConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
-    """The videos below `<data root>/avenue/`."""
+    """The task on the videos below `<data root>/avenue/`."""
     return build_video_task(config, decoded(config, SET.find(data_root)))
 
 

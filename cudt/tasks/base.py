@@ -1,8 +1,8 @@
-"""The contract of a task: data, the loss f, a metric. A new task is one file beside this one.
+"""The contract of a task: data, the loss f, a metric. A new task is one file in this folder.
 
-The file's name is the task's name in a recipe. It holds `Config`, its section of a recipe, and
-`build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` names the model whose tokenizer a text task
-has to use. A task on published data also has `datasets(data_root)`, which returns the
+The file's name is the task's name in a recipe. It defines `Config`, the keys of its section in a recipe, and
+`build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` is the name of the model whose tokenizer a
+text task uses. A task on published data also has `datasets(data_root)`, which returns the
 `DatasetStatus` of each of its datasets for `cudt data`.
 """
 
@@ -25,35 +25,35 @@ from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
 from cudt.utils.errors import UserError
 
-#: The label of a token that does not count, as everywhere in transformers.
+#: The label of a token that is not counted, as in transformers.
 IGNORED = -100
-#: How a metric comes from the mean score of the examples: it is the mean, or its root.
+#: How the metric follows from the mean score of the examples: it is the mean, or its square root.
 OfMean = Literal["mean", "root"]
 
 
 class Task(ABC):
-    """Gives examples and batches of them, the loss of an answer, and the metric people read."""
+    """Examples and their batches, the loss of an answer, and the metric."""
 
     version: int
-    """Raised when the same recipe would give other data or another loss; stored with every run."""
+    """Increase it if the same recipe gives other data or another loss; stored with every run."""
     metric_name: str
     higher_is_better: bool
     metric_of_mean: OfMean = "mean"
-    """Whether the metric is the mean score itself or its root; stored with every run."""
+    """Whether the metric is the mean score or its square root; stored with every run."""
     scores_are_shares: bool = False
-    """Whether scores are 0 or 1 and the metric their mean, so that its interval is Wilson's."""
+    """Whether scores are 0 or 1 and the metric is their mean, so that Wilson's interval applies."""
     tokenizer: Any = None
-    """What cuts its texts into tokens, if it has texts and a pretrained model reads them."""
+    """The tokenizer of its texts, if a pretrained model reads them."""
     has_texts: bool = False
-    """Whether there are source texts to put noise into (`corrupted`)."""
+    """Whether it has source texts, which noise can be applied to (`corrupted`)."""
     has_token_answers: bool = False
-    """Whether an example has an answer for each of its tokens, some of which can be left out (`thinned`)."""
+    """Whether an example has an answer for each token, so that some can be left out (`thinned`)."""
     has_pictures: bool = False
-    """Whether inputs and answers can be looked at (`pictures`)."""
+    """Whether inputs and answers can be shown as images (`pictures`)."""
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
-        """The examples of a split, each with an `id` that stays the same whatever order or batch it is met in."""
+        """The examples of a split, each with an `id` that does not depend on order or batch."""
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Batch:
@@ -65,56 +65,58 @@ class Task(ABC):
 
     @abstractmethod
     def scores(self, answer: Any, batch: Batch) -> Tensor:
-        """The metric's share of each example, to be averaged."""
+        """The score of each example; the metric is computed from their mean."""
 
     def judge(self, answer: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Losses and scores, for an answer that is costly to evaluate twice."""
+        """Losses and scores together, for answers that are expensive to compute twice."""
         return self.losses(answer, batch), self.scores(answer, batch)
 
     @abstractmethod
     def reference_loss(self) -> float:
-        """`f_0 = auto`: the loss of the best constant answer, measured on the training data."""
+        """f_0 for `reference: auto`: the loss of the best constant answer on the training data."""
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Any]:
-        """The examples of a split with noise at some level in their source texts."""
-        raise UserError(f"{type(noise).__name__} noise is applied to source texts, and {type(self).__name__} has none")
+        """The examples of a split with noise of a level in their source texts."""
+        raise UserError(
+            f"{type(noise).__name__} noise changes texts, and task {type(self).__name__} has none; use other noise"
+        )
 
     def notes(self) -> dict[str, int]:
-        """What was cut or left out of the data, by name; stored with every run."""
+        """The number of examples that were cut or skipped, by kind; stored with every run."""
         return {}
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
-        """Changes whenever the data of some splits do; empty where they follow from the recipe alone."""
+        """A hash of the data of some splits; empty if the recipe determines the data."""
         return ""
 
     def length(self, example: Any) -> int:
-        """What makes a batch long; examples of like length are batched together."""
+        """The length of an example; examples of similar length are batched together."""
         return 1
 
     def weights(self, batch: Batch) -> Tensor:
-        """How much each example counts in a mean (its number of tokens, say); padding never does."""
+        """The weight of each example in a mean, such as its number of tokens; padding is never counted."""
         return torch.ones(len(batch["ids"]))
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        """The batch with `count` tokens of each example left that count, drawn by (seed, id); all where it has fewer.
+        """The batch with the answers of `count` tokens of each example, drawn by (seed, id); all if it has fewer.
 
-        Their mean loss is that of all of them on average.
+        The expected mean loss is that of all tokens.
         """
-        raise UserError(f"{type(self).__name__} has one answer for an example, none for each of its tokens")
+        raise UserError(f"task {type(self).__name__} has one answer for each example, not one for each token")
 
     def metric(self, mean_score: float) -> float:
-        """From a mean score to the metric."""
+        """The metric of a mean score."""
         return math.sqrt(mean_score) if self.metric_of_mean == "root" else mean_score
 
     def further_metrics(self, mean_score: float) -> dict[str, float]:
-        """Other ways to read the same mean score, by name."""
+        """Other metrics of the same mean score, by name."""
         return {}
 
     def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
-        """Inputs or answers as pictures, (examples, frames, height, width), 8-bit grey."""
-        raise UserError(f"{type(self).__name__} has nothing to look at")
+        """Inputs or answers as 8-bit grey images, (examples, frames, height, width)."""
+        raise UserError(f"task {type(self).__name__} has no images")
 
 
 def build_task(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
-    """The task that a recipe names, in the tokens of the model that it names."""
+    """The task of a recipe; `pretrained` names the model whose tokenizer it uses."""
     return registry.load("task", config.name).build(config, data_root, pretrained)

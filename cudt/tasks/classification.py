@@ -1,4 +1,4 @@
-"""What every task with classes shares: cross-entropy and accuracy."""
+"""The base of all classification tasks: cross-entropy and accuracy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudt.tasks.base import Task
 
 
 class Classification(Task):
-    """f = −log ψ(Φ_l(X))_c of the true class c; the metric is the share of examples whose likeliest class is true."""
+    """f = −log ψ(Φ_l(X))_c of the true class c; the metric is the accuracy of the most likely class."""
 
     metric_name = "accuracy"
     higher_is_better = True
@@ -33,7 +33,7 @@ class Classification(Task):
         return (answer.argmax(-1) == batch["labels"]).to(answer.dtype)
 
     def reference_loss(self) -> float:
-        """The entropy of the labels, −Σ p_c·log p_c: the best a classifier can do that ignores its input."""
+        """The entropy of the labels, −Σ p_c·log p_c: the best loss of a classifier that ignores its input."""
         counts = Counter(self.train_labels()).values()
         total = sum(counts)
         return -sum(count / total * log(count / total) for count in counts)

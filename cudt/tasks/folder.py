@@ -24,7 +24,7 @@ class Config(VideoConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
-    """The clips of the folders that the recipe names."""
+    """The task on the clips in the folders that the recipe names."""
     named: dict[Split, str | None] = {"train": config.train, "validation": config.validation, "test": config.test}
     clips = {split: _clips(name, split, data_root) for split, name in named.items() if name is not None}
     _check_apart(clips)
@@ -33,13 +33,13 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
 
 def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
     root = data_root or DEFAULT_ROOT
-    # Path.expanduser fails where there is no such user.
+    # Path.expanduser raises an error if there is no such user.
     named = Path(os.path.expanduser(name))  # noqa: PTH111
     folders = [path for path in (root / named, named) if path.is_dir()]
     if not folders or not name:
         if any(path.is_file() for path in (root / named, named)):
-            raise UserError(f"task.{split}: '{name}' is a file; name the folder that it is in")
-        raise UserError(f"task.{split}: folder '{name}' does not exist, neither below {root} nor here")
+            raise UserError(f"task.{split}: '{name}' is a file; name its folder")
+        raise UserError(f"task.{split}: folder '{name}' does not exist below {root} or the current folder")
     clips = find_clips(folders[0])
     if not clips:
         raise UserError(
@@ -50,10 +50,12 @@ def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
 
 
 def _check_apart(clips: dict[Split, list[Clip]]) -> None:
-    """Refuse a clip that stands in two splits: what was trained on is no test."""
+    """Refuse a clip in two splits: a model must not be tested on clips that it was trained on."""
     seen: dict[Path, str] = {}
     for split, found in clips.items():
         for clip in found:
             other = seen.setdefault(clip.path.resolve(), split)
             if other != split:
-                raise UserError(f"{clip.path}: in task.{other} and in task.{split}; name folders that share no clip")
+                raise UserError(
+                    f"{clip.path}: both in task.{other} and in task.{split}; use folders that share no clips"
+                )

@@ -1,4 +1,4 @@
-"""IMDb: is a film review positive? (Maas et al., 2011; `stanfordnlp/imdb` of the hub)"""
+"""IMDb: sentiment of film reviews (Maas et al., 2011; `stanfordnlp/imdb` on the hub)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Config(TextConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
-    """The reviews, from `<data root>/imdb/plain_text/` or the hub."""
+    """The task on the reviews from `<data root>/imdb/plain_text/` or the hub."""
     return build_text_task(
         config,
         lambda split: SOURCE.read(split, COLUMNS, data_root),

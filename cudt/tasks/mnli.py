@@ -1,4 +1,4 @@
-"""MNLI: does a premise entail a hypothesis, contradict it, or neither? (Williams et al., 2018; GLUE)"""
+"""MNLI: whether a premise entails a hypothesis, contradicts it, or neither (Williams et al., 2018; in GLUE)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Config(TextConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
-    """The pairs, from `<data root>/glue/mnli/` or the hub."""
+    """The task on the pairs from `<data root>/glue/mnli/` or the hub."""
     return build_text_task(
         config,
         lambda split: SOURCE.read(split, COLUMNS, data_root),

@@ -1,4 +1,4 @@
-"""Instructions as a causal model reads them: Alpaca's template, cut to a length where it does no harm."""
+"""Prompts for instructions: Alpaca's template, shortened to a maximum length without cutting the template."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: The words that Alpaca's models are trained with (Taori et al., 2023).
+#: The template of Alpaca (Taori et al., 2023).
 _PLAIN = (
     "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Response:\n"
@@ -17,7 +17,7 @@ _WITH_INPUT = (
     "Write a response that appropriately completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n"
 )
-#: The part of `max_length` that a long response keeps when its prompt is too long.
+#: A response keeps at least `max_length` divided by this, even if its prompt is too long.
 _LEAST_RESPONSE = 4
 
 
@@ -39,21 +39,21 @@ class Dialogue:
 
 
 def prompt_text(instruction: str, given: str) -> str:
-    """The template around an instruction and what it is given to work on, if anything."""
+    """The template with an instruction and, if there is one, its input."""
     template = _WITH_INPUT if given.strip() else _PLAIN
     return template.format(instruction=instruction, input=given)
 
 
 def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Prompt | None:
-    """The prompt in at most so many tokens; None where the template alone is longer.
+    """The prompt in at most `most` tokens; None if the template alone is longer.
 
-    The template stays whole, for without its end a model does not know that it is to answer. What is too long is cut
-    from the end of the input; if there is none left, from the end of the instruction.
+    The template is never cut, because its end asks the model to respond. The input is cut at its end; if that is not
+    enough, so is the instruction.
     """
 
     def tokens(*texts: str) -> list[int]:
         found = tokenizer(prompt_text(*texts))["input_ids"]
-        # Some tokenizers end every text; this one goes on.
+        # Some tokenizers end every text with an end token, but here the response follows.
         return found[:-1] if found and found[-1] == tokenizer.eos_token_id else found
 
     whole = tokens(instruction, given)
@@ -67,16 +67,16 @@ def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Pr
 
 
 def _longest(text: str, length: Callable[[str], int], most: int) -> str | None:
-    """The longest beginning of a text whose length in tokens is at most so much; None where not even nothing is."""
+    """The longest prefix of a text with at most `most` tokens; None if even the empty one has more."""
     fits = bisect.bisect_right(range(len(text) + 1), most, key=lambda end: length(text[:end]))
     return text[: fits - 1] if fits else None
 
 
 def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Dialogue | None:
-    """Prompt and response in at most so many tokens; None where no response is left, or none was there.
+    """Prompt and response in at most `max_length` tokens; None if there is no response, or no room for it.
 
-    The response ends with the tokenizer's end of text, unless it is cut. If both are too long together, the response
-    is cut at its end, but keeps a quarter of the length (or all it has); the prompt makes room for that.
+    The response ends with the tokenizer's end token, unless it is cut. If both are too long together, the response is
+    cut at its end, but keeps at least a quarter of the length (or all it has); the prompt is cut to make room for it.
     """
     instruction, given, output = texts
     response = tokenizer(output, add_special_tokens=False)["input_ids"]

@@ -1,10 +1,10 @@
-"""Generated film reviews: an embedded sentiment task that no bag of words can solve.
+"""Generated film reviews: a sentiment task that needs no data and that word counts cannot solve.
 
     the plot was not dull and the cast was charming but the ending was really awful      → negative
 
-What stands after "but" decides, what stands before it says the opposite, and "not" turns the adjective that
-follows. Which clause comes last is only told by word order, and what an adjective means only by whether a
-"not" stands before it; a test shows that word counts alone stay near chance.
+The clause after "but" determines the label, the clauses before it say the opposite, and "not" reverses the adjective
+that follows. Word order alone shows which clause is last, and whether "not" belongs to an adjective; a test shows that
+word counts alone are near chance.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Config(NamedSection):
 
 @dataclass(frozen=True)
 class Review:
-    """One review as words; `label` is 1 where it praises."""
+    """One review as words; `label` is 1 if it is positive."""
 
     id: str
     words: tuple[str, ...]
@@ -56,7 +56,7 @@ class Review:
 
 
 def write_review(rng: random.Random) -> tuple[tuple[str, ...], int]:
-    """One or two clauses of the opposite opinion, "but", and the clause that decides."""
+    """A random review and its label: one or two clauses of the opposite opinion, "but", and the final clause."""
     label = rng.randrange(2)
     words: list[str] = []
     for _ in range(rng.choice((1, 1, 2))):
@@ -73,7 +73,7 @@ def _clause(rng: random.Random, praises: bool) -> list[str]:
 
 
 class Reviews(Classification):
-    """Two classes: blame and praise."""
+    """Two classes: negative and positive."""
 
     version = 1
     n_classes = 2
@@ -84,7 +84,7 @@ class Reviews(Classification):
         self._splits: dict[Split, list[Review]] = {"train": [], "validation": [], "test": []}
         rng = random.Random(config.data_seed)
         seen: set[tuple[str, ...]] = set()
-        # No review stands in two splits, nor twice in one.
+        # Every review is unique, within and across splits.
         sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
         for split, size in sizes.items():
             while len(self._splits[split]) < size:
@@ -111,5 +111,5 @@ class Reviews(Classification):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Reviews:
-    """The task; it makes its own data and has its own words, so neither data root nor tokenizer matters."""
+    """The task; it generates its data and has its own vocabulary, so it needs neither data root nor tokenizer."""
     return Reviews(config)

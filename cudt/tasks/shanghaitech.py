@@ -1,4 +1,4 @@
-"""ShanghaiTech Campus: thirteen scenes, training videos and test frames (Luo et al., 2017)."""
+"""ShanghaiTech Campus: training videos and test frames of thirteen scenes (Luo et al., 2017)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Config(VideoConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
-    """The clips below `<data root>/shanghaitech/`."""
+    """The task on the clips below `<data root>/shanghaitech/`."""
     return build_video_task(config, decoded(config, SET.find(data_root)))
 
 

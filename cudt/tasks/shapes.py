@@ -1,6 +1,6 @@
-"""Generated videos: bright shapes drift over a textured background. Embedded, so it needs no data.
+"""Generated videos of shapes that drift over a textured background; needs no data.
 
-Background and shapes differ from clip to clip; a clip's background stands still, as before a fixed camera.
+Each clip has its own shapes and its own background, which does not move, as for a fixed camera.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config(VideoConfig):
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
-    """Two to four shapes that bounce off the edges of a textured picture, (length, size, size), 8 bit."""
+    """A clip of two to four shapes that bounce off the edges, (length, size, size), 8 bit."""
     background = _texture(rng, size)
     rows, columns = np.mgrid[:size, :size] + 0.5
     shapes = [_Shape(rng, size) for _ in range(rng.integers(2, 5))]
@@ -51,7 +51,7 @@ def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
 
 
 def _texture(rng: np.random.Generator, size: int) -> Image:
-    """A sum of plane waves, slow ones strong and fast ones weak, around a middle grey."""
+    """A background: a sum of plane waves around a medium grey, with amplitudes that fall with the frequency."""
     rows, columns = np.mgrid[:size, :size] / size
     picture = np.full((size, size), rng.uniform(90, 140))
     for _ in range(12):
@@ -80,18 +80,20 @@ class _Shape:
         return distance <= self.radius
 
     def _bounced(self, position: Image) -> Image:
-        """The position folded back into the picture."""
+        """The position reflected back into the image."""
         room = self.size - 2 * self.radius
         folded = np.mod(position - self.radius, 2 * room)
         return self.radius + np.minimum(folded, 2 * room - folded)
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
-    """The task; it makes its own clips, so neither data root nor tokenizer matters."""
+    """The task; it generates its clips, so it needs neither data root nor tokenizer."""
     if config.clip_length < config.frames:
-        raise UserError(f"task.clip_length = {config.clip_length}: shorter than a window of {config.frames} frames")
+        raise UserError(
+            f"task.clip_length = {config.clip_length}: shorter than task.frames = {config.frames}; raise it"
+        )
     rng = np.random.default_rng(config.data_seed)
-    # Training clips last: more of them leave the others as they are.
+    # Training clips come last, so that their number does not change the others.
     sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
     footage = {split: [_footage(rng, config, f"clip-{n}") for n in range(size)] for split, size in sizes.items()}
     return build_video_task(config, footage)

@@ -1,4 +1,4 @@
-"""Text classification on anyone's data: files (csv, tsv, json, jsonl, parquet) or any data set of the hub."""
+"""Text classification on your own data: files (csv, tsv, json, jsonl, parquet) or any dataset on the hub."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Config(TextConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
-    """The records that the recipe names."""
+    """The task on the files or splits that the recipe names."""
     columns = Columns((config.text,) if isinstance(config.text, str) else tuple(config.text), config.label)
 
     def read(name: str) -> Records:
@@ -57,7 +57,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
         return read_files(find_files(name, data_root), columns)
 
     if config.hub is None:
-        # Read when it is needed; that it is missing is told now.
+        # The file is read later, but a missing file is reported now.
         find_files(config.test, data_root)
     names: dict[Split, str] = {"train": config.train, "test": config.test}
     if config.validation is not None:

@@ -1,4 +1,4 @@
-"""Text classification: records are split, cut into tokens and batched. The text tasks differ in their source alone."""
+"""Text classification: records are split, tokenized and batched. Text tasks differ only in where records come from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
 
 Length = Annotated[int, Field(ge=4)]
-#: Attention costs the square of the length, so some models would read more than anyone wants to wait for.
+#: The default maximum length, since the cost of attention grows with the square of the length.
 _LONG = 512
 
 
@@ -42,7 +42,7 @@ class TextConfig(NamedSection):
 
 @dataclass(frozen=True)
 class Text:
-    """One example before it is cut into tokens."""
+    """One example before tokenization."""
 
     id: str
     texts: tuple[str, ...]
@@ -51,7 +51,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One example as the model reads it: `input_ids`, and whatever else its tokenizer gives for each position."""
+    """One tokenized example: `input_ids`, and whatever else its tokenizer returns for each position."""
 
     id: str
     inputs: dict[str, np.ndarray[Any, Any]]
@@ -87,7 +87,7 @@ class TextClassification(Classification):
         damaged = [
             Text(text.id, noise.corrupt(text.texts, level, seed, text.id), text.label) for text in self._texts[split]
         ]
-        # One of many versions of a split, used once: not kept.
+        # Not cached: each noisy version of a split is used once.
         return self._tokenised(damaged, token_cache.cut)
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
@@ -132,53 +132,57 @@ def build_text_task(
     data_root: Path | None,
     pretrained: str | None,
 ) -> TextClassification:
-    """The task of some records; `names` are what the source calls train, test and, where it has one, validation."""
+    """The task on some records; `names` are the source's names of train, test and, if it has one, validation."""
     records = OnDemand(names, lambda split: _not_empty(read(names[split]), names[split]))
     classes = _classes(records["train"])
 
     def texts(split: Split) -> list[Text]:
         source: Split = split if split in names else "train"
-        rows = _rows(config, split, len(records[source]), carved="validation" not in names)
+        rows = _rows(config, split, len(records[source]), from_train="validation" not in names)
         return _texts(records[source], rows, classes, names[source])
 
     splits = OnDemand(SPLITS, texts)
-    # What is wrong with these shows now.
+    # Read these now, so that errors in them are reported first.
     for split in SEEN:
         splits[split]
     if pretrained is None:
         raise UserError(
-            f"task {config.name} reads text, and its model has no tokenizer: "
-            "give model.pretrained (encoder) or model.embeddings_from (unrolled)"
+            f"task.name: {config.name} has texts, but the model has no tokenizer; "
+            "set model.pretrained (encoder) or model.embeddings_from (unrolled)"
         )
     tokenizer = load_tokenizer(pretrained, data_root)
     most = tokenizer.model_max_length
     if config.max_length is not None and config.max_length > most:
-        raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens")
+        raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; lower it")
     return TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG))
 
 
 def _not_empty(records: Records, name: str) -> Records:
     if not len(records):
-        raise UserError(f"split '{name}' is empty: {', '.join(source for source, _ in records.sources)}")
+        raise UserError(
+            f"{', '.join(source for source, _ in records.sources)}: no examples in split '{name}'; add some"
+        )
     return records
 
 
 def _classes(train: Records) -> list[Label]:
     classes = sorted(set(train.labels), key=lambda label: (isinstance(label, str), label))
     if len(classes) < 2:
-        raise UserError(f"{train.sources[0][0]}: every example has the label {classes[0]!r}; nothing to tell apart")
+        raise UserError(
+            f"{train.sources[0][0]}: every example has the label {classes[0]!r}; at least two labels are needed"
+        )
     return classes
 
 
-def _rows(config: TextConfig, split: Split, size: int, *, carved: bool) -> np.ndarray[Any, Any]:
-    """The rows of a split in random order, limited; validation is carved from train unless it has its own."""
+def _rows(config: TextConfig, split: Split, size: int, *, from_train: bool) -> np.ndarray[Any, Any]:
+    """The rows of a split in random order, limited; validation is part of train unless it has its own records."""
     rows = np.random.default_rng(config.data_seed).permutation(size)
-    if carved and split != "test":
+    if from_train and split != "test":
         held_out = round(config.validation_share * size)
         if not 0 < held_out < size:
             raise UserError(
-                f"task.validation_share = {config.validation_share:g}: of {size} training examples it leaves "
-                "none for validation or none for training"
+                f"task.validation_share = {config.validation_share:g}: leaves no example for validation or training "
+                f"of {size} examples; change it or add examples"
             )
         rows = rows[:held_out] if split == "validation" else rows[held_out:]
     return rows[: getattr(config.limit, split)]
@@ -191,6 +195,8 @@ def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label
         label = records.labels[row]
         if label not in index:
             known = ", ".join(repr(one) for one in classes[:20])
-            raise UserError(f"{records.where(row)}: label {label!r} does not occur in the training data ({known})")
+            raise UserError(
+                f"{records.where(row)}: label {label!r} does not occur in the training data; expected one of {known}"
+            )
         texts.append(Text(f"{name}-{row}", records.texts[row], index[label]))
     return texts

@@ -1,8 +1,8 @@
-"""Logits over a vocabulary that are never all there at once.
+"""Logits over a vocabulary that are never all in memory at once.
 
-32 layers × 512 tokens × 128,256 words would be 8 GB. Here a layer's answer is what its head would be given, and each
-loss is computed a chunk of tokens at a time; autograd keeps the chunk's states alone and computes its logits again in
-the backward pass. On CUDA, Liger's kernel does both in one, where it is installed.
+32 layers × 512 tokens × 128,256 words would take 8 GB. Here a layer's answer is the input of the head, and losses are
+computed in chunks of tokens; autograd stores only the states of a chunk and computes its logits again in the backward
+pass. On CUDA, Liger's fused kernel is used if it is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-#: Logits that are there at a time: 64 MB of them, and as much again for each step that softmax takes.
+#: Logits in memory at a time: 64 MB in fp32, and the same again for each intermediate result of softmax.
 CHUNK = 2**24
 
 
@@ -28,7 +28,7 @@ class TokenLogits:
     """head(states), unevaluated; losses are computed in `dtype`."""
 
     states: Tensor
-    """(tokens, width): the final norm's output at every token that counts."""
+    """(tokens, width): the output of the final norm at every token that has a label."""
     head: nn.Linear
     dtype: torch.dtype = torch.float32
 
@@ -36,19 +36,19 @@ class TokenLogits:
         return dataclasses.replace(self, dtype=torch.float32)
 
     def double(self) -> TokenLogits:
-        """The softmax in doubles; the product stays in the head's precision, whose weights would double in size."""
+        """Softmax in fp64; the product with the head keeps its precision, because its weights would double in size."""
         return dataclasses.replace(self, dtype=torch.float64)
 
     def losses(self, targets: Tensor) -> Tensor:
         """−log softmax(head(state))_target for each token, with gradients for states and head."""
         kernel = fused_kernel() if self.states.is_cuda and self.dtype == torch.float32 else None
         if kernel is not None:
-            # As many rows at a time as below; by itself it takes few of few, and reads the whole head for each.
+            # The chunk size of the code below; Liger's default is small, and every chunk reads the whole head.
             budget = max(1, CHUNK // self.states.numel())
             return kernel(
                 self.states, self.head.weight, targets, self.head.bias, reduction="none", chunk_mem_const=budget
             ).float()
-        # No dropout in a head: no generator to keep.
+        # A head has no dropout, so the random state need not be stored.
         parts = [
             checkpoint(self._losses, rows, wanted, use_reentrant=False, preserve_rng_state=False)
             for rows, wanted in self._chunks(targets)
@@ -57,7 +57,7 @@ class TokenLogits:
 
     @torch.no_grad()
     def losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The losses without gradients, and whether each target is the likeliest word."""
+        """The losses without gradients, and whether each target is the most likely word."""
         losses, hits = [], []
         for rows, wanted in self._chunks(targets):
             logits = self.head(rows).to(self.dtype)
@@ -81,6 +81,6 @@ def fused_kernel() -> Callable[..., Any] | None:
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
     except ImportError:
         return None
-    # Before it could be told the gradient of each token's loss, it took them all for the first one's.
+    # Older versions use the gradient of the first token's loss for all tokens.
     known = inspect.signature(fused_linear_cross_entropy_forward).parameters
     return liger_fused_linear_cross_entropy if {"token_grad_output", "chunk_mem_const"} <= known.keys() else None

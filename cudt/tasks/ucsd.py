@@ -1,4 +1,4 @@
-"""UCSD Pedestrian: a walkway seen from above, as TIF frames (Mahadevan et al., 2010)."""
+"""UCSD Pedestrian: TIF frames of walkways (Mahadevan et al., 2010)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Config(VideoConfig):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
-    """The clips below `<data root>/ucsd/`."""
+    """The task on the clips below `<data root>/ucsd/`."""
     return build_video_task(config, decoded(config, SETS[config.subset].find(data_root)))
 
 

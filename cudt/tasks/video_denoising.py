@@ -1,6 +1,6 @@
-"""Video denoising: clips are cut into windows of T frames, and from a noisy one a model should make the clean one.
+"""Video denoising: clips are cut into windows of T frames, and a model restores the clean window from a noisy one.
 
-The video tasks differ in where their clips come from alone.
+Video tasks differ only in where their clips come from.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class VideoConfig(NamedSection):
 
 @dataclass(frozen=True)
 class Window:
-    """T successive frames of a clip; they are read when it is put into a batch."""
+    """T consecutive frames of a clip, which are read when a batch is made."""
 
     id: str
     footage: Footage
@@ -62,7 +62,7 @@ class Window:
 
 
 class VideoDenoising(Task):
-    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metric is the RMSE of a pixel, and PSNR beside it."""
+    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metrics are RMSE per pixel and PSNR."""
 
     version = 1
     metric_name = "RMSE"
@@ -85,7 +85,7 @@ class VideoDenoising(Task):
         return (answer - batch["frames"]).square().sum((1, 2, 3)) / self.n_frames
 
     def scores(self, answer: Tensor, batch: Batch) -> Tensor:
-        """The mean squared error of a pixel."""
+        """The mean squared error per pixel."""
         return (answer - batch["frames"]).square().mean((1, 2, 3))
 
     def further_metrics(self, mean_score: float) -> dict[str, float]:
@@ -93,7 +93,7 @@ class VideoDenoising(Task):
         return {"PSNR": 10 * math.log10(PEAK**2 / mean_score) if mean_score else math.inf}
 
     def reference_loss(self) -> float:
-        """H·W times the variance of the training pixels: the loss of the best answer that is one shade of grey."""
+        """H·W times the variance of the training pixels: the loss of the best answer of one uniform grey."""
         count, total, squares = 0, 0, 0
         for window in self._splits["train"]:
             pixels: np.ndarray[Any, Any] = window.frames.astype(np.int64)
@@ -112,11 +112,13 @@ class VideoDenoising(Task):
 
 
 def build_video_task(config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]) -> VideoDenoising:
-    """The task of some clips; validation is the end of each training clip where it has none of its own."""
+    """The task on some clips; without validation clips, the end of each training clip is for validation."""
     whole = OnDemand(footage, lambda split: [_Part(clip, 0, len(clip)) for clip in footage[split]])
-    carved = {} if "validation" in footage else _carve(config, whole["train"])
-    splits = OnDemand(SPLITS, lambda split: _windows(config, split, carved[split] if split in carved else whole[split]))
-    # What is wrong with these shows now.
+    held_out = {} if "validation" in footage else _hold_out(config, whole["train"])
+    splits = OnDemand(
+        SPLITS, lambda split: _windows(config, split, held_out[split] if split in held_out else whole[split])
+    )
+    # Read these now, so that errors in them are reported first.
     for split in SEEN:
         splits[split]
     return VideoDenoising(splits)
@@ -124,15 +126,15 @@ def build_video_task(config: VideoConfig, footage: Mapping[Split, Sequence[Foota
 
 @dataclass(frozen=True)
 class _Part:
-    """A stretch of a clip that belongs to one split."""
+    """The part of a clip that belongs to one split."""
 
     footage: Footage
     start: int
     stop: int
 
 
-def _carve(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_Part]]:
-    """Training and validation parts; a clip that is too short to give both gives training windows."""
+def _hold_out(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_Part]]:
+    """The training and validation parts; a clip that is too short for both is for training."""
     ends = [round((1 - config.validation_share) * len(part.footage)) for part in clips]
     pairs = [
         (part, end if min(end, part.stop - end) >= config.frames else part.stop)
@@ -149,7 +151,7 @@ def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[
     windows = [window for part in parts for window in _cut(config.frames, stride, split, part)]
     if not windows:
         advice = " or raise task.validation_share" if split == "validation" else ""
-        raise UserError(f"no {split} clip has {config.frames} frames; lower task.frames{advice}")
+        raise UserError(f"no {split} clip has {config.frames} frames (task.frames); lower it{advice}")
     most = getattr(config.limit, split)
     if most is None or most >= len(windows):
         return windows
@@ -161,7 +163,7 @@ def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window
     if part.stop - part.start < length:
         frames = part.stop - part.start
         warnings.warn(
-            f"{split} clip '{part.footage.name}' is left out: {frames} frames, and a window has {length} (task.frames)",
+            f"skipped {split} clip '{part.footage.name}': {frames} frames, and a window has {length} (task.frames)",
             DataWarning,
             stacklevel=2,
         )
@@ -170,5 +172,5 @@ def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window
 
 
 def decoded(config: VideoConfig, clips: Mapping[Split, Sequence[Clip]]) -> OnDemand[list[Footage]]:
-    """The clips of each split, from the cache of frames."""
+    """The frames of each split's clips, from the cache."""
     return OnDemand(clips, lambda split: frame_cache.prepare(clips[split], config.size, f"{config.name} {split}"))

@@ -1,4 +1,4 @@
-"""Sets of clips as they are downloaded: which folders they have, where they come from, what is there of them."""
+"""Published video datasets as they are downloaded: their folders, their source, and which parts are available."""
 
 from __future__ import annotations
 
@@ -17,31 +17,29 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class VideoSet:
-    """A dataset of clips in `<data root>/<folder>`, directly or in the folder that its archive unpacks into."""
+    """A dataset of clips in `<data root>/<folder>`, or in the folder there that its archive unpacks into."""
 
     name: str
     folder: str
     homepage: str
     folders: dict[Split, str]
-    """Where the clips of each split are, from the folder that the archive unpacks into."""
+    """The folder of each split's clips, relative to the folder that the archive unpacks into."""
     suffixes: Sequence[str] = (*VIDEOS, *FRAMES)
 
     def find(self, data_root: Path | None) -> dict[Split, list[Clip]]:
-        """The clips of each split; stops where a split has none."""
+        """The clips of each split; an error if a split has none."""
         base = self._base(data_root)
         if base is None:
-            raise UserError(f"data set {self.name}: {self._missing(data_root)}")
+            raise UserError(f"dataset {self.name}: {self._missing(data_root)}")
         clips = {split: self._clips(base, split) for split in self.folders}
         for split, found in clips.items():
             if not found:
                 kinds = ", ".join(f"*{suffix}" for suffix in self.suffixes)
-                raise UserError(
-                    f"{base / self.folders[split]}: no clips in it ({kinds}); get them from {self.homepage}"
-                )
+                raise UserError(f"{base / self.folders[split]}: no clips ({kinds}); download them from {self.homepage}")
         return clips
 
     def status(self, data_root: Path | None) -> DatasetStatus:
-        """What is there of the set, and how much of that was decoded to frames of the usual size."""
+        """Which clips are available, and how many of them are decoded to frames of the default size."""
         size: int = VideoConfig.model_fields["size"].default
         base = self._base(data_root)
         if base is None:
@@ -66,7 +64,7 @@ class VideoSet:
         if not top.is_dir():
             return None
         inside = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-        # Archives unpack into a folder of their own, which some keep and some do not.
+        # Archives unpack into their own folder, which users keep or remove.
         return next((folder for folder in (top, *inside) if (folder / marker).is_dir()), None)
 
     def _folder(self, data_root: Path | None) -> Path:
@@ -74,6 +72,6 @@ class VideoSet:
 
     def _missing(self, data_root: Path | None) -> str:
         return (
-            f"no folder {self.folders['train']} in {self._folder(data_root)}; get the archive from {self.homepage} "
-            "and unpack it there"
+            f"no folder {self.folders['train']} in {self._folder(data_root)}; download the archive from "
+            f"{self.homepage} and unpack it there"
         )

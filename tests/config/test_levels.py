@@ -25,7 +25,7 @@ def test_the_default_grid_has_fifteen_exact_levels():
         ("0:3e-1:1e-1", [0, 0.1, 0.2, 0.3]),
     ],
 )
-def test_a_grid_is_sorted_without_repeats(text, gammas):
+def test_a_grid_is_sorted_without_duplicates(text, gammas):
     assert parse_levels(text) == gammas
 
 
@@ -36,10 +36,10 @@ def test_a_grid_may_have_a_thousand_levels():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("0:1:0", "step must be above 0, not 0"),
-        ("0:1:-1", "step must be above 0, not -1"),
+        ("0:1:0", "step must be above 0, got 0"),
+        ("0:1:-1", "step must be above 0, got -1"),
         ("0:1:nan", "step must be above 0"),
-        ("1:0:0.1", "stop must be a number not below the start"),
+        ("1:0:0.1", "stop must be a number and not below the start"),
         ("0:inf:0.1", "stop must be a number"),
         ("nan:1:0.1", "stop must be a number"),
         ("a,b", "start:stop:step"),
@@ -47,12 +47,12 @@ def test_a_grid_may_have_a_thousand_levels():
         ("0,,1", "start:stop:step"),
         ("0:1", "three parts"),
         ("0:1:0.1:2", "three parts"),
-        ("nan", "at least 0, not nan"),
+        ("nan", "≥ 0, got nan"),
         ("snan", "γ grid"),
-        ("inf", "at least 0, not inf"),
-        ("1e400", "at least 0, not inf"),
-        ("-1", "at least 0, not -1"),
-        ("-1:1:0.5", "at least 0, not -1"),
+        ("inf", "≥ 0, got inf"),
+        ("1e400", "≥ 0, got inf"),
+        ("-1", "≥ 0, got -1"),
+        ("-1:1:0.5", "≥ 0, got -1"),
         ("0:1e9:0.1", "at most 1000"),
         ("1:1001.5:1", "at most 1000"),
         ("0:1e999999:1", "at most 1000"),
@@ -60,7 +60,7 @@ def test_a_grid_may_have_a_thousand_levels():
         ("0:1e99999999:1e-99999999", "γ grid"),
     ],
 )
-def test_a_bad_grid_is_told_in_one_line(text, reason):
+def test_a_bad_grid_is_reported_in_one_line(text, reason):
     with pytest.raises(UserError) as error:
         parse_levels(text)
     message = str(error.value)
@@ -96,24 +96,24 @@ def test_a_grid_of_probabilities_goes_from_0_to_1(text, levels):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("0:1.5:0.5", "levels must be numbers of at least 0 and at most 1, not 1.5"),
-        ("0,1.01", "at least 0 and at most 1, not 1.01"),
-        ("30", "at least 0 and at most 1, not 30"),
-        ("-0.1", "at least 0 and at most 1, not -0.1"),
-        ("nan", "at least 0 and at most 1, not nan"),
+        ("0:1.5:0.5", "levels must be ≥ 0 and ≤ 1, got 1.5"),
+        ("0,1.01", "≥ 0 and ≤ 1, got 1.01"),
+        ("30", "≥ 0 and ≤ 1, got 30"),
+        ("-0.1", "≥ 0 and ≤ 1, got -0.1"),
+        ("nan", "≥ 0 and ≤ 1, got nan"),
         ("0:1", "three parts"),
         ("10%", "start:stop:step"),
     ],
 )
-def test_a_bad_grid_of_probabilities_is_told_with_its_symbol(text, reason):
+def test_a_bad_grid_of_probabilities_is_reported_with_its_symbol(text, reason):
     with pytest.raises(UserError) as error:
         parse_levels(text, PROBABILITY)
     assert str(error.value).startswith(f"p grid '{text}': ")
     assert reason in str(error.value)
 
 
-def test_a_list_of_probabilities_is_checked_sorted_and_without_repeats():
+def test_a_list_of_probabilities_is_checked_sorted_and_without_duplicates():
     assert check_levels([0.3, 0.0, 0.3, 1.0], "here", PROBABILITY) == [0, 0.3, 1]
-    with pytest.raises(UserError, match=r"^p grid 'here': .* at most 1, not 1\.5$"):
+    with pytest.raises(UserError, match=r"^p grid 'here': .* ≤ 1, got 1\.5$"):
         check_levels([0.0, 1.5], "here", PROBABILITY)
     assert check_levels([0.0, 1.5], "here", GAMMA) == [0, 1.5]

@@ -44,7 +44,7 @@ def test_bounds_of_a_field_count_as_those_of_its_type():
     assert plain_types.expected(float, [Field(gt=0, le=1)]) == "a number > 0 and ≤ 1"
 
 
-def test_type_and_range_are_told_apart():
+def test_type_and_range_are_distinguished():
     annotation = Annotated[float, Field(ge=0, lt=1)] | None
     assert plain_types.type_name(annotation) == "number or null"
     assert plain_types.allowed(annotation) == "≥ 0 and < 1"

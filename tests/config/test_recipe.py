@@ -111,14 +111,14 @@ def test_recipes_are_found_by_name_and_by_file(tmp_path):
         ("no/such", "recipe file 'no/such' does not exist"),
     ],
 )
-def test_an_unknown_recipe_is_told(name, message, tmp_path, monkeypatch):
+def test_an_unknown_recipe_is_reported(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
         recipe.load(name)
     assert str(error.value) == message
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path):
+def test_a_file_that_is_no_text_is_reported(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xff\xfe\x80")
     with pytest.raises(UserError, match=r"x\.yaml: cannot be read"):
@@ -143,11 +143,11 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
         ("training.list=[1]", "training.list: unknown key"),
     ],
 )
-def test_an_unknown_key_is_told_with_path_value_and_the_nearest(override, message):
+def test_an_unknown_key_is_reported_with_path_value_and_the_nearest(override, message):
     assert mistakes(override) == f"reviews-ut.yaml: {message}"
 
 
-def test_a_mistyped_key_inside_alpha_is_told_with_the_nearest():
+def test_a_mistyped_key_inside_alpha_is_reported_with_the_nearest():
     message = mistakes("descent.alpha={target_los: 0.1}")
     assert "descent.alpha.target_los: unknown key; did you mean 'target_loss'?" in message
 
@@ -219,7 +219,10 @@ def test_a_value_of_the_wrong_type_is_reported_with_key_and_value(override, mess
             "descent.reference=aut",
             "descent.reference: expected a positive number or 'auto', got 'aut'; did you mean 'auto'?",
         ),
-        ("noise.kind=gausian", "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: gaussian, uniform"),
+        (
+            "noise.kind=gausian",
+            "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: gaussian, uniform",
+        ),
         ("noise.kind=discrete", "noise.kind: 'discrete' is applied to texts; train on noise that is added"),
         (
             "evaluation.perturbations=[unifrom]",
@@ -245,10 +248,10 @@ def test_an_unknown_word_is_reported_with_the_known_ones(override, message):
             "descent.dual: proportional_gain and smoothing have no effect with optimizer 'adam'",
         ),
         (["evaluation.gammas=0:1:0"], "evaluation.gammas: γ grid '0:1:0': the step must be above 0"),
-        (["evaluation.gammas=[0, -1]"], "evaluation.gammas: γ grid '[0.0, -1.0]': levels must be numbers"),
+        (["evaluation.gammas=[0, -1]"], "evaluation.gammas: γ grid '[0.0, -1.0]': levels must be ≥ 0, got -1"),
     ],
 )
-def test_settings_that_do_not_fit_together_are_told(overrides, message):
+def test_settings_that_do_not_fit_together_are_reported(overrides, message):
     assert mistakes(*overrides).startswith(f"reviews-ut.yaml: {message}")
 
 
@@ -260,7 +263,7 @@ def test_a_grid_that_is_no_grid_is_one_mistake_in_the_recipes_words(grid):
     assert "list[float]" not in message
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_together():
     message = mistakes("training.epoch=1", "model.layers=0", "seed=one", "descent.alpha=2", "noise.kind=pink")
     first, *lines = message.splitlines()
     assert first == "reviews-ut.yaml: 5 errors"
@@ -279,13 +282,13 @@ def test_an_unknown_model_does_not_hide_other_mistakes():
         assert path in message
 
 
-def test_missing_sections_are_told(tmp_path):
+def test_missing_sections_are_reported(tmp_path):
     with pytest.raises(UserError) as error:
         recipe.load(str(recipe_file(tmp_path, "task", "model")))
     assert str(error.value) == "mine.yaml: 2 errors\n  task: missing\n  model: missing"
 
 
-def test_a_section_without_a_name_is_told(tmp_path):
+def test_a_section_without_a_name_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"model\.name: missing"):
         recipe.load(str(recipe_file(tmp_path, model={})))
 

@@ -87,6 +87,6 @@ def test_an_error_inside_an_outside_module_is_reported_with_module_and_reason(co
         ("model", "../cli", r"^no Python module '../cli'"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest_and_all_known(kind, name, message):
+def test_an_unknown_name_is_reported_with_the_nearest_and_all_known(kind, name, message):
     with pytest.raises(UserError, match=message):
         registry.load(kind, name)

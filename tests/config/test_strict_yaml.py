@@ -36,19 +36,19 @@ def test_a_scalar_is_what_it_looks_like(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: key 'a' stands twice"),
-        ("a:\n  b: 1\n  c:\n    d: 1\n    d: 1\n", "x.yaml:5: key 'd' stands twice"),
-        ("a: [{b: 1}, {b: 1, b: 2}]\n", "x.yaml:1: key 'b' stands twice"),
-        ("1: a\n'1': b\n", "x.yaml:2: key '1' stands twice"),
-        ("a: 1\n? [b, c]\n: 2\n", "x.yaml:2: a key must be a plain word"),
+        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: duplicate key 'a'; remove one"),
+        ("a:\n  b: 1\n  c:\n    d: 1\n    d: 1\n", "x.yaml:5: duplicate key 'd'; remove one"),
+        ("a: [{b: 1}, {b: 1, b: 2}]\n", "x.yaml:1: duplicate key 'b'; remove one"),
+        ("1: a\n'1': b\n", "x.yaml:2: duplicate key '1'; remove one"),
+        ("a: 1\n? [b, c]\n: 2\n", "x.yaml:2: a key must be a word"),
     ],
 )
-def test_a_key_is_a_word_that_stands_once(text, place):
+def test_keys_are_words_without_duplicates(text, message):
     with pytest.raises(UserError) as error:
         strict_yaml.parse(text, "x.yaml")
-    assert str(error.value) == place
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_a_syntax_error_names_file_and_line(text, line):
         pytest.param("9" * 5000, id="5000 digits"),
     ],
 )
-def test_what_cannot_be_read_is_a_mistake_and_not_a_crash(text):
+def test_a_text_that_cannot_be_parsed_is_a_user_error(text):
     with pytest.raises(UserError, match=r"^x\.yaml"):
         strict_yaml.parse(text, "x.yaml")
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "", "just a word", "3"])
 def test_a_document_of_settings_has_keys(text):
-    with pytest.raises(UserError, match=r"^x\.yaml: expected `key: value` lines, found \w+$"):
+    with pytest.raises(UserError, match=r"^x\.yaml: expected `key: value` lines, got \w+$"):
         strict_yaml.parse_mapping(text, "x.yaml")
 
 

@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 class Words:
-    """As much of a task as batching needs: an example is a word, and its length the word's."""
+    """The part of a task that batching needs: an example is a word with its length."""
 
     @staticmethod
     def length(word: str) -> int:
@@ -38,7 +38,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 # ---------------------------------------------------------------- evaluation
 
 
-def test_batches_hold_the_longest_first_and_what_is_alike_in_its_own_order():
+def test_batches_start_with_the_longest_and_keep_the_order_of_equal_lengths():
     assert made(WORDS, 3) == [["a2a2a2a", "eeeee", "dddd"], ["ccc", "bb", "b2"], ["a"]]
 
 
@@ -50,7 +50,7 @@ def test_every_example_is_in_one_batch(size):
     assert all(len(group) == size for group in groups[:-1])
 
 
-def test_no_examples_make_no_batch():
+def test_without_examples_there_is_no_batch():
     assert made([], 3) == []
     assert n_batches([], 3) == 0
 
@@ -71,7 +71,7 @@ LENGTHS = rng(9).integers(1, 500, 1000)
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 @pytest.mark.parametrize("size", [1, 7, 32, 1000])
-def test_an_epoch_meets_no_example_twice_and_as_many_as_fill_updates(lengths, size):
+def test_an_epoch_uses_each_example_at_most_once_in_full_updates(lengths, size):
     epoch = updates(1000, size, rng(), lengths)
     assert epoch.shape == (1000 // size, size)
     assert len(set(epoch.flatten().tolist())) == epoch.size
@@ -79,7 +79,7 @@ def test_an_epoch_meets_no_example_twice_and_as_many_as_fill_updates(lengths, si
 
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_the_order_is_that_of_the_seed_and_of_nothing_else(lengths):
+def test_the_order_depends_only_on_the_seed(lengths):
     first = updates(1000, 32, rng(), lengths)
     np.random.seed(5)
     assert np.array_equal(updates(1000, 32, rng(), None if lengths is None else lengths.tolist()), first)
@@ -95,18 +95,18 @@ def padding(epoch: np.ndarray[Any, Any]) -> int:
     return int((LENGTHS[epoch].max(1, keepdims=True) - LENGTHS[epoch]).sum())
 
 
-def test_grouped_updates_have_a_small_part_of_the_padding():
+def test_grouped_updates_have_little_padding():
     # 1000 lengths sorted into 31 updates: each spans about 500/31 of them instead of nearly 500.
     assert padding(updates(1000, 32, rng(), LENGTHS.tolist())) < 0.1 * padding(updates(1000, 32, rng()))
 
 
-def test_grouped_updates_come_in_no_order_of_length():
+def test_grouped_updates_are_not_sorted_by_length():
     longest = LENGTHS[updates(1000, 32, rng(), LENGTHS.tolist())].max(1)
     ranks = longest.argsort().argsort()
     assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 0.4
 
 
-def test_a_pool_is_fifty_updates_so_that_companions_change_from_epoch_to_epoch():
+def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
     epoch = updates(400, 2, rng(), range(400))
     order = rng().permutation(400)
     pools = [set(order[start : start + 100].tolist()) for start in range(0, 400, 100)]
@@ -114,11 +114,11 @@ def test_a_pool_is_fifty_updates_so_that_companions_change_from_epoch_to_epoch()
     assert {frozenset(pair) for pair in epoch.tolist()} != {frozenset((i, i + 1)) for i in range(0, 400, 2)}
 
 
-def test_examples_of_one_length_go_together_by_chance():
+def test_examples_of_equal_length_are_grouped_at_random():
     grouped = {tuple(row) for row in updates(1000, 32, rng(), [7] * 1000).tolist()}
     assert grouped == {tuple(row) for row in updates(1000, 32, rng()).tolist()}
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 1, 2]])
-def test_too_few_examples_for_an_update_wait(lengths):
+def test_too_few_examples_give_no_update(lengths):
     assert updates(3, 4, rng(), lengths).shape == (0, 4)

@@ -27,26 +27,26 @@ def touch(folder: Path, *names: str) -> Path:
 
 
 def clip_of(path: Path) -> Clip:
-    """The one clip that a video or a folder of frames is."""
+    """The only clip of a video or a folder of frames."""
     (clip,) = find_clips(path) if path.is_dir() else [Clip(path.name, (path,))]
     return clip
 
 
 def frames_of(path: Path, size: int = 16) -> tuple[list[Frame], list[str]]:
-    """What is decoded, and what is noted."""
+    """The decoded frames and the notes."""
     notes: list[str] = []
     return list(decode(clip_of(path), size, notes.append)), notes
 
 
-def told(path: Path) -> str:
-    """What is said where it stops; always one line."""
+def error_of(path: Path) -> str:
+    """The error, which is always one line."""
     with pytest.raises(UserError) as error:
         frames_of(path)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- finding clips
 
 
 def test_each_video_and_each_folder_with_frames_is_a_clip_at_any_depth(tmp_path):
@@ -64,27 +64,27 @@ def test_each_video_and_each_folder_with_frames_is_a_clip_at_any_depth(tmp_path)
     assert {clip.path for clip in clips} == {tmp_path / name for name in found}
 
 
-def test_hidden_files_ground_truth_and_other_files_are_passed_over(tmp_path):
+def test_hidden_files_ground_truth_and_other_files_are_skipped(tmp_path):
     clutter = ("._001.tif", ".DS_Store", "notes.txt", "001.npy", "tif", ".cache/001.tif", "Test001_gt/001.bmp")
     touch(tmp_path, "Test001/001.tif", *clutter, *(f"Test001/{name}" for name in clutter))
     (tmp_path / "folder.avi").mkdir()
     assert [(clip.name, len(clip.files)) for clip in find_clips(tmp_path)] == [("Test001", 1)]
 
 
-def test_only_the_kinds_asked_for_are_found(tmp_path):
+def test_only_the_requested_file_types_are_found(tmp_path):
     touch(tmp_path, "a.avi", "b/1.tif", "b/2.jpg", "c/1.jpg")
     assert [(clip.name, len(clip.files)) for clip in find_clips(tmp_path, (".tif",))] == [("b", 1)]
     assert find_clips(tmp_path, (".mp4",)) == []
 
 
-def test_numbers_are_in_their_order_in_files_and_in_folders(tmp_path):
+def test_files_and_folders_are_in_numerical_order(tmp_path):
     touch(tmp_path, *(f"clip{clip}/{frame}.jpg" for clip in (10, 9, 100) for frame in (10, 2, 1, 100, 20)))
     clips = find_clips(tmp_path)
     assert [clip.name for clip in clips] == ["clip9", "clip10", "clip100"]
     assert [file.stem for file in clips[0].files] == ["1", "2", "10", "20", "100"]
 
 
-def test_the_order_does_not_depend_on_that_of_the_folder(tmp_path, monkeypatch):
+def test_the_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
     names = ["1.png", "01.png", "001.png", "a1.png", "a01.png", "1.jpg"]
     touch(tmp_path, *names)
     listed = Path.iterdir
@@ -95,13 +95,13 @@ def test_the_order_does_not_depend_on_that_of_the_folder(tmp_path, monkeypatch):
     assert orders == [orders[0]] * len(names)
 
 
-def test_no_two_clips_have_one_name(tmp_path):
+def test_clip_names_are_unique(tmp_path):
     touch(tmp_path / "walk", "1.png", "walk/1.png", "walk.avi", "walk/walk/1.png")
     names = [clip.name for clip in find_clips(tmp_path / "walk")]
     assert len(names) == len(set(names)) == 4
 
 
-def test_a_name_that_is_no_text_becomes_one(tmp_path):
+def test_a_name_that_is_not_valid_unicode_is_escaped(tmp_path):
     touch(tmp_path, os.fsdecode(b"odd \xff/1.png"))
     clip = clip_of(tmp_path)
     assert clip.name == r"odd \udcff"
@@ -112,7 +112,7 @@ def test_a_name_that_is_no_text_becomes_one(tmp_path):
 
 
 @pytest.mark.parametrize("colour", [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255), (12, 200, 99)])
-def test_a_colour_becomes_its_grey_of_itu_r_601_(colour, tmp_path):
+def test_colours_are_converted_to_grey_by_itu_r_601(colour, tmp_path):
     write_frames(tmp_path, np.full((1, 20, 30, 3), colour, np.uint8), "png")
     (frame,), notes = frames_of(tmp_path)
     assert (frame.shape, str(frame.dtype), notes) == ((16, 16), "uint8", [])
@@ -121,7 +121,7 @@ def test_a_colour_becomes_its_grey_of_itu_r_601_(colour, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(64, 96), (9, 7), (240, 16)])
-def test_frames_are_made_grey_and_resized_as_torchvision_and_pillow_do(shape, tmp_path):
+def test_frames_are_converted_and_resized_like_torchvision_and_pillow_do(shape, tmp_path):
     survive_torchvision_mismatch()
     from torchvision.transforms import functional
 
@@ -136,28 +136,28 @@ def test_frames_are_made_grey_and_resized_as_torchvision_and_pillow_do(shape, tm
         assert np.abs(frame - np.asarray(pillow, float)).max() <= 2
 
 
-def test_a_grey_stays_as_it_is(tmp_path):
+def test_grey_pixels_are_unchanged(tmp_path):
     shades: np.ndarray[Any, Any] = np.arange(256, dtype=np.uint8).reshape(16, 16)
     write_frames(tmp_path, shades[None], "tif")
     assert np.array_equal(frames_of(tmp_path)[0][0], shades)
 
 
-def test_several_pictures_in_one_file_are_refused(tmp_path):
+def test_several_images_in_one_file_are_refused(tmp_path):
     first, *others = (Image.fromarray(frame) for frame in noise(0, 3, 8, 8))
     first.save(tmp_path / "1.tif", save_all=True, append_images=others)
-    with pytest.raises(UserError, match=r"1\.tif: 3 pictures in one file; save each to a file of its own"):
+    with pytest.raises(UserError, match=r"1\.tif: 3 images in one file; save each one as a separate file"):
         frames_of(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "LA", "1", "CMYK"])
-def test_a_picture_of_any_8_bit_mode_is_the_same_frame(mode, tmp_path):
+def test_every_8_bit_mode_of_an_image_gives_the_same_frame(mode, tmp_path):
     stripes = np.tile(np.array([[0, 255]], np.uint8), (16, 8))
     Image.fromarray(stripes).convert(mode).save(tmp_path / "1.tif")
     (frame,), _ = frames_of(tmp_path)
     assert np.abs(frame.astype(int) - stripes).max() <= 1
 
 
-def test_frames_of_a_folder_come_in_natural_order(tmp_path):
+def test_frames_of_a_folder_are_in_natural_order(tmp_path):
     for number in (1, 2, 10, 11, 100):
         Image.new("L", (8, 8), number).save(tmp_path / f"{number}.bmp")
     frames, _ = frames_of(tmp_path)
@@ -173,13 +173,13 @@ def test_a_video_gives_its_frames_in_order(name, tmp_path):
     assert notes == []
 
 
-def test_a_video_may_lie_behind_a_colon(tmp_path, monkeypatch):
+def test_the_path_of_a_video_may_contain_a_colon(tmp_path, monkeypatch):
     write_video(tmp_path / "http:" / "a.avi", drift(0, 3))
     monkeypatch.chdir(tmp_path)
     assert len(frames_of(Path("http:/a.avi"))[0]) == 3
 
 
-# ---------------------------------------------------------------- what is wrong with frames
+# ---------------------------------------------------------------- damaged frames
 
 
 def cut(content: bytes) -> bytes:
@@ -188,13 +188,13 @@ def cut(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("suffix", ["tif", "jpg", "png", "bmp"])
 @pytest.mark.parametrize("damage", [cut, lambda _: b"", lambda _: b"a text"], ids=["cut", "empty", "text"])
-def test_a_frame_that_cannot_be_read_stops_with_its_name(damage: Callable[[bytes], bytes], suffix, tmp_path):
+def test_a_frame_that_cannot_be_read_is_an_error_with_its_file(damage: Callable[[bytes], bytes], suffix, tmp_path):
     write_frames(tmp_path, noise(0, 3, 20, 20), suffix)
     bad = tmp_path / f"002.{suffix}"
     bad.write_bytes(damage(bad.read_bytes()))
-    message = told(tmp_path)
+    message = error_of(tmp_path)
     assert message.startswith(f"{bad}: cannot be read (")
-    assert message.endswith("get it again, or delete it to go on without this frame")
+    assert message.endswith("download it again, or delete it to skip this frame")
     bad.unlink()
     assert len(frames_of(tmp_path)[0]) == 2
 
@@ -202,16 +202,16 @@ def test_a_frame_that_cannot_be_read_stops_with_its_name(damage: Callable[[bytes
 @pytest.mark.parametrize(
     ("values", "suffix", "mode"), [(np.uint16, "png", "I;16"), (np.uint16, "tif", "I;16"), (np.float32, "tif", "F")]
 )
-def test_a_picture_that_is_not_8_bit_stops_with_its_name(values, suffix, mode, tmp_path):
+def test_an_image_that_is_not_8_bit_is_an_error_with_its_file(values, suffix, mode, tmp_path):
     write_frames(tmp_path, noise(0, 1, 8, 8).astype(values), suffix)
-    expected = f"{tmp_path}/001.{suffix}: not an 8-bit image (Pillow calls it '{mode}'); convert it first"
-    assert told(tmp_path) == expected
+    expected = f"{tmp_path}/001.{suffix}: not an 8-bit image (Pillow mode '{mode}'); convert it to 8 bits"
+    assert error_of(tmp_path) == expected
 
 
-def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path):
+def test_a_broken_link_is_not_skipped(tmp_path):
     write_frames(tmp_path, noise(0, 2, 8, 8))
     (tmp_path / "003.tif").symlink_to(tmp_path / "gone.tif")
-    assert told(tmp_path).startswith(f"{tmp_path}/003.tif: cannot be read (")
+    assert error_of(tmp_path).startswith(f"{tmp_path}/003.tif: cannot be read (")
 
 
 def test_frames_of_several_sizes_are_noted_and_resized(tmp_path):
@@ -222,7 +222,7 @@ def test_frames_of_several_sizes_are_noted_and_resized(tmp_path):
     assert notes == [f"{tmp_path}: frames of 2 sizes (10×8, 20×30); all were resized to 16×16"]
 
 
-# ---------------------------------------------------------------- what is wrong with videos
+# ---------------------------------------------------------------- damaged videos
 
 
 @pytest.fixture(scope="module")
@@ -230,11 +230,11 @@ def video(tmp_path_factory) -> Path:
     return write_video(tmp_path_factory.mktemp("video") / "whole.avi", drift(0, 20))
 
 
-def test_wherever_a_video_breaks_off_the_frames_before_are_used_and_it_is_told(video, tmp_path):
+def test_the_frames_before_the_end_of_a_truncated_video_are_used_with_a_note(video, tmp_path):
     whole, _ = frames_of(video)
     content, broken = video.read_bytes(), tmp_path / "broken.avi"
     counts = []
-    # The frames end where the index begins; some copies end just behind the beginning of a frame.
+    # The frames end at the index; some copies end just after the start of a frame.
     last = content.rindex(b"idx1")
     begun = [match.end() + 4 + few for match in re.finditer(b"00dc", content[:last]) for few in (0, 1, 2)]
     for end in sorted({*range(0, last - 8, 97), *begun}):
@@ -249,7 +249,7 @@ def test_wherever_a_video_breaks_off_the_frames_before_are_used_and_it_is_told(v
         assert len(frames) < 20
         (note,) = notes
         assert note.startswith(f"{broken}: damaged (")
-        assert note.endswith(f"; {len(frames)} frames of 20 are used")
+        assert note.endswith(f"; using {len(frames)} of 20 frames; download it again to use all")
         counts.append(len(frames))
     assert counts == sorted(counts)
     assert len(set(counts)) > 10
@@ -263,11 +263,13 @@ def test_damage_that_the_decoder_conceals_ends_the_video(video, tmp_path):
     (tmp_path / "bad.avi").write_bytes(content)
     frames, notes = frames_of(tmp_path / "bad.avi")
     assert np.array_equal(frames, whole[:12])
-    assert notes == [f"{tmp_path}/bad.avi: damaged (a frame is not whole); 12 frames of 20 are used"]
+    assert notes == [
+        f"{tmp_path}/bad.avi: damaged (incomplete frame); using 12 of 20 frames; download it again to use all"
+    ]
 
 
 def without_frames(path: Path) -> None:
-    """A header that announces a frame, and an end."""
+    """A header that announces a frame, and no frame."""
     content = write_video(path, drift(0, 1)).read_bytes()
     path.write_bytes(content[: content.index(b"movi") + 4])
 
@@ -284,15 +286,15 @@ BAD_VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a text": (lambda path: path.write_text("a text"), "cannot be decoded (Invalid data found when processing input)"),
     "empty": (lambda path: path.touch(), "cannot be decoded ("),
     "no frames": (without_frames, "cannot be decoded ("),
-    "sound": (without_pictures, "no video in it"),
+    "sound": (without_pictures, "contains no video stream"),
     "not there": (lambda path: None, "cannot be decoded (No such file or directory)"),
 }
 
 
 @pytest.mark.parametrize(("make", "message"), BAD_VIDEOS.values(), ids=BAD_VIDEOS)
-def test_a_video_that_gives_nothing_stops_with_its_name(make, message, tmp_path, capfd):
+def test_a_video_without_frames_is_an_error_with_its_file(make, message, tmp_path, capfd):
     make(tmp_path / "bad.avi")
-    assert told(tmp_path / "bad.avi").startswith(f"{tmp_path}/bad.avi: {message}")
+    assert error_of(tmp_path / "bad.avi").startswith(f"{tmp_path}/bad.avi: {message}")
     assert capfd.readouterr() == ("", "")
 
 
@@ -303,6 +305,6 @@ def test_the_decoder_does_not_write_to_the_terminal(video, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_copy_elsewhere_gives_the_same_frames(video, tmp_path):
+def test_a_copy_in_another_folder_gives_the_same_frames(video, tmp_path):
     copy = Path(shutil.copy(video, tmp_path / "copy.avi"))
     assert np.array_equal(frames_of(copy)[0], frames_of(video)[0])

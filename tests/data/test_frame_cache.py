@@ -22,7 +22,7 @@ from tests.videos import drift, noise, write_frames, write_video
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    """A cache of its own for each test."""
+    """A separate cache for each test."""
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "frames"
 
@@ -37,10 +37,10 @@ def sources(tmp_path) -> list[Clip]:
     return three_clips(tmp_path / "set")
 
 
-# ---------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------- what is stored
 
 
-def test_what_comes_from_the_cache_is_what_is_decoded(sources, decoded):
+def test_cached_frames_are_the_decoded_frames(sources, decoded):
     assert right(prepare(sources, SIZE, "set"), sources)
     decoded.clear()
     again = prepare(sources, SIZE, "set")
@@ -68,7 +68,7 @@ def test_frames_are_mapped_and_no_file_stays_open(sources, tmp_path):
         assert not window.flags.writeable
 
 
-def test_the_digest_is_that_of_the_frames_from_whatever_copy(sources, tmp_path):
+def test_copies_of_a_clip_have_the_same_digest(sources, tmp_path):
     shutil.copytree(tmp_path / "set", tmp_path / "copy")
     first = prepare(sources, SIZE, "set")
     copy = prepare(find_clips(tmp_path / "copy"), SIZE, "copy")
@@ -82,15 +82,15 @@ def test_warnings_are_repeated_when_frames_come_from_the_cache(tmp_path):
     video = write_video(tmp_path / "set" / "b [/b] é.avi", drift(0, 20))
     video.write_bytes(video.read_bytes()[:-800])
     for _ in range(2):
-        with pytest.warns(DataWarning) as told:
+        with pytest.warns(DataWarning) as warned:
             prepare(find_clips(tmp_path / "set"), SIZE, "set")
-        messages = [str(one.message) for one in told]
+        messages = [str(one.message) for one in warned]
         assert len(messages) == 2
         assert messages[0].startswith(f"{video}: damaged (")
         assert messages[1].startswith(f"{tmp_path / 'set' / 'mixed'}: frames of 2 sizes (8×8, 9×9)")
 
 
-def test_a_file_whose_name_is_no_text_is_kept_as_any_other(tmp_path, decoded):
+def test_a_file_whose_name_is_not_valid_unicode_is_cached(tmp_path, decoded):
     write_video(tmp_path / "set" / "a.avi", drift(0, 3)).rename(tmp_path / "set" / os.fsdecode(b"\xff.avi"))
     odd = find_clips(tmp_path / "set")
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_a_file_whose_name_is_no_text_is_kept_as_any_other(tmp_path, decoded):
 
 
 def rewrite(path: Path) -> None:
-    """Other frames in as many bytes."""
+    """Other frames with the same number of bytes."""
     size = path.stat().st_size
     write_frames(path.parent, noise(9, 1, 10, 12))
     assert path.stat().st_size == size
@@ -117,7 +117,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_clip_that_changed_is_decoded_again_and_no_other(change, sources, tmp_path, decoded):
+def test_only_a_clip_that_changed_is_decoded_again(change, sources, tmp_path, decoded):
     before = prepare(sources, SIZE, "set")
     decoded.clear()
     change(tmp_path / "set" / "clip1" / "001.tif")
@@ -130,30 +130,32 @@ def test_a_clip_that_changed_is_decoded_again_and_no_other(change, sources, tmp_
     assert [one.digest == old.digest for one, old in zip(after, before, strict=True)] == [True, False, True]
 
 
-def test_another_size_has_frames_of_its_own(sources):
+def test_each_size_has_its_own_frames(sources):
     prepare(sources, SIZE, "set")
     assert [one.frames[:].shape for one in prepare(sources, 5, "set")] == [(1, 5, 5), (2, 5, 5), (3, 5, 5)]
     assert frame_cache.key(sources[0], 5) != frame_cache.key(sources[0], SIZE) != frame_cache.key(sources[1], SIZE)
 
 
-def test_a_source_that_is_gone_is_told(sources):
+def test_a_missing_source_is_reported(sources):
     sources[1].files[1].unlink()
     with pytest.raises(UserError, match=r"clip1/002\.tif: cannot be read \(No such file or directory\)"):
         prepare(sources, SIZE, "set")
     assert not frame_cache.is_prepared(sources[1], SIZE)
 
 
-def test_a_source_that_changes_while_it_is_read_is_told(sources, monkeypatch):
+def test_a_source_that_changes_while_it_is_read_is_reported(sources, monkeypatch):
     def change(clip: Clip, *more: Any) -> Any:
         yield from DECODE(clip, *more)
         os.utime(clip.files[0], ns=(0, 0))
 
     monkeypatch.setattr(clips, "decode", change)
-    with pytest.raises(UserError, match=r"clip0: it, or its frames in .*, changed while they were read; try again"):
+    with pytest.raises(
+        UserError, match=r"clip0: the clip or its frames in .* changed while they were read; run the command again"
+    ):
         prepare(sources, SIZE, "set")
 
 
-# ---------------------------------------------------------------- a cache in a bad way
+# ---------------------------------------------------------------- a damaged cache
 
 
 def shorten(path: Path) -> None:
@@ -185,7 +187,7 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_what_is_not_whole_is_made_again(damage, sources, cache, decoded):
+def test_an_incomplete_clip_is_decoded_again(damage, sources, cache, decoded):
     prepare(sources, SIZE, "set")
     whole = kept(cache)
     decoded.clear()
@@ -197,21 +199,21 @@ def test_what_is_not_whole_is_made_again(damage, sources, cache, decoded):
     assert kept(cache) == whole
 
 
-def test_frames_that_go_while_they_are_in_use_are_told(sources, cache):
+def test_frames_that_are_deleted_while_in_use_are_reported(sources, cache):
     one = prepare(sources, SIZE, "set")[0]
     shutil.rmtree(cache)
-    with pytest.raises(UserError, match=r"\.frames: gone while it was in use; start again"):
+    with pytest.raises(UserError, match=r"\.frames: deleted or changed while in use; run the command again"):
         one.frames[:1]
 
 
-def test_a_folder_that_cannot_be_written_is_told(sources, cache):
+def test_a_folder_that_cannot_be_written_is_reported(sources, cache):
     cache.parent.touch()
-    with pytest.raises(UserError, match=rf"^{cache}: .*; decoded frames need 64 bytes each, and CUDT_CACHE names"):
+    with pytest.raises(UserError, match=rf"^{cache}: .*; decoded frames need 64 bytes each; set CUDT_CACHE to"):
         prepare(sources, SIZE, "set")
 
 
 @pytest.mark.parametrize("size", [SIZE, 200])
-def test_a_full_disk_is_told_and_leaves_nothing(size, sources, cache):
+def test_a_full_disk_is_reported_and_leaves_nothing(size, sources, cache):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size * size * 3 - 1, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""The cache of frames is right after a kill at any moment of its making, and while several processes make it."""
+"""The frame cache is correct if its process is killed at any time, and if several processes fill it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def sources(tmp_path) -> list[Clip]:
 
 
 def in_child(*acts: Callable[[], object]) -> int:
-    """The process id of a copy of this process that does some things and ends."""
+    """Fork a process that calls a function and exits; returns its process id."""
     if child := os.fork():
         return child
-    # It must not outlive a test that waits for it.
+    # It must end with the test that waits for it.
     signal.alarm(60)
     try:
         for act in acts:
@@ -57,7 +57,7 @@ def ending(child: int) -> int:
 
 
 def kill_at_line(number: int) -> None:
-    """Be killed before the so many-th line of the cache's own code."""
+    """Kill this process before the n-th line of the cache's code."""
     left = number
     watched = {frame_cache.__file__, files.__file__}
 
@@ -72,7 +72,7 @@ def kill_at_line(number: int) -> None:
 
 
 def check_after_a_kill(sources: list[Clip], cache: Path, decoded: list[str]) -> None:
-    """What was whole is not decoded again, the rest is; nothing is left over."""
+    """Check that only incomplete clips are decoded again, and that no temporary files are left."""
     whole = [clip.name for clip in sources if frame_cache.is_prepared(clip, SIZE)]
     decoded.clear()
     assert right(prepare(sources, SIZE, "set"), sources)
@@ -82,7 +82,7 @@ def check_after_a_kill(sources: list[Clip], cache: Path, decoded: list[str]) -> 
     )
 
 
-def test_the_cache_is_right_after_a_kill_at_any_line(sources, tmp_path, decoded, monkeypatch):
+def test_the_cache_is_correct_after_a_kill_at_any_line(sources, tmp_path, decoded, monkeypatch):
     direct(sources[0])
     few, states = sources[:2], set()
     for moment in range(1, 1000, 3):
@@ -96,11 +96,11 @@ def test_the_cache_is_right_after_a_kill_at_any_line(sources, tmp_path, decoded,
         states.add(tuple(sorted("part" if name.startswith(".") else name.split(".")[1] for name in names)))
         check_after_a_kill(few, cache, decoded)
     assert code == 0
-    # Amid the frames, between them and the line, amid the line, and between clips.
+    # Within the frames, between them and the description, within the description, and between clips.
     assert {("lock", "part"), ("frames", "lock"), ("frames", "lock", "part"), ("frames", "json", "lock")} <= states
 
 
-def test_the_cache_is_right_after_kills_at_any_time_of_one_making_after_another(tmp_path, cache, decoded):
+def test_the_cache_is_correct_after_repeated_kills_at_any_time(tmp_path, cache, decoded):
     for number in range(8):
         write_video(tmp_path / "set" / f"{number}.avi", drift(number, 40))
     sources = find_clips(tmp_path / "set")
@@ -115,7 +115,7 @@ def test_the_cache_is_right_after_kills_at_any_time_of_one_making_after_another(
 
 
 @pytest.mark.parametrize("stage", ["the second frame", "the line's writing", "the frames' renaming", "both"])
-def test_a_making_that_fails_goes_on_with_what_is_missing(stage, sources, cache, decoded, monkeypatch):
+def test_after_a_failure_only_the_missing_clips_are_decoded(stage, sources, cache, decoded, monkeypatch):
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 

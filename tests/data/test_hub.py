@@ -24,7 +24,7 @@ from tests.pretrained import tiny_pretrained
 
 @pytest.fixture
 def cut_off(monkeypatch):
-    """The hub does not answer, and it is not asked."""
+    """The hub cannot be reached."""
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
 
 
@@ -35,7 +35,7 @@ def test_a_folder_is_a_model_in_single_precision(tmp_path):
     assert hub.load_tokenizer(name, None)("good film")["input_ids"][0] == 2
 
 
-def test_a_hub_name_is_looked_for_below_the_data_root_first(tmp_path, cut_off):
+def test_a_hub_name_is_first_searched_below_the_data_root(tmp_path, cut_off):
     tiny_pretrained(tmp_path / "models" / "owner" / "tiny")
     assert type(hub.load_encoder("owner/tiny", tmp_path)).__name__ == "BertModel"
 
@@ -50,57 +50,57 @@ def test_a_folder_inside_an_installed_package_is_found(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model", "/model", ""])
-def test_a_package_that_is_not_installed_is_told(name):
-    with pytest.raises(UserError, match=r"no Python package called '.*' is installed; `cudt recipes` says how"):
+def test_a_package_that_is_not_installed_is_reported(name):
+    with pytest.raises(UserError, match=r"no Python package '.*' is installed; `cudt recipes` says what"):
         hub.load_tokenizer(f"package:{name}", None)
 
 
-def test_a_folder_that_a_package_does_not_have_is_told():
+def test_a_missing_folder_of_a_package_is_reported():
     with pytest.raises(UserError, match=r"json/gone' has no config\.json"):
         hub.load_tokenizer("package:json/gone", None)
 
 
-def test_an_unreachable_hub_is_one_line_that_says_where_to_put_the_files(tmp_path, cut_off):
-    with pytest.raises(UserError) as told:
+def test_an_unreachable_hub_is_reported_in_one_line_with_the_download_command(tmp_path, cut_off):
+    with pytest.raises(UserError) as error:
         hub.load_encoder("owner/name", tmp_path)
-    place = tmp_path / "models" / "owner" / "name"
-    assert f"hf download owner/name --local-dir {place}" in str(told.value)
-    assert "\n" not in str(told.value)
+    folder = tmp_path / "models" / "owner" / "name"
+    assert f"hf download owner/name --local-dir {folder}" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["no such folder", "a/b/c", "../gone"])
-def test_what_can_be_neither_a_folder_nor_a_hub_name_is_told(name):
-    with pytest.raises(UserError, match="no such folder, and not a name of the hub"):
+def test_a_name_that_is_neither_a_folder_nor_valid_on_the_hub_is_reported(name):
+    with pytest.raises(UserError, match="neither a folder nor a name on the hub"):
         hub.load_encoder(name, None)
 
 
-def test_a_folder_that_is_no_model_is_told(tmp_path):
+def test_a_folder_without_a_model_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"no config\.json"):
         hub.load_encoder(str(tmp_path), None)
 
 
 @pytest.mark.parametrize("damage", ["config", "weights"])
-def test_a_damaged_folder_is_one_line(tmp_path, damage):
+def test_a_damaged_folder_is_reported_in_one_line(tmp_path, damage):
     name = tiny_pretrained(tmp_path / "model")
     (tmp_path / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_bytes(b"junk")
-    with pytest.raises(UserError, match="cannot be loaded from") as told:
+    with pytest.raises(UserError, match="cannot be loaded from") as error:
         hub.load_encoder(name, None)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_weights_that_do_not_fill_the_model_are_refused(tmp_path):
-    """The library would draw the missing ones at random, and the run would be called pretrained."""
+def test_incomplete_weights_are_refused(tmp_path):
+    """The library would initialise the missing weights at random, and the model would not be pretrained."""
     name = tiny_pretrained(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     weights = load_file(path)
     lost = next(key for key in weights if "layer.1" in key)
     del weights[lost]
     save_file(weights, path, metadata={"format": "pt"})
-    with pytest.raises(UserError, match="lack 1 weights of BertModel"):
+    with pytest.raises(UserError, match="1 weights of BertModel are missing"):
         hub.load_encoder(name, None)
 
 
-def test_offline_mode_is_believed_without_asking(monkeypatch):
+def test_in_offline_mode_the_hub_is_not_asked(monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -109,7 +109,7 @@ def test_offline_mode_is_believed_without_asking(monkeypatch):
     hub.is_reachable.cache_clear()
 
 
-def test_a_hub_that_takes_the_call_but_never_answers_is_given_up_soon(monkeypatch):
+def test_a_hub_that_accepts_the_connection_but_never_answers_times_out(monkeypatch):
     from huggingface_hub import constants
 
     with socket.socket() as deaf:
@@ -125,7 +125,7 @@ def test_a_hub_that_takes_the_call_but_never_answers_is_given_up_soon(monkeypatc
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the hub as it takes to fetch the model `owner/tiny` from a folder."""
+    """The part of the hub's API that is needed to download the model `owner/tiny` from a folder."""
 
     folder: Path
     fails = False
@@ -168,7 +168,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
-    """A hub of our own and its address."""
+    """A local server that acts as the hub, and its address."""
     tiny_pretrained(tmp_path / "served")
     handler = type("Served", (Hub,), {"folder": tmp_path / "served"})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -179,7 +179,7 @@ def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
 
 
 def load_in_new_process(folder: Path, address: str) -> str:
-    """Tokenizer, then encoder, as a training does it; what came of it in a line."""
+    """Load tokenizer and encoder in a new process, and return the result in one line."""
     code = (
         "from cudt.data import hub\n"
         "try:\n"
@@ -195,7 +195,7 @@ def load_in_new_process(folder: Path, address: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_model_of_the_hub_is_fetched_once_and_kept(served, tmp_path):
+def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
     handler, address = served
     assert load_in_new_process(tmp_path, address) == "BertModel"
     handler.fails = True
@@ -203,7 +203,7 @@ def test_a_model_of_the_hub_is_fetched_once_and_kept(served, tmp_path):
     assert load_in_new_process(tmp_path, "http://127.0.0.1:9") == "BertModel"
 
 
-def test_a_hub_that_answers_with_errors_is_not_reached(served, tmp_path, monkeypatch):
+def test_a_hub_that_answers_with_errors_is_unreachable(served, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     handler, address = served
@@ -218,7 +218,7 @@ def test_a_hub_that_answers_with_errors_is_not_reached(served, tmp_path, monkeyp
 
 
 def test_a_name_can_be_resolved_without_importing_transformers(tmp_path):
-    """What cannot be had is told before seconds are spent on imports."""
+    """A missing model is reported before the slow import of transformers."""
     code = (
         "import sys; from cudt.data import hub\n"
         "try: hub.load_encoder('owner/name', None)\n"

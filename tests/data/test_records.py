@@ -13,14 +13,14 @@ from tests.tasks import TEXT, parquet
 # ---------------------------------------------------------------- several files
 
 
-def test_several_files_are_read_in_order_and_each_row_knows_its_place(tmp_path):
+def test_several_files_are_read_in_order_and_each_row_knows_its_file(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\none,1\ntwo,0\n")
     (tmp_path / "b.jsonl").write_text('{"label": 1, "text": "three"}\n')
     records = read_files([tmp_path / "a.csv", tmp_path / "b.jsonl"], TEXT)
     assert records.texts == [("one",), ("two",), ("three",)]
     assert records.sources == [(str(tmp_path / "a.csv"), 2), (str(tmp_path / "b.jsonl"), 1)]
-    places = [records.where(row) for row in range(3)]
-    assert places == [f"{tmp_path}/a.csv, row 1", f"{tmp_path}/a.csv, row 2", f"{tmp_path}/b.jsonl, row 1"]
+    found = [records.where(row) for row in range(3)]
+    assert found == [f"{tmp_path}/a.csv, row 1", f"{tmp_path}/a.csv, row 2", f"{tmp_path}/b.jsonl, row 1"]
     with pytest.raises(IndexError):
         records.where(3)
 
@@ -59,36 +59,36 @@ def here(tmp_path, monkeypatch) -> Path:
         ("root [[]1]/both.csv", ["root [1]/both.csv"]),
     ],
 )
-def test_files_are_looked_for_below_the_data_root_and_then_here(pattern, found, here):
+def test_files_are_searched_below_the_data_root_and_then_in_the_current_folder(pattern, found, here):
     made = find_files(pattern, Path("root [1]"))
     assert [path.resolve() for path in made] == [(here / name).resolve() for name in found]
 
 
-def test_a_whole_path_is_taken_as_it_is(here):
+def test_an_absolute_path_is_used_as_it_is(here):
     assert find_files(f"{here}/own.csv", Path("root [1]")) == [here / "own.csv"]
     parts = find_files(f"{here}/root*/part-*.csv", None)
     assert parts == [here / "root [1]" / "part-1.csv", here / "root [1]" / "part-2.csv"]
 
 
 @pytest.mark.parametrize("pattern", ["gone.csv", "gone-*.csv", "", ".", "..", "/", "root [1]", "a**b", "a\x00b"])
-def test_a_file_that_is_not_there_is_told_with_where_it_was_looked_for(pattern, here):
+def test_a_missing_file_is_reported_with_the_searched_folders(pattern, here):
     with pytest.raises(UserError) as error:
         find_files(pattern, Path("root [1]"))
-    assert str(error.value) == f"data file '{pattern}' does not exist, neither below root [1] nor here"
+    assert str(error.value) == f"data file '{pattern}' does not exist below root [1] or the current folder"
 
 
-# ---------------------------------------------------------------- data sets of the hub
+# ---------------------------------------------------------------- datasets of the hub
 
 
 @pytest.fixture
 def cut_off(monkeypatch, tmp_path) -> None:
-    """The hub does not answer, and nothing of it is in the cache."""
+    """The hub cannot be reached, and its cache is empty."""
     monkeypatch.setattr(_records, "is_reachable", lambda: False)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
-    ("subset", "place"),
+    ("subset", "file"),
     [
         ("plain_text", "imdb/plain_text/train-00000-of-00001.parquet"),
         ("plain_text", "imdb/plain_text/train.parquet"),
@@ -97,9 +97,9 @@ def cut_off(monkeypatch, tmp_path) -> None:
         (None, "imdb/train.parquet"),
     ],
 )
-def test_a_data_set_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset, place, tmp_path, monkeypatch):
+def test_a_dataset_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset, file, tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: pytest.fail("the hub was asked"))
-    path = tmp_path / place
+    path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_bytes(parquet(text=["one", "two"], label=[1, 0]))
     records = HubSet("stanfordnlp/imdb", subset).read("train", TEXT, tmp_path)
@@ -107,7 +107,7 @@ def test_a_data_set_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset
     assert records.where(1) == f"{path}, row 2"
 
 
-def test_shards_are_read_in_order_and_other_splits_and_subsets_left_alone(tmp_path):
+def test_shards_are_read_in_order_and_other_splits_and_subsets_are_ignored(tmp_path):
     folder = tmp_path / "glue" / "mnli"
     folder.mkdir(parents=True)
     for name in ("train-00001-of-00002", "train-00000-of-00002", "train_extra-00000-of-00001", "test-00000-of-00001"):
@@ -117,7 +117,7 @@ def test_shards_are_read_in_order_and_other_splits_and_subsets_left_alone(tmp_pa
     assert records.texts == [("train-00000-of-00002",), ("train-00001-of-00002",)]
 
 
-def test_a_set_may_lie_below_the_data_root_as_any_kind_of_file(tmp_path):
+def test_a_dataset_below_the_data_root_may_have_any_file_type(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "test.jsonl").write_text('{"text": "one", "label": "good"}\n')
     assert HubSet("me/mine").read("test", TEXT, tmp_path).labels == ["good"]
@@ -127,18 +127,20 @@ def test_a_set_may_lie_below_the_data_root_as_any_kind_of_file(tmp_path):
     ("subset", "folder", "only"),
     [(None, "{root}/imdb", ""), ("plain_text", "{root}/imdb/plain_text", "'plain_text/*'")],
 )
-def test_a_set_that_cannot_be_had_is_told_in_a_line_with_folder_and_command(subset, folder, only, tmp_path, cut_off):
+def test_a_dataset_that_is_unavailable_is_reported_in_one_line_with_folder_and_command(
+    subset, folder, only, tmp_path, cut_off
+):
     with pytest.raises(UserError) as error:
         HubSet("stanfordnlp/imdb", subset).read("train", TEXT, tmp_path)
     include = f" --include {only}" if only else ""
     assert str(error.value) == (
-        f"data set 'stanfordnlp/imdb': no train-*.parquet in {folder.format(root=tmp_path)}, and the hub cannot be "
-        "reached; where it can, run `hf download stanfordnlp/imdb --repo-type dataset"
+        f"dataset 'stanfordnlp/imdb': no train-*.parquet in {folder.format(root=tmp_path)}, and the hub cannot be "
+        "reached; with network access, run `hf download stanfordnlp/imdb --repo-type dataset"
         f"{include} --local-dir {tmp_path}/imdb`"
     )
 
 
-def test_what_the_command_would_fetch_is_found_where_it_would_put_it(tmp_path, cut_off):
+def test_files_are_found_where_the_printed_command_downloads_them(tmp_path, cut_off):
     # `--local-dir {root}/imdb` keeps the repository's folders, here plain_text/.
     with pytest.raises(UserError, match=r"--include 'plain_text/\*' --local-dir") as error:
         HubSet("stanfordnlp/imdb", "plain_text").read("train", TEXT, tmp_path)
@@ -168,7 +170,7 @@ def test_libraries_are_offline_only_while_the_hub_is_out_of_reach(tmp_path, cut_
 
 @pytest.fixture
 def local_set(tmp_path, monkeypatch) -> Path:
-    """A folder that `datasets` reads like a set of the hub, for what it says about good and bad ones."""
+    """A folder that `datasets` reads like a dataset of the hub."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "set"
     folder.mkdir()
@@ -177,7 +179,7 @@ def local_set(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_a_set_that_datasets_has_is_read_and_its_rows_have_a_place(reachable, local_set, tmp_path, monkeypatch):
+def test_a_dataset_in_the_cache_is_read_and_its_rows_have_a_source(reachable, local_set, tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: reachable)
     records = HubSet(str(local_set)).read("train", TEXT, tmp_path / "none")
     assert records.texts == [("one",), ("two",)]
@@ -186,7 +188,7 @@ def test_a_set_that_datasets_has_is_read_and_its_rows_have_a_place(reachable, lo
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_a_split_or_subset_that_a_set_does_not_have_is_told_and_not_the_network(
+def test_a_split_or_subset_that_does_not_exist_is_not_reported_as_a_network_problem(
     reachable, local_set, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(_records, "is_reachable", lambda: reachable)
@@ -200,7 +202,7 @@ def test_a_split_or_subset_that_a_set_does_not_have_is_told_and_not_the_network(
     ("name", "content", "reason"),
     [("set.py", b"", "Dataset scripts are no longer supported"), ("train.csv", b"\xff\xfe\x00", "An error occurred")],
 )
-def test_a_set_that_datasets_cannot_read_is_told_in_a_line(name, content, reason, local_set, tmp_path, monkeypatch):
+def test_a_dataset_that_cannot_be_read_is_reported_in_one_line(name, content, reason, local_set, tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: True)
     (local_set / "train.csv").unlink()
     (local_set / name).write_bytes(content)
@@ -209,14 +211,14 @@ def test_a_set_that_datasets_cannot_read_is_told_in_a_line(name, content, reason
     assert "\n" not in str(error.value)
 
 
-def test_an_error_that_says_nothing_is_told_by_its_name(tmp_path, monkeypatch):
+def test_an_error_without_a_message_is_reported_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: True)
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: (_ for _ in ()).throw(TimeoutError()))
-    with pytest.raises(UserError, match=r"^data set 'me/none', split train: TimeoutError$"):
+    with pytest.raises(UserError, match=r"^dataset 'me/none', split train: TimeoutError$"):
         HubSet("me/none").read("train", TEXT, tmp_path)
 
 
-# ---------------------------------------------------------------- what looks like the data but is not
+# ---------------------------------------------------------------- files that are not the data
 
 
 def hub_file(folder: Path, name: str, text: str) -> None:
@@ -233,22 +235,22 @@ def test_part_of_a_split_is_refused(tmp_path):
     assert HubSet("owner/films").read("train", TEXT, tmp_path).texts == [("one",), ("two",), ("one",)]
 
 
-def test_a_subset_is_not_taken_from_elsewhere(tmp_path, monkeypatch):
+def test_a_subset_is_not_read_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: False)
     hub_file(tmp_path / "glue", "train-00000-of-00001.parquet", "of some other task")
     with pytest.raises(UserError, match="hub cannot be reached"):
         HubSet("nyu-mll/glue", "mnli").read("train", TEXT, tmp_path)
 
 
-def test_the_owners_folder_goes_before_that_of_the_bare_name(tmp_path):
+def test_the_owners_folder_is_preferred_to_that_of_the_bare_name(tmp_path):
     hub_file(tmp_path / "imdb", "train-00000-of-00001.parquet", "the famous one")
     assert HubSet("someone/imdb").read("train", TEXT, tmp_path).texts == [("the famous one",)]
     hub_file(tmp_path / "someone" / "imdb", "train-00000-of-00001.parquet", "someone's")
     assert HubSet("someone/imdb").read("train", TEXT, tmp_path).texts == [("someone's",)]
 
 
-def test_a_set_that_the_hubs_library_loads_is_read_by_the_same_columns(tmp_path, monkeypatch):
-    """The library takes a folder for a repository, so this is the way to the hub without the network."""
+def test_a_dataset_of_the_hub_is_read_with_the_same_columns(tmp_path, monkeypatch):
+    """The library accepts a folder as repository, so this tests reading from the hub without a network."""
     monkeypatch.setattr(_records, "is_reachable", lambda: True)
     hub_file(tmp_path / "films", "train.parquet", "loaded")
     records = HubSet(str(tmp_path / "films")).read("train", TEXT, tmp_path / "elsewhere")
@@ -256,7 +258,7 @@ def test_a_set_that_the_hubs_library_loads_is_read_by_the_same_columns(tmp_path,
     assert records.where(0).endswith("films train, row 1")
 
 
-def test_a_tilde_is_ones_home(tmp_path, monkeypatch):
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "x.csv").touch()
     assert find_files("~/x.csv", None) == [tmp_path / "x.csv"]

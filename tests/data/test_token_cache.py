@@ -18,7 +18,7 @@ PAIRS = [("the film was good", "good film"), ("bad plot", ""), ("", "the film an
 
 
 def make_tokenizer(words: str = "the film plot was good bad and", single: str = "[CLS] $A [SEP]") -> Any:
-    """Words and `[UNK]`, joined as BERT joins them."""
+    """A tokenizer with some words and `[UNK]` that joins pairs like BERT."""
     vocabulary = {word: index for index, word in enumerate([*SPECIAL, *words.split()])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -35,7 +35,7 @@ def make_tokenizer(words: str = "the film plot was good bad and", single: str = 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    """A cache of its own for each test, that keeps even a few texts."""
+    """A separate cache for each test, which stores even a few texts."""
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(token_cache, "_WORTH_KEEPING", 1)
     return tmp_path / "cache" / "tokens"
@@ -43,7 +43,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch) -> list[int]:
-    """How many texts the tokenizer was called with, each time."""
+    """The number of texts in each call of the tokenizer."""
     calls: list[int] = []
     cut = PreTrainedTokenizerFast.__call__
 
@@ -62,10 +62,10 @@ def same(one: list[Inputs], other: list[Inputs]) -> bool:
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
 
 
-# ---------------------------------------------------------------- what is cut
+# ---------------------------------------------------------------- tokens
 
 
-def test_a_text_is_cut_into_words_between_the_special_tokens():
+def test_a_text_is_tokenized_between_the_special_tokens():
     first, empty, cut, _ = tokenise(make_tokenizer(), SINGLE, 6)
     assert first["input_ids"].tolist() == [2, 4, 5, 7, 8, 3]
     assert empty["input_ids"].tolist() == [2, 3]
@@ -83,7 +83,7 @@ def test_a_pair_is_joined_by_a_separator_and_each_part_has_its_type():
 
 
 @pytest.mark.parametrize("texts", [SINGLE, PAIRS, [("",)], [("",), ("",)]])
-def test_what_is_read_from_the_cache_is_what_the_tokenizer_gives(texts, cache, asked, monkeypatch):
+def test_cached_tokens_are_those_of_the_tokenizer(texts, cache, asked, monkeypatch):
     written = tokenise(make_tokenizer(), texts, 8)
     assert len(list(cache.iterdir())) == 1
     read = tokenise(make_tokenizer(), texts, 8)
@@ -95,7 +95,7 @@ def test_what_is_read_from_the_cache_is_what_the_tokenizer_gives(texts, cache, a
     assert same(read, direct)
 
 
-def test_where_a_tokenizer_gives_nothing_for_a_text_an_unknown_word_stands_for_it(asked):
+def test_a_text_without_tokens_becomes_one_unknown_token(asked):
     bare = make_tokenizer(single="$A")
     first = tokenise(bare, SINGLE, 8)
     assert [len(row["input_ids"]) for row in first] == [4, 1, 7, 1]
@@ -104,7 +104,7 @@ def test_where_a_tokenizer_gives_nothing_for_a_text_an_unknown_word_stands_for_i
     assert len(asked) == 1
 
 
-def test_a_few_texts_are_not_kept(cache, monkeypatch):
+def test_a_few_texts_are_not_stored(cache, monkeypatch):
     monkeypatch.setattr(token_cache, "_WORTH_KEEPING", len(SINGLE) + 1)
     tokenise(make_tokenizer(), SINGLE, 8)
     assert not cache.exists()
@@ -139,7 +139,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def test_every_tokenizer_and_length_has_a_key_of_its_own(cache):
+def test_every_tokenizer_and_length_has_its_own_key(cache):
     keys = {token_cache.key(make(), SINGLE, length) for make in TOKENIZERS.values() for length in (4, 5)}
     assert len(keys) == 2 * len(TOKENIZERS)
     for make in TOKENIZERS.values():
@@ -148,7 +148,7 @@ def test_every_tokenizer_and_length_has_a_key_of_its_own(cache):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_no_tokenizer_is_given_what_another_one_cut(name, monkeypatch):
+def test_tokenizers_do_not_share_cached_tokens(name, monkeypatch):
     for make in TOKENIZERS.values():
         tokenise(make(), SINGLE, 5)
     cached = tokenise(TOKENIZERS[name](), SINGLE, 5)
@@ -169,7 +169,7 @@ def test_other_texts_have_another_key():
         [("a",), ("b",), ("",)],
         [("a ",), ("b",)],
         [("a\x00",), ("b",)],
-        # As parts in a row these two would be the same.
+        # Joined, these two would be the same.
         [("a",), ("",), ("b",)],
         [("a", ""), ("", "b")],
     ]
@@ -184,7 +184,7 @@ def test_a_key_does_not_depend_on_what_the_tokenizer_did_before():
     assert token_cache.key(tokenizer, SINGLE, 8) == first == token_cache.key(make_tokenizer(), SINGLE, 8)
 
 
-# ---------------------------------------------------------------- a cache in a bad way
+# ---------------------------------------------------------------- a damaged cache
 
 
 def junk(content: bytes) -> Callable[[Path], object]:
@@ -201,7 +201,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_made_again(damage, cache, asked):
+def test_a_damaged_file_is_replaced(damage, cache, asked):
     first = tokenise(make_tokenizer(), SINGLE, 8)
     (path,) = cache.iterdir()
     damage(path)
@@ -210,17 +210,17 @@ def test_a_damaged_file_is_made_again(damage, cache, asked):
     assert len(asked) == 2
 
 
-def test_no_byte_that_flips_gives_other_tokens(cache):
+def test_a_flipped_byte_never_gives_other_tokens(cache):
     tokenizer = make_tokenizer()
     first = tokenise(tokenizer, SINGLE, 8)
     (path,) = cache.iterdir()
     whole = path.read_bytes()
-    for place in range(0, len(whole), 7):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        assert same(tokenise(tokenizer, SINGLE, 8), first), place
+    for position in range(0, len(whole), 7):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        assert same(tokenise(tokenizer, SINGLE, 8), first), position
 
 
-def test_a_folder_in_place_of_a_file_is_no_failure(cache):
+def test_a_folder_instead_of_a_file_is_ignored(cache):
     first = tokenise(make_tokenizer(), SINGLE, 8)
     (path,) = cache.iterdir()
     path.unlink()
@@ -228,7 +228,7 @@ def test_a_folder_in_place_of_a_file_is_no_failure(cache):
     assert same(tokenise(make_tokenizer(), SINGLE, 8), first)
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path, monkeypatch, asked):
+def test_a_cache_that_cannot_be_written_is_ignored(tmp_path, monkeypatch, asked):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "file"))
     first = tokenise(make_tokenizer(), SINGLE, 8)
@@ -236,7 +236,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path, monkeypatch, ask
     assert len(asked) == 2
 
 
-def test_the_cache_lies_where_the_environment_says_or_at_home(tmp_path, monkeypatch):
+def test_the_cache_is_in_cudt_cache_or_in_the_home_folder(tmp_path, monkeypatch):
     assert token_cache.folder() == tmp_path / "cache" / "tokens"
     monkeypatch.setenv("HOME", str(tmp_path))
     for unset in (lambda: monkeypatch.setenv("CUDT_CACHE", ""), lambda: monkeypatch.delenv("CUDT_CACHE")):

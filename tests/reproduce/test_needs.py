@@ -28,7 +28,9 @@ def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tm
 
 def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
-    assert data.startswith(f"data set UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; get the archive from http")
+    assert data.startswith(
+        f"dataset UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; download the archive from http"
+    )
 
 
 def test_of_two_parts_of_a_set_the_recipes_own_counts(full, tmp_path):

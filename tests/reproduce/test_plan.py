@@ -109,7 +109,7 @@ def test_what_is_missing_is_listed_once_with_how_to_get_it_and_nothing_is_writte
     )
     text = printed(made)
     assert "1 pair · reviews-ut 0/2 0/2 31.8 s" in text
-    assert text.count("for 2-3: data set 'stanfordnlp/imdb'") == 1
+    assert text.count("for 2-3: dataset 'stanfordnlp/imdb'") == 1
     assert text.count("for 2-3: model 'distilbert/distilbert-base-uncased'") == 1
     assert "6 runs to train and 6 to evaluate; about 16.3 s on this machine with 2 workers, report included" in text
     assert "report included; about " in text

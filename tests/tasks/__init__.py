@@ -1,4 +1,4 @@
-"""What tests of records share: files with texts and labels, and what is said about bad ones."""
+"""Helpers of tests of records: write files with texts and labels, and read them or their errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read(folder: Path, name: str, content: bytes | str, columns: Columns = TEXT)
     return read_files([path], columns)
 
 
-def told(folder: Path, name: str, content: bytes | str, columns: Columns = TEXT) -> str:
-    """What is said about a bad file, behind its name; always one line."""
+def error_of(folder: Path, name: str, content: bytes | str, columns: Columns = TEXT) -> str:
+    """The error of a bad file without the file name; always one line."""
     with pytest.raises(UserError) as error:
         read(folder, name, content, columns)
     message = str(error.value)

@@ -78,13 +78,13 @@ def test_padding_that_is_the_end_of_text_never_counts():
     assert batch["labels"][1].tolist() == [1, IGNORED, IGNORED, IGNORED]
 
 
-def test_what_is_cut_or_left_out_is_told_counted_and_noted():
+def test_what_is_cut_or_left_out_is_reported_counted_and_noted():
     whole, long_prompt = ("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")
     long_response, empty, blank = ("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")
     task = of_texts(whole, long_prompt, long_response, empty, blank, max_length=260)
-    with pytest.warns(DataWarning) as told:
+    with pytest.warns(DataWarning) as warned:
         assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in warned] == [
         "train, 5 examples: 1 prompts cut, 1 responses cut, 2 skipped without a response"
     ]
     assert task.notes() == {
@@ -103,7 +103,7 @@ def test_an_example_without_room_for_a_response_is_left_out():
         assert [example.id for example in task.examples("test")] == ["0"]
 
 
-def test_where_nothing_is_cut_nothing_is_told(folder, pretrained, recwarn):
+def test_where_nothing_is_cut_nothing_is_reported(folder, pretrained, recwarn):
     task = build(folder, pretrained)
     assert len(task.examples("train")) == 24
     assert task.notes() == {}

@@ -132,12 +132,12 @@ def test_without_a_file_the_published_set_is_read_below_the_data_root(place, fol
     assert everything(build(tmp_path, pretrained, file=None)) == everything(build(folder, pretrained))
 
 
-def test_a_set_that_cannot_be_had_is_told_with_folder_and_command(tmp_path, pretrained, monkeypatch):
+def test_a_set_that_cannot_be_had_is_reported_with_folder_and_command(tmp_path, pretrained, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: False)
-    with pytest.raises(UserError, match=r"hf download tatsu-lab/alpaca --repo-type dataset") as told:
+    with pytest.raises(UserError, match=r"hf download tatsu-lab/alpaca --repo-type dataset") as error:
         build(tmp_path, pretrained, file=None).examples("train")
-    assert str(tmp_path / "alpaca") in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(tmp_path / "alpaca") in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 # ---------------------------------------------------------------- mistakes
@@ -156,14 +156,14 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("row", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_bad_record_is_told_with_file_and_row(row, message, rows, tmp_path, pretrained):
+def test_a_bad_record_is_reported_with_file_and_row(row, message, rows, tmp_path, pretrained):
     (tmp_path / "own.json").write_text(json.dumps([*rows[:2], row, *rows[3:]]))
     with pytest.raises(UserError, match=message):
         build(tmp_path, pretrained).examples("train")
 
 
 @pytest.mark.parametrize(("name", "place"), [("own.json", "row 3"), ("own.jsonl", "line 3")])
-def test_a_record_that_is_no_json_is_told_with_file_and_row(name, place, rows, tmp_path, pretrained):
+def test_a_record_that_is_no_json_is_reported_with_file_and_row(name, place, rows, tmp_path, pretrained):
     path = tmp_path / name
     write(path, rows)
     path.write_text(path.read_text().replace('{"instruction": "Say green."', '{"instruction": Say green.', 1))
@@ -171,13 +171,13 @@ def test_a_record_that_is_no_json_is_told_with_file_and_row(name, place, rows, t
         build(tmp_path, pretrained, file=name).examples("train")
 
 
-def test_a_file_without_outputs_is_told_with_its_columns(tmp_path, pretrained):
+def test_a_file_without_outputs_is_reported_with_its_columns(tmp_path, pretrained):
     write(tmp_path / "own.json", [{"instruction": "Say.", "outputs": "red"}] * 10)
     with pytest.raises(UserError, match=r"own\.json: no column 'output'; did you mean 'outputs'\?"):
         build(tmp_path, pretrained).examples("train")
 
 
-def test_a_model_without_tokenizer_is_told_what_to_take(folder):
+def test_a_model_without_tokenizer_is_reported_what_to_take(folder):
     with pytest.raises(UserError, match=r"take model causal, and give model\.pretrained"):
         build(folder, None)  # type: ignore[arg-type]
 

@@ -59,13 +59,13 @@ def write_walkway(root: Path) -> None:
 # ---------------------------------------------------------------- what is there
 
 
-def test_every_data_set_is_named_whether_it_is_there_or_not(root):
+def test_every_dataset_is_named_whether_it_is_there_or_not(root):
     assert [status.name for status in datasets.find(root)] == NAMES
     with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
     assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
 
 
-def test_a_set_that_is_missing_is_told_with_where_it_belongs_and_comes_from(root):
+def test_a_set_that_is_missing_is_reported_with_where_it_belongs_and_comes_from(root):
     lines = datasets.lines(root)
     for name in NAMES:
         heading, *problem = block(lines, name)
@@ -75,7 +75,7 @@ def test_a_set_that_is_missing_is_told_with_where_it_belongs_and_comes_from(root
         assert "http" in problem[0] or "hf download" in problem[0]
 
 
-def test_what_is_there_of_a_set_is_told_by_split(root):
+def test_what_is_there_of_a_set_is_reported_by_split(root):
     write_walkway(root)
     assert block(datasets.lines(root), "UCSDped2") == [
         f"{'UCSDped2':28} complete {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
@@ -110,7 +110,7 @@ def test_brackets_in_a_name_are_printed_as_they_are(tmp_path):
     assert "a [bold] [/b]/ucsd" in data("--data-root", "a [bold] [/b]")
 
 
-def test_a_data_root_that_is_not_there_is_told():
+def test_a_data_root_that_is_not_there_is_reported():
     with pytest.raises(UserError, match="data root 'gone' does not exist"):
         data("--data-root", "gone")
 
@@ -200,6 +200,6 @@ def test_several_recipes_are_made_ready_in_turn(root, tmp_path):
     assert printed[1].endswith(": 54 train, 6 validation, 30 test examples are ready")
 
 
-def test_a_recipe_whose_data_are_missing_is_told(tmp_path):
+def test_a_recipe_whose_data_are_missing_is_reported(tmp_path):
     with pytest.raises(UserError, match="data set UCSDped2: no folder UCSDped2/Train in root/ucsd; get the archive"):
         data("--prepare", video_recipe(tmp_path), "--data-root", "root")

@@ -30,7 +30,7 @@ def build(train: str = "mine", test: str = "test", root: Path | None = Path("roo
     return folder.build(folder.Config(name="folder", train=train, test=test, **settings), root, None)
 
 
-def told(*arguments: Any, **more: Any) -> str:
+def error_of(*arguments: Any, **more: Any) -> str:
     with pytest.raises(UserError) as error:
         build(*arguments, **more)
     assert "\n" not in str(error.value)
@@ -68,7 +68,7 @@ def test_a_folder_may_itself_be_a_clip():
     ],
 )
 def test_a_clip_in_two_splits_is_refused(folders, message):
-    assert told(**folders) == message + "name folders that share no clip"
+    assert error_of(**folders) == message + "name folders that share no clip"
 
 
 def test_folders_are_looked_for_below_the_data_root_then_here_then_as_they_are(root, tmp_path, monkeypatch):
@@ -85,19 +85,19 @@ def test_folders_are_looked_for_below_the_data_root_then_here_then_as_they_are(r
 
 @pytest.mark.parametrize("name", ["gone", "", "~nobody-of-this-name/clips"])
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_folder_that_is_not_there_is_told_with_where_it_was_looked_for(split, name):
-    message = told(**{split: name})
+def test_a_folder_that_is_not_there_is_reported_with_where_it_was_looked_for(split, name):
+    message = error_of(**{split: name})
     assert message == f"task.{split}: folder '{name}' does not exist, neither below root nor here"
 
 
-def test_a_file_in_place_of_a_folder_is_told():
-    assert told(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name the folder that it is in"
+def test_a_file_in_place_of_a_folder_is_reported():
+    assert error_of(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name the folder that it is in"
 
 
-def test_a_folder_without_clips_is_told_with_what_a_clip_is(root):
+def test_a_folder_without_clips_is_reported_with_what_a_clip_is(root):
     (root / "empty" / "inside").mkdir(parents=True)
     (root / "empty" / "notes.txt").touch()
-    message = told(test="empty")
+    message = error_of(test="empty")
     assert message.startswith("task.test: no clips in 'root/empty'; a clip is a video (.avi, .mp4,")
     assert ".tif" in message
 
@@ -112,7 +112,7 @@ def test_a_clip_shorter_than_a_window_is_left_out(root):
     assert names(task, "train") == ["b.avi", "walk"]
 
 
-def test_frames_of_several_sizes_are_told_and_used(root):
+def test_frames_of_several_sizes_are_reported_and_used(root):
     write_frames(root / "mine" / "walk", noise(1, 3, 20, 20), "png", first=13)
     expected = r"mine/walk: frames of 2 sizes \(14×10, 20×20\); all were resized to 8×8$"
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_frames_of_several_sizes_are_told_and_used(root):
     assert {len(window.footage) for window in task.examples("train")} == {10, 15}
 
 
-def test_a_video_that_breaks_off_is_told_and_used(root):
+def test_a_video_that_breaks_off_is_reported_and_used(root):
     video = root / "mine" / "b.avi"
     video.write_bytes(video.read_bytes()[:-450])
     for _ in range(2):
@@ -154,4 +154,4 @@ STOPS = {
 def test_what_cannot_be_gone_on_without_stops_with_its_name_each_time(harm, message, root):
     harm(root)
     for _ in range(2):
-        assert told().startswith(message)
+        assert error_of().startswith(message)

@@ -76,7 +76,7 @@ def test_shapes_stay_whole_within_the_picture(seed):
     assert (np.abs(np.diff(places, axis=0)) <= np.abs(shape.speed) + 1e-9).all()
 
 
-def test_a_clip_shorter_than_a_window_is_told():
+def test_a_clip_shorter_than_a_window_is_reported():
     with pytest.raises(UserError, match=r"^task\.clip_length = 3: shorter than a window of 4 frames$"):
         build(clip_length=3)
     assert len(build(clip_length=4).examples("train")) == 3

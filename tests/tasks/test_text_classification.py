@@ -189,7 +189,7 @@ def test_more_tokens_than_the_model_reads_are_refused(tmp_path, pretrained):
         build(tmp_path, pretrained, max_length=65)
 
 
-def test_a_model_without_tokenizer_is_told_what_to_give(tmp_path):
+def test_a_model_without_tokenizer_is_reported_what_to_give(tmp_path):
     with pytest.raises(UserError, match=r"model\.pretrained \(encoder\) or model\.embeddings_from \(unrolled\)"):
         build(tmp_path, None)
 
@@ -240,9 +240,9 @@ def test_mnli_has_pairs_and_three_classes(pretrained):
 
 
 @pytest.mark.parametrize("task", [imdb, mnli])
-def test_a_set_that_cannot_be_had_is_told_with_folder_and_command(tmp_path, pretrained, task, monkeypatch):
+def test_a_set_that_cannot_be_had_is_reported_with_folder_and_command(tmp_path, pretrained, task, monkeypatch):
     monkeypatch.setattr("cudt.data.records.is_reachable", lambda: False)
-    with pytest.raises(UserError, match=r"hf download .* --repo-type dataset") as told:
+    with pytest.raises(UserError, match=r"hf download .* --repo-type dataset") as error:
         task.build(task.Config(name="any"), tmp_path, pretrained)
-    assert str(tmp_path) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)

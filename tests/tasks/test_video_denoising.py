@@ -78,10 +78,10 @@ def test_clips_for_validation_are_taken_as_they_are():
     assert [starts(made, split) for split in SPLITS] == [{"train": [0, 2, 4]}, {"validation": [0, 4]}, {"test": [0]}]
 
 
-def test_a_clip_shorter_than_a_window_is_left_out_and_told():
-    with pytest.warns(DataWarning) as told:
+def test_a_clip_shorter_than_a_window_is_left_out_and_reported():
+    with pytest.warns(DataWarning) as warned:
         made = task([clip("a", 24), clip("walk/3", 3)])
-    (message,) = (str(one.message) for one in told)
+    (message,) = (str(one.message) for one in warned)
     assert message == "train clip 'walk/3' is left out: 3 frames, and a window has 4 (task.frames)"
     assert list(starts(made, "train")) == ["a"]
 
@@ -135,7 +135,7 @@ def test_a_limit_draws_windows_by_seed_and_keeps_their_order():
     assert [window.id for window in other.examples("train")] != drawn
 
 
-def test_a_limit_above_what_there_is_changes_nothing():
+def test_a_limit_above_the_available_number_changes_nothing():
     assert task(limit={"train": 100}).fingerprint(SPLITS) == task().fingerprint(SPLITS)
 
 

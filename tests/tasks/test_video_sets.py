@@ -96,7 +96,7 @@ EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
 }
 
 
-def test_a_set_is_read_as_it_is_downloaded_and_clutter_passed_over(name, tmp_path):
+def test_a_set_is_read_as_it_is_downloaded_and_clutter_skipped(name, tmp_path):
     task = build(name, tmp_path)
     train, test = EXPECTED[name]
     assert clips_of(task, "train") == clips_of(task, "validation") == train
@@ -150,7 +150,7 @@ def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "a file"])
 @pytest.mark.parametrize("name", MODULES, indirect=False)
-def test_a_set_that_is_not_there_is_told_with_where_it_belongs_and_comes_from(name, there, tmp_path):
+def test_a_set_that_is_not_there_is_reported_with_where_it_belongs_and_comes_from(name, there, tmp_path):
     found: VideoSet = SETS[name]
     if there == "a folder":
         (tmp_path / found.folder / "something").mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_a_set_that_is_not_there_is_told_with_where_it_belongs_and_comes_from(na
     assert (status.parts, status.problem) == ({}, f"{missing} and unpack it there")
 
 
-def test_a_split_without_clips_is_told_with_its_folder(name, tmp_path):
+def test_a_split_without_clips_is_reported_with_its_folder(name, tmp_path):
     found = SETS[name]
     for clip in found.find(tmp_path)["test"]:
         for file in clip.files:
@@ -186,7 +186,7 @@ def test_a_status_says_how_much_is_decoded(name, tmp_path):
     assert (status.folder / found.folders["train"]).is_dir()
 
 
-def test_what_is_wrong_with_a_clip_is_told_each_time(tmp_path, monkeypatch):
+def test_what_is_wrong_with_a_clip_is_reported_each_time(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     write_avenue(tmp_path)
     base = tmp_path / "avenue" / "Avenue Dataset"
@@ -194,9 +194,9 @@ def test_what_is_wrong_with_a_clip_is_told_each_time(tmp_path, monkeypatch):
     broken = base / "testing_videos" / "01.avi"
     broken.write_bytes(broken.read_bytes()[:-450])
     for _ in range(2):
-        with pytest.warns(DataWarning) as told:
+        with pytest.warns(DataWarning) as warned:
             clips = clips_of(build("avenue", tmp_path), "test")
-        messages = [str(one.message) for one in told]
+        messages = [str(one.message) for one in warned]
         assert messages[0].startswith("train clip 'training_videos/03.avi' is left out: 2 frames")
         assert messages[1].startswith(f"{broken}: damaged (")
         assert len(messages) == 2

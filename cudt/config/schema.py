@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -103,6 +103,9 @@ class NamedSection(Section):
 
 class ModelSection(NamedSection):
     """The `model` section."""
+
+    generates_text: ClassVar[bool] = False
+    """Whether `cudt generate` can answer instructions with such a model."""
 
     @property
     def tokenizer_source(self) -> str | None:

@@ -77,9 +77,11 @@ class Request:
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
-    model = run.recipe.settings.model.name
-    if model != "causal":
-        raise UserError(f"'{run.path}' has model {model}, which does not generate text; use a run with model causal")
+    model = run.recipe.settings.model
+    if not model.generates_text:
+        raise UserError(
+            f"'{run.path}' has model {model.name}, which does not generate text; use a run with model causal"
+        )
 
 
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:

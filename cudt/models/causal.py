@@ -19,6 +19,7 @@ from cudt.data.batching import Batch
 from cudt.models.base import Visit
 from cudt.models.watched import WatchedText
 from cudt.tasks.alpaca import Alpaca
+from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.tasks.base import IGNORED, Task
 from cudt.tasks.prompts import prompt_text
 from cudt.tasks.token_logits import TokenLogits
@@ -57,6 +58,8 @@ class Lora(Section):
 
 class Config(ModelSection):
     """A pretrained causal language model, and which of its weights are trained."""
+
+    generates_text = True
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
@@ -142,7 +145,7 @@ def _with_adapters(lm: Any, lora: Lora) -> Any:
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks other than instructions, and models that are not available."""
-    if task.name != "alpaca":
+    if not isinstance(task, AlpacaConfig):
         raise UserError(f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca")
     hub.check(config.pretrained, data_root)
 

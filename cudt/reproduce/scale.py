@@ -184,7 +184,7 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
     settings = sweep.first_recipe.settings
     if listed.samples and not isinstance(settings.task, VideoConfig):
         yield f"samples = {listed.samples}: task {settings.task.name} has no pictures; samples are for video tasks"
-    if listed.completions is not None and settings.model.name != "causal":
+    if listed.completions is not None and not settings.model.generates_text:
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
     if nominal.layers is None and not hasattr(settings.model, "layers"):
         yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not set the number of layers"

@@ -65,6 +65,7 @@ def make_run(
     run = Run(folder, recipe)
     write_recipe(run)
     facts = {"recipe": name, "objective": objective, "seed": seed, "variant": recipe.identity(without_seed=True)}
+    facts |= {"layers": len(losses)}
     plant_info(run, **changed_info(raw_info(trained), **{**facts, **info}))
     run.write_table("layers", trained.read_table("layers"))
     if accuracy is None:

@@ -15,6 +15,7 @@ from cudt.models import causal
 from cudt.models.assemble import assemble
 from cudt.models.causal import Causal, Config, Lora
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,
@@ -148,7 +149,7 @@ def test_what_scales_or_caps_its_logits_is_refused(tmp_path, family):
 
 
 def test_an_encoder_has_no_head_to_read_with(tmp_path):
-    with pytest.raises(UserError, match=r"its files lack \d+ weights of BertLMHeadModel"):
+    with pytest.raises(UserError, match=r"\d+ weights of BertLMHeadModel are missing"):
         build(tiny_pretrained(tmp_path, "bert"))
 
 
@@ -170,7 +171,7 @@ def test_another_task_is_refused_before_its_data_are_read(llama, tmp_path):
 def test_a_model_that_is_not_available_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: False)
     with pytest.raises(UserError, match=r"model 'owner/gone' is neither in .* hub cannot be reached"):
-        causal.check(Config(name="causal", pretrained="owner/gone"), NamedSection(name="alpaca"), tmp_path)
+        causal.check(Config(name="causal", pretrained="owner/gone"), AlpacaConfig(name="alpaca"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,9 @@ def test_a_file_without_instructions_is_refused_with_its_columns(call):
     Path("bad.json").write_text('[{"prompt": "Say red."}]')
     assert refused(call, "one", asked="bad.json").startswith("bad.json: no column 'instruction'")
     Path("bad.json").write_text('[{"instruction": "Say red."}, {"instruction": 4}]')
-    assert refused(call, "one", asked="bad.json").startswith("bad.json, row 2: column 'instruction' holds 4")
+    assert refused(call, "one", asked="bad.json").startswith(
+        "bad.json, row 2: column 'instruction': expected text, got 4"
+    )
 
 
 def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_is_lost(call):

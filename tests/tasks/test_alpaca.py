@@ -32,7 +32,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def of_texts(*texts: tuple[str, str, str], max_length: int = 400) -> Alpaca:
-    """A task whose splits all hold the same few examples: instruction, input and output."""
+    """A task whose splits all have the same few examples: instruction, input and output."""
     rows: list[tuple[str, tuple[str, ...]]] = [(f"{number}", row) for number, row in enumerate(texts)]
     return Alpaca(lambda: {"train": rows, "validation": rows, "test": rows}, tiny_llama_tokenizer(), max_length)
 
@@ -51,7 +51,7 @@ def test_an_example_is_the_prompt_and_the_response_with_its_end():
     assert example.start == len(prompt)
 
 
-def test_labels_are_the_tokens_that_follow_where_those_are_of_the_response():
+def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     task = of_texts(("Say.", "", "a"))
     examples = [
         Tokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
@@ -67,7 +67,7 @@ def test_labels_are_the_tokens_that_follow_where_those_are_of_the_response():
     assert [task.length(example) for example in examples] == [6, 3]
 
 
-def test_padding_that_is_the_end_of_text_never_counts():
+def test_padding_with_the_end_token_is_never_counted():
     task = of_texts(("Say.", "", "a"))
     task.tokenizer.pad_token = task.tokenizer.eos_token
     batch = task.collate(
@@ -78,7 +78,7 @@ def test_padding_that_is_the_end_of_text_never_counts():
     assert batch["labels"][1].tolist() == [1, IGNORED, IGNORED, IGNORED]
 
 
-def test_what_is_cut_or_left_out_is_reported_counted_and_noted():
+def test_cut_and_skipped_examples_are_reported_with_their_number():
     whole, long_prompt = ("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")
     long_response, empty, blank = ("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")
     task = of_texts(whole, long_prompt, long_response, empty, blank, max_length=260)
@@ -95,30 +95,33 @@ def test_what_is_cut_or_left_out_is_reported_counted_and_noted():
     assert [task.length(example) for example in task.examples("train")[1:]] == [260, 260]
 
 
-def test_an_example_without_room_for_a_response_is_left_out():
+def test_an_example_without_room_for_a_response_is_skipped():
     alone = 1 + len(own_tokens(prompt_text("", "")))
-    # The second response may be no shorter than a quarter of the length, for which there is no room.
+    # The second response must keep a quarter of the length, and there is no room for it.
     task = of_texts(("Say.", "", "a"), ("Say.", "", "blue " * 100), max_length=alone + 2)
     with pytest.warns(DataWarning, match="1 prompts cut, 1 skipped without a response"):
         assert [example.id for example in task.examples("test")] == ["0"]
 
 
-def test_where_nothing_is_cut_nothing_is_reported(folder, pretrained, recwarn):
+def test_without_cuts_there_is_no_warning(folder, pretrained, recwarn):
     task = build(folder, pretrained)
     assert len(task.examples("train")) == 24
     assert task.notes() == {}
     assert not [warning for warning in recwarn if issubclass(warning.category, DataWarning)]
 
 
-def test_if_nothing_is_left_it_is_an_error():
-    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 2 test examples has room for a response"):
+def test_a_split_without_usable_examples_is_an_error():
+    with (
+        pytest.warns(DataWarning),
+        pytest.raises(UserError, match="none of 2 test examples has a response that fits; raise it"),
+    ):
         of_texts(("Say.", "", " "), ("Say.", "", "")).examples("test")
 
 
 # ---------------------------------------------------------------- losses
 
 
-def test_losses_are_the_librarys_own_of_one_example_at_a_time(folder, pretrained):
+def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
     task = build(folder, pretrained)
     model = causal.build(causal.Config(name="causal", pretrained=pretrained, lora=None), task, None).eval()
     library = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32).eval()
@@ -134,7 +137,7 @@ def test_losses_are_the_librarys_own_of_one_example_at_a_time(folder, pretrained
 
 
 def answer_and_batch() -> tuple[Alpaca, TokenLogits, dict[str, Any]]:
-    """Three response tokens of one example and one of another; the head is the identity, so that states are logits."""
+    """Three response tokens of one example and one of another; the head is the identity, so states are logits."""
     task = of_texts(("Say.", "", "a"))
     batch = {"ids": ["x", "y"], "labels": torch.tensor([[IGNORED, 0, 1, 2], [1, IGNORED, IGNORED, IGNORED]])}
     head = torch.nn.Linear(3, 3, bias=False)
@@ -143,7 +146,7 @@ def answer_and_batch() -> tuple[Alpaca, TokenLogits, dict[str, Any]]:
     return task, TokenLogits(states, head), batch
 
 
-def test_an_examples_loss_is_the_mean_of_its_tokens_and_its_score_the_share_of_hits():
+def test_loss_and_score_of_an_example_are_means_over_its_tokens():
     task, answer, batch = answer_and_batch()
     probabilities = answer.states.softmax(-1)
     own = [-log(probabilities[row, token].item()) for row, token in enumerate([0, 1, 2, 1])]
@@ -167,7 +170,7 @@ def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
 # ---------------------------------------------------------------- discrete noise
 
 
-def test_discrete_noise_damages_prompts_and_leaves_responses_whole(folder, pretrained):
+def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
     task = build(folder, pretrained)
 
     def parts(examples) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
@@ -194,15 +197,15 @@ def chosen(batch: dict[str, Any]) -> list[list[int]]:
     return [(row != IGNORED).nonzero().squeeze(1).tolist() for row in batch["labels"]]
 
 
-def test_thinned_batches_count_some_of_the_response_tokens_and_change_nothing_else(folder, pretrained):
+def test_thinned_batches_keep_some_labels_and_change_nothing_else(folder, pretrained):
     task = build(folder, pretrained)
     batch = task.collate(task.examples("train")[:6])
     few = task.thinned(batch, 4, "seed")
     for own, kept in zip(chosen(batch), chosen(few), strict=True):
         assert len(kept) == 4
         assert set(kept) < set(own)
-    places = few["labels"] != IGNORED
-    assert torch.equal(few["labels"][places], batch["labels"][places])
+    kept = few["labels"] != IGNORED
+    assert torch.equal(few["labels"][kept], batch["labels"][kept])
     assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
 
 
@@ -213,7 +216,7 @@ def test_examples_with_fewer_tokens_keep_all():
     assert torch.equal(task.thinned(batch, 100, 0)["labels"], batch["labels"])
 
 
-def test_which_tokens_are_kept_depends_on_seed_and_example_alone(folder, pretrained):
+def test_the_kept_tokens_depend_only_on_seed_and_example(folder, pretrained):
     task = build(folder, pretrained)
     examples = list(task.examples("train")[:6])
     together = dict(zip("abcdef", chosen(task.thinned(task.collate(examples), 4, "s")), strict=True))
@@ -225,7 +228,7 @@ def test_which_tokens_are_kept_depends_on_seed_and_example_alone(folder, pretrai
     assert chosen(task.thinned(task.collate([one]), 4, "s")) != chosen(task.thinned(task.collate([other]), 4, "s"))
 
 
-def test_the_loss_of_a_thinned_batch_is_right_on_average():
+def test_the_expected_loss_of_a_thinned_batch_is_that_of_the_whole_batch():
     task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"), ("Say.", "", "green, white and red again"))
     batch = task.collate(task.examples("train"))
     generator = torch.Generator().manual_seed(0)
@@ -240,7 +243,7 @@ def test_the_loss_of_a_thinned_batch_is_right_on_average():
     standard_error = draws.std(0) / len(draws) ** 0.5
     assert (standard_error[[0, 2]] > 0).all()
     assert ((draws.mean(0) - full).abs() <= 4 * standard_error + 1e-5).all()
-    # What an update makes of it: examples count by all their tokens.
+    # As in training: examples are weighted by all their tokens.
     weights = task.weights(batch)
     means = draws @ weights / weights.sum()
     assert abs(means.mean() - full @ weights / weights.sum()) <= 4 * means.std() / len(means) ** 0.5

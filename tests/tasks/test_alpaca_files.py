@@ -49,19 +49,19 @@ def everything(task: Alpaca) -> dict[str, list[int]]:
 # ---------------------------------------------------------------- splits
 
 
-def test_splits_are_disjoint_and_hold_every_instruction_once(folder, pretrained):
+def test_every_instruction_is_in_exactly_one_split(folder, pretrained):
     found = ids(build(folder, pretrained))
     assert [len(found[split]) for split in SPLITS] == [24, 8, 8]
     assert sorted(int(name) for names in found.values() for name in names) == list(range(40))
 
 
-def test_the_same_seed_is_the_same_split_and_another_is_another(folder, pretrained):
+def test_the_split_depends_on_the_seed(folder, pretrained):
     one, again, other = (ids(build(folder, pretrained, data_seed=seed)) for seed in (0, 0, 1))
     assert one == again
     assert all(set(one[split]) != set(other[split]) for split in SPLITS)
 
 
-def test_a_limit_leaves_the_others_out_and_changes_none_that_stays(folder, pretrained):
+def test_a_limit_removes_examples_and_changes_no_other(folder, pretrained):
     whole = build(folder, pretrained)
     few = build(folder, pretrained, limit=Limit(train=5, test=3))
     assert [len(names) for names in ids(few).values()] == [5, 8, 3]
@@ -75,7 +75,7 @@ def test_too_few_instructions_to_hold_any_out_are_refused(tmp_path, pretrained):
         build(tmp_path, pretrained, test_share=0.05).examples("train")
 
 
-def test_shares_must_leave_something_to_train_on():
+def test_shares_must_leave_training_data():
     with pytest.raises(ValueError, match="add up to 1 or more"):
         alpaca.Config(name="alpaca", validation_share=0.5, test_share=0.5)
 
@@ -104,20 +104,20 @@ def rows(folder) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv", "other.json", "other.parquet"])
-def test_every_kind_of_file_gives_the_same_examples(name, folder, rows, pretrained, tmp_path):
+def test_every_file_type_gives_the_same_examples(name, folder, rows, pretrained, tmp_path):
     write(tmp_path / name, rows)
     assert everything(build(tmp_path, pretrained, file=name)) == everything(build(folder, pretrained))
 
 
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
-def test_a_file_needs_no_input(name, tmp_path, pretrained):
+def test_the_input_column_is_optional(name, tmp_path, pretrained):
     write(tmp_path / name, [{"instruction": "Say red.", "output": f"red {number}"} for number in range(10)])
     task = build(tmp_path, pretrained, file=name)
     text = task.tokenizer.decode(everything(task)["3"], skip_special_tokens=True)
     assert text == prompt_text("Say red.", "") + "red 3"
 
 
-def test_single_rows_need_no_input_and_null_is_none(tmp_path, rows, pretrained):
+def test_the_input_of_a_row_is_optional_and_may_be_null(tmp_path, rows, pretrained):
     own: list[dict[str, Any]] = [dict(row) for row in rows]
     del own[0]["input"]
     own[2]["input"] = None
@@ -126,13 +126,13 @@ def test_single_rows_need_no_input_and_null_is_none(tmp_path, rows, pretrained):
     assert everything(build(tmp_path, pretrained)) == everything(build(tmp_path, pretrained, file="empty.json"))
 
 
-@pytest.mark.parametrize("place", ["alpaca/alpaca_data.json", "alpaca/data/train-00000-of-00001.parquet"])
-def test_without_a_file_the_published_set_is_read_below_the_data_root(place, folder, rows, pretrained, tmp_path):
-    write(tmp_path / place, rows)
+@pytest.mark.parametrize("file", ["alpaca/alpaca_data.json", "alpaca/data/train-00000-of-00001.parquet"])
+def test_without_a_file_the_published_dataset_is_read_below_the_data_root(file, folder, rows, pretrained, tmp_path):
+    write(tmp_path / file, rows)
     assert everything(build(tmp_path, pretrained, file=None)) == everything(build(folder, pretrained))
 
 
-def test_a_set_that_cannot_be_had_is_reported_with_folder_and_command(tmp_path, pretrained, monkeypatch):
+def test_an_unavailable_dataset_is_reported_with_folder_and_command(tmp_path, pretrained, monkeypatch):
     monkeypatch.setattr(_records, "is_reachable", lambda: False)
     with pytest.raises(UserError, match=r"hf download tatsu-lab/alpaca --repo-type dataset") as error:
         build(tmp_path, pretrained, file=None).examples("train")
@@ -140,34 +140,34 @@ def test_a_set_that_cannot_be_had_is_reported_with_folder_and_command(tmp_path, 
     assert "\n" not in str(error.value)
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- errors
 
 
-MISTAKES = {
+BAD_ROWS = {
     "no output": ({"instruction": "Say."}, r"own\.json, row 3: column 'output' is empty"),
     "null": ({"instruction": "Say.", "output": None}, r"own\.json, row 3: column 'output' is empty"),
-    "a number": ({"instruction": "Add.", "output": 4}, r"own\.json, row 3: column 'output' holds 4, not a text"),
-    "an input that is none": (
+    "a number": ({"instruction": "Add.", "output": 4}, r"own\.json, row 3: column 'output': expected text, got 4"),
+    "an input that is a list": (
         {"instruction": "Add.", "input": [1], "output": "1"},
-        r"own\.json, row 3: column 'input' holds \[1\], not a text",
+        r"own\.json, row 3: column 'input': expected text, got \[1\]",
     ),
     "no instruction": ({"output": "red"}, r"own\.json, row 3: column 'instruction' is empty"),
 }
 
 
-@pytest.mark.parametrize(("row", "message"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
 def test_a_bad_record_is_reported_with_file_and_row(row, message, rows, tmp_path, pretrained):
     (tmp_path / "own.json").write_text(json.dumps([*rows[:2], row, *rows[3:]]))
     with pytest.raises(UserError, match=message):
         build(tmp_path, pretrained).examples("train")
 
 
-@pytest.mark.parametrize(("name", "place"), [("own.json", "row 3"), ("own.jsonl", "line 3")])
-def test_a_record_that_is_no_json_is_reported_with_file_and_row(name, place, rows, tmp_path, pretrained):
+@pytest.mark.parametrize(("name", "position"), [("own.json", "row 3"), ("own.jsonl", "line 3")])
+def test_a_record_that_is_not_json_is_reported_with_file_and_row(name, position, rows, tmp_path, pretrained):
     path = tmp_path / name
     write(path, rows)
     path.write_text(path.read_text().replace('{"instruction": "Say green."', '{"instruction": Say green.', 1))
-    with pytest.raises(UserError, match=rf"own\.jsonl?, {place}: not JSON"):
+    with pytest.raises(UserError, match=rf"own\.jsonl?, {position}: invalid JSON"):
         build(tmp_path, pretrained, file=name).examples("train")
 
 
@@ -177,12 +177,12 @@ def test_a_file_without_outputs_is_reported_with_its_columns(tmp_path, pretraine
         build(tmp_path, pretrained).examples("train")
 
 
-def test_a_model_without_tokenizer_is_reported_what_to_take(folder):
-    with pytest.raises(UserError, match=r"take model causal, and give model\.pretrained"):
+def test_a_model_without_a_tokenizer_is_refused(folder):
+    with pytest.raises(UserError, match=r"set model\.name to causal, and model\.pretrained"):
         build(folder, None)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- what was read
+# ---------------------------------------------------------------- fingerprints and status
 
 
 def test_the_fingerprint_changes_with_data_split_and_length(folder, rows, tmp_path, pretrained):
@@ -202,8 +202,8 @@ def test_the_fingerprint_changes_with_the_tokenizer(folder, pretrained):
     assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
 
 
-def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
-    """Base and chat versions of one model may differ in nothing else."""
+def test_the_fingerprint_changes_with_the_end_token(folder, pretrained):
+    """The base and chat versions of a model may differ only in this."""
     one, other = build(folder, pretrained), build(folder, pretrained)
     for task, end in ((one, "</s>"), (other, "<end>")):
         task.tokenizer = tiny_llama_tokenizer()
@@ -213,7 +213,7 @@ def test_the_fingerprint_changes_with_what_ends_a_response(folder, pretrained):
     assert one.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
-def test_datasets_name_the_file_or_how_to_get_it(tmp_path, rows):
+def test_the_status_has_the_file_or_how_to_get_it(tmp_path, rows):
     (missing,) = alpaca.datasets(tmp_path)
     assert (missing.name, missing.folder, missing.parts) == ("tatsu-lab/alpaca", tmp_path / "alpaca", {})
     assert "hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem

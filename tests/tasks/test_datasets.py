@@ -37,14 +37,14 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def data(*arguments: str | Path) -> str:
-    """What `cudt data` prints, on a narrow terminal."""
+    """The output of `cudt data` on a narrow terminal."""
     done = CliRunner().invoke(cli.app, ["data", *map(str, arguments)], env={"COLUMNS": "40"}, catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
 
 def block(lines: list[str], name: str) -> list[str]:
-    """The lines about one data set."""
+    """The lines about one dataset."""
     first = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))
     last = next((n for n in range(first + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
     return lines[first:last]
@@ -56,16 +56,16 @@ def write_walkway(root: Path) -> None:
         write_frames(base / clip, noise(0, 20, 8, 8))
 
 
-# ---------------------------------------------------------------- what is there
+# ---------------------------------------------------------------- available datasets
 
 
-def test_every_dataset_is_named_whether_it_is_there_or_not(root):
+def test_every_dataset_is_listed_even_if_it_is_missing(root):
     assert [status.name for status in datasets.find(root)] == NAMES
     with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
     assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
 
 
-def test_a_set_that_is_missing_is_reported_with_where_it_belongs_and_comes_from(root):
+def test_a_missing_dataset_is_reported_with_its_folder_and_source(root):
     lines = datasets.lines(root)
     for name in NAMES:
         heading, *problem = block(lines, name)
@@ -75,7 +75,7 @@ def test_a_set_that_is_missing_is_reported_with_where_it_belongs_and_comes_from(
         assert "http" in problem[0] or "hf download" in problem[0]
 
 
-def test_what_is_there_of_a_set_is_reported_by_split(root):
+def test_an_available_dataset_is_reported_by_split(root):
     write_walkway(root)
     assert block(datasets.lines(root), "UCSDped2") == [
         f"{'UCSDped2':28} complete {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
@@ -85,7 +85,7 @@ def test_what_is_there_of_a_set_is_reported_by_split(root):
     assert "missing" in block(datasets.lines(root), "UCSDped1")[0]
 
 
-def test_a_set_that_lacks_a_split_is_there_in_part(root):
+def test_a_dataset_without_a_split_is_partial(root):
     write_frames(root / "ucsd" / "UCSDped1" / "Train" / "Train001", noise(0, 2, 8, 8))
     heading, *_, problem = block(datasets.lines(root), "UCSDped1")
     assert "partial" in heading
@@ -98,9 +98,9 @@ def test_a_clip_that_cannot_be_read_does_not_hide_the_others(root):
     assert "    train: 2 clips, 0 decoded to 160×160" in datasets.lines(root)
 
 
-@pytest.mark.parametrize(("arguments", "place"), [((), "data"), (("--data-root", "root"), "root")])
-def test_the_command_prints_a_line_for_each_thing_however_narrow_the_terminal(arguments, place):
-    expected = datasets.lines(Path(place))
+@pytest.mark.parametrize(("arguments", "folder"), [((), "data"), (("--data-root", "root"), "root")])
+def test_lines_are_not_wrapped_on_a_narrow_terminal(arguments, folder):
+    expected = datasets.lines(Path(folder))
     assert data(*arguments).splitlines() == expected
     assert max(map(len, expected)) > 80
 
@@ -110,20 +110,20 @@ def test_brackets_in_a_name_are_printed_as_they_are(tmp_path):
     assert "a [bold] [/b]/ucsd" in data("--data-root", "a [bold] [/b]")
 
 
-def test_a_data_root_that_is_not_there_is_reported():
+def test_a_missing_data_root_is_reported():
     with pytest.raises(UserError, match="data root 'gone' does not exist"):
         data("--data-root", "gone")
 
 
 @real_data
-def test_the_real_sets_are_found():
+def test_the_real_datasets_are_found():
     found = {status.name: status for status in datasets.find(Path(str(REAL)))}
     for name in ("UCSDped2", "Avenue", "ShanghaiTech"):
         assert found[name].problem == ""
         assert list(found[name].parts) == ["train", "test"]
 
 
-# ---------------------------------------------------------------- sets of the hub
+# ---------------------------------------------------------------- datasets of the hub
 
 
 def hub_files(folder: Path, *names: str) -> None:
@@ -136,7 +136,7 @@ def films(root: Path) -> DatasetStatus:
     return HubSet("owner/films", "plain").status(("train", "test"), root)
 
 
-def test_a_set_of_the_hub_tells_its_files_by_split(root):
+def test_a_dataset_of_the_hub_is_reported_with_its_files_by_split(root):
     hub_files(root / "films" / "plain", "train-00000-of-00002", "train-00001-of-00002", "test")
     assert films(root) == DatasetStatus(
         "owner/films plain", root / "films" / "plain", {"train": "2 files", "test": "1 file"}, ""
@@ -144,30 +144,30 @@ def test_a_set_of_the_hub_tells_its_files_by_split(root):
 
 
 @pytest.mark.parametrize("there", [[], ["train"]])
-def test_a_set_of_the_hub_that_is_not_all_there_tells_how_to_get_it(there, root):
+def test_an_incomplete_dataset_of_the_hub_is_reported_with_the_download_command(there, root):
     hub_files(root / "films" / "plain", *there)
     status = films(root)
     assert list(status.parts) == there
     command = f"`hf download owner/films --repo-type dataset --include 'plain/*' --local-dir {root}/films`"
     assert status.problem.startswith(command)
-    assert status.problem.endswith("the hub, is asked when it is needed")
+    assert status.problem.endswith("without it, cudt reads the hub's cache or downloads when needed")
 
 
-def test_a_set_of_the_hub_that_lacks_a_file_tells_which(root):
+def test_a_missing_file_of_a_split_is_reported(root):
     hub_files(root / "films" / "plain", "train-00000-of-00002", "test")
     status = films(root)
     assert status.parts == {"test": "1 file"}
     assert "1 of 2 files like train-00000-of-00002" in status.problem
 
 
-def test_what_is_there_of_a_set_of_the_hub_is_what_is_read(root):
+def test_the_status_of_a_dataset_of_the_hub_is_listed(root):
     hub_files(root / "imdb" / "plain_text", "train", "test")
     heading, *parts = block(datasets.lines(root), "stanfordnlp/imdb plain_text")
     assert heading.split() == ["stanfordnlp/imdb", "plain_text", "complete", f"{root}/imdb/plain_text"]
     assert parts == ["    train: 1 file", "    test: 1 file"]
 
 
-# ---------------------------------------------------------------- making ready
+# ---------------------------------------------------------------- preparing data
 
 
 def video_recipe(folder: Path) -> Path:
@@ -179,7 +179,7 @@ def video_recipe(folder: Path) -> Path:
     return path
 
 
-def test_what_a_recipe_reads_is_decoded_and_counted(root, tmp_path):
+def test_the_data_of_a_recipe_are_decoded_and_counted(root, tmp_path):
     write_walkway(root)
     printed = data("--prepare", video_recipe(tmp_path), "--data-root", "root")
     assert printed.splitlines() == [f"{tmp_path}/walk.yaml: 34 train, 2 validation, 10 test examples are ready"]
@@ -190,7 +190,7 @@ def test_what_a_recipe_reads_is_decoded_and_counted(root, tmp_path):
     assert len(list(frame_cache.folder().glob("*.json"))) == 3
 
 
-def test_several_recipes_are_made_ready_in_turn(root, tmp_path):
+def test_several_recipes_are_prepared_in_order(root, tmp_path):
     write_walkway(root)
     video_recipe(tmp_path)
     write_reviews(root)
@@ -201,5 +201,7 @@ def test_several_recipes_are_made_ready_in_turn(root, tmp_path):
 
 
 def test_a_recipe_whose_data_are_missing_is_reported(tmp_path):
-    with pytest.raises(UserError, match="data set UCSDped2: no folder UCSDped2/Train in root/ucsd; get the archive"):
+    with pytest.raises(
+        UserError, match="dataset UCSDped2: no folder UCSDped2/Train in root/ucsd; download the archive"
+    ):
         data("--prepare", video_recipe(tmp_path), "--data-root", "root")

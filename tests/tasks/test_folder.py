@@ -15,7 +15,7 @@ from tests.videos import drift, noise, write_frames, write_video
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch) -> Path:
-    """A data root in the current folder, with clips of either kind to train and to test on."""
+    """A data root in the current folder, with training and test clips of both kinds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     write_frames(tmp_path / "root" / "mine" / "walk", noise(0, 12, 10, 14), "png")
@@ -47,7 +47,7 @@ def test_videos_and_folders_of_frames_are_clips():
     assert names(task, "test") == ["c.mp4"]
 
 
-def test_a_folder_of_ones_own_for_validation_is_taken_as_it_is():
+def test_a_validation_folder_is_used_completely():
     task = build("mine/walk", "other", validation="test")
     assert names(task, "validation") == ["c.mp4"]
     assert names(task, "train") == ["."]
@@ -62,16 +62,16 @@ def test_a_folder_may_itself_be_a_clip():
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
-        ({"train": "mine", "test": "mine"}, "root/mine/b.avi: in task.train and in task.test; "),
-        ({"train": "mine", "test": "mine/walk"}, "root/mine/walk: in task.train and in task.test; "),
-        ({"train": "mine", "validation": "test"}, "root/test/c.mp4: in task.validation and in task.test; "),
+        ({"train": "mine", "test": "mine"}, "root/mine/b.avi: both in task.train and in task.test; "),
+        ({"train": "mine", "test": "mine/walk"}, "root/mine/walk: both in task.train and in task.test; "),
+        ({"train": "mine", "validation": "test"}, "root/test/c.mp4: both in task.validation and in task.test; "),
     ],
 )
 def test_a_clip_in_two_splits_is_refused(folders, message):
-    assert error_of(**folders) == message + "name folders that share no clip"
+    assert error_of(**folders) == message + "use folders that share no clips"
 
 
-def test_folders_are_looked_for_below_the_data_root_then_here_then_as_they_are(root, tmp_path, monkeypatch):
+def test_folders_are_searched_below_the_data_root_and_then_in_the_current_folder(root, tmp_path, monkeypatch):
     write_frames(tmp_path / "test" / "here", noise(0, 9, 8, 8))
     write_frames(tmp_path / "own" / "here", noise(0, 9, 8, 8))
     assert names(build(), "test") == ["c.mp4"]
@@ -85,13 +85,13 @@ def test_folders_are_looked_for_below_the_data_root_then_here_then_as_they_are(r
 
 @pytest.mark.parametrize("name", ["gone", "", "~nobody-of-this-name/clips"])
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_folder_that_is_not_there_is_reported_with_where_it_was_looked_for(split, name):
+def test_a_missing_folder_is_reported_with_the_searched_folders(split, name):
     message = error_of(**{split: name})
-    assert message == f"task.{split}: folder '{name}' does not exist, neither below root nor here"
+    assert message == f"task.{split}: folder '{name}' does not exist below root or the current folder"
 
 
-def test_a_file_in_place_of_a_folder_is_reported():
-    assert error_of(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name the folder that it is in"
+def test_a_file_instead_of_a_folder_is_reported():
+    assert error_of(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name its folder"
 
 
 def test_a_folder_without_clips_is_reported_with_what_a_clip_is(root):
@@ -102,12 +102,12 @@ def test_a_folder_without_clips_is_reported_with_what_a_clip_is(root):
     assert ".tif" in message
 
 
-# ---------------------------------------------------------------- what is wrong with clips
+# ---------------------------------------------------------------- damaged clips
 
 
-def test_a_clip_shorter_than_a_window_is_left_out(root):
+def test_a_clip_shorter_than_a_window_is_skipped(root):
     write_frames(root / "mine" / "short", noise(0, 2, 8, 8))
-    with pytest.warns(DataWarning, match=r"^train clip 'short' is left out: 2 frames, and a window has 3"):
+    with pytest.warns(DataWarning, match=r"^skipped train clip 'short': 2 frames, and a window has 3"):
         task = build()
     assert names(task, "train") == ["b.avi", "walk"]
 
@@ -121,11 +121,11 @@ def test_frames_of_several_sizes_are_reported_and_used(root):
     assert {len(window.footage) for window in task.examples("train")} == {10, 15}
 
 
-def test_a_video_that_breaks_off_is_reported_and_used(root):
+def test_a_truncated_video_is_reported_and_used(root):
     video = root / "mine" / "b.avi"
     video.write_bytes(video.read_bytes()[:-450])
     for _ in range(2):
-        with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); \d frames of 10 are used$"):
+        with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); using \d of 10 frames; download it again"):
             task = build()
     assert names(task, "train") == ["b.avi", "walk"]
     (length,) = {len(window.footage) for window in task.examples("train") if window.footage.name == "b.avi"}
@@ -141,17 +141,17 @@ def save_16_bits(root: Path) -> None:
     Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(root / "mine" / "walk" / "005.png")
 
 
-STOPS = {
+UNREADABLE = {
     "a frame that cannot be read": (cut_a_frame, "root/mine/walk/005.png: cannot be read ("),
-    "16 bits": (save_16_bits, "root/mine/walk/005.png: not an 8-bit image (Pillow calls it 'I;16'); convert it"),
+    "16 bits": (save_16_bits, "root/mine/walk/005.png: not an 8-bit image (Pillow mode 'I;16'); convert it"),
     "a text": (lambda root: (root / "mine" / "a.avi").write_text("a"), "root/mine/a.avi: cannot be decoded ("),
     "an empty video": (lambda root: (root / "mine" / "a.avi").touch(), "root/mine/a.avi: cannot be decoded ("),
     "a link": (lambda root: (root / "mine" / "a.avi").symlink_to("gone"), "root/mine/a.avi: cannot be read ("),
 }
 
 
-@pytest.mark.parametrize(("harm", "message"), STOPS.values(), ids=STOPS)
-def test_what_cannot_be_gone_on_without_stops_with_its_name_each_time(harm, message, root):
+@pytest.mark.parametrize(("harm", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_clip_that_cannot_be_read_is_an_error_every_time(harm, message, root):
     harm(root)
     for _ in range(2):
         assert error_of().startswith(message)

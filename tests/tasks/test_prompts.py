@@ -17,7 +17,7 @@ EOS = 1
 
 
 def merging_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte pairs merged as in a real tokenizer: a text may have fewer tokens than its own beginning."""
+    """A tokenizer that merges byte pairs: a text may have fewer tokens than its prefix."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -68,7 +68,7 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     )
 
 
-def test_a_blank_input_is_none():
+def test_a_blank_input_is_no_input():
     assert prompt_text("Add.", " \n") == prompt_text("Add.", "")
 
 
@@ -76,7 +76,7 @@ def test_a_blank_input_is_none():
 
 
 @TOKENIZERS
-def test_a_prompt_that_fits_is_whole(tokenizer):
+def test_a_prompt_that_fits_is_not_cut(tokenizer):
     whole = length(prompt_text(INSTRUCTION, GIVEN), tokenizer)
     prompt = fitted(tokenizer, INSTRUCTION, GIVEN, whole)
     assert shown(prompt, tokenizer) == prompt_text(INSTRUCTION, GIVEN)
@@ -91,13 +91,13 @@ def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
     assert shown(prompt) == prompt_text(INSTRUCTION, GIVEN[:-missing])
 
 
-def test_where_no_input_is_left_its_heading_goes_too_and_the_instruction_stays_whole():
+def test_without_room_for_the_input_its_heading_is_removed_and_the_instruction_is_not_cut():
     most = length(prompt_text(INSTRUCTION, "a")) - 1
     assert shown(fitted(BYTES, INSTRUCTION, GIVEN, most)) == prompt_text(INSTRUCTION, "")
 
 
 @pytest.mark.parametrize("given", ["", GIVEN])
-def test_the_instruction_is_cut_when_the_input_is_gone(given):
+def test_the_instruction_is_cut_if_removing_the_input_is_not_enough(given):
     most = length(prompt_text(INSTRUCTION, "")) - 5
     prompt = fitted(BYTES, INSTRUCTION, given, most)
     assert shown(prompt) == prompt_text(INSTRUCTION[:-5], "")
@@ -112,7 +112,7 @@ def test_the_template_is_never_cut():
 
 @TOKENIZERS
 @pytest.mark.parametrize("given", ["", GIVEN, "  \n " + GIVEN])
-def test_whatever_the_length_the_prompt_fits_in_it_and_keeps_the_template(tokenizer, given):
+def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
     alone = length(prompt_text("", ""), tokenizer)
     for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
         if most < alone:
@@ -126,7 +126,7 @@ def test_whatever_the_length_the_prompt_fits_in_it_and_keeps_the_template(tokeni
         assert prompt.is_cut == (text != prompt_text(INSTRUCTION, given))
 
 
-def test_no_character_is_cut_in_two():
+def test_no_character_is_split():
     given = "naïve café 漢字 🙂" * 3
     for most in range(length(prompt_text("Say.", "")), length(prompt_text("Say.", given))):
         assert "\ufffd" not in shown(fitted(BYTES, "Say.", given, most))
@@ -159,8 +159,8 @@ def test_a_response_ends_with_the_end_of_text_unless_it_is_cut():
     assert not cut.prompt.is_cut
 
 
-def test_a_response_whose_end_of_text_alone_has_no_room_is_cut():
-    """At least a quarter of the length is kept; this response has more, and a token too many."""
+def test_a_response_without_room_for_its_end_token_is_cut():
+    """The response has more than a quarter of the length, and one token too many."""
     prompt = length(prompt_text(INSTRUCTION, GIVEN))
     made = dialogue("zebra" * 50, prompt + 250)
     assert made.response_is_cut
@@ -177,7 +177,7 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert len(short.prompt.tokens) == prompt - 2
 
 
-def test_without_an_end_of_text_the_response_is_its_words():
+def test_without_an_end_token_the_response_has_only_its_words():
     tokenizer = tiny_llama_tokenizer()
     tokenizer.eos_token = None
     made = fitted_dialogue(tokenizer, (INSTRUCTION, "", "zebra"), 1000)
@@ -197,7 +197,7 @@ def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
 
 @TOKENIZERS
 @pytest.mark.parametrize("output", ["a", "zebra " * 60])
-def test_whatever_the_length_prompt_and_response_fit_in_it(tokenizer, output):
+def test_prompt_and_response_fit_every_length(tokenizer, output):
     for max_length in range(8, 600, 3):
         made = fitted_dialogue(tokenizer, (INSTRUCTION, GIVEN, output), max_length)
         if made is not None:

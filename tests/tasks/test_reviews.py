@@ -14,7 +14,7 @@ def task() -> Reviews:
 
 
 def read_as_told(words: tuple[str, ...]) -> int:
-    """The rule: the clause after "but", its adjective turned by a "not"."""
+    """The label by the rule: the adjective after "but", reversed by "not"."""
     verdict = words[words.index("but") + 1 :]
     return int((verdict[-1] in PRAISE) != ("not" in verdict))
 
@@ -32,7 +32,7 @@ def counts(task: Reviews, split) -> tuple[torch.Tensor, torch.Tensor]:
     return rows, torch.tensor([review.label for review in task.examples(split)])
 
 
-def test_word_counts_alone_stay_near_chance(task):
+def test_word_counts_alone_are_near_chance(task):
     x, y = counts(task, "train")
     weights = torch.zeros(x.shape[1], 2, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200)
@@ -49,7 +49,7 @@ def test_word_counts_alone_stay_near_chance(task):
     assert accuracy < 0.6
 
 
-def test_swapping_the_clauses_around_but_turns_the_label(task):
+def test_swapping_the_clauses_around_but_reverses_the_label(task):
     pairs = [review for review in task.examples("test") if "and" not in review.words]
     assert len(pairs) > 1000
     for review in pairs:
@@ -57,12 +57,12 @@ def test_swapping_the_clauses_around_but_turns_the_label(task):
         assert read_as_told((*review.words[cut + 1 :], "but", *review.words[:cut])) == 1 - review.label
 
 
-def test_no_review_stands_twice(task):
+def test_every_review_is_unique(task):
     everything = [review.words for split in ("train", "validation", "test") for review in task.examples(split)]
     assert len(everything) == len(set(everything)) == 7000
 
 
-def test_the_same_seed_writes_the_same_reviews():
+def test_the_same_seed_gives_the_same_reviews():
     def first_reviews(data_seed: int) -> list[Review]:
         config = Config(name="reviews", train=20, validation=5, test=5, data_seed=data_seed)
         return list(Reviews(config).examples("train"))

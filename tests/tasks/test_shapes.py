@@ -24,26 +24,26 @@ def clips_of(task: VideoDenoising) -> list[Image]:
     return [footage.frames[:] for footage in found.values()]
 
 
-def test_every_split_has_its_clips_and_no_two_clips_are_alike():
+def test_every_split_has_its_clips_and_all_clips_differ():
     made = clips_of(build())
     assert [clip.shape for clip in made] == [(12, 16, 16)] * 7
     assert not any(np.array_equal(one[0], other[0]) for one, other in combinations(made, 2))
 
 
-def test_the_defaults_have_the_windows_that_the_recipe_counts_on():
+def test_the_defaults_give_the_number_of_windows_that_the_recipe_expects():
     task = shapes.build(shapes.Config(name="shapes"), None, None)
     assert [len(task.examples(split)) for split in SPLITS] == [16 * 5, 4 * 3, 4 * 3]
     assert (task.n_frames, task.height, task.width) == (8, 64, 64)
 
 
-def test_a_seed_gives_the_same_videos_and_another_others():
+def test_the_videos_depend_on_the_seed():
     one, again, other = build(data_seed=1), build(data_seed=1), build(data_seed=2)
     assert all(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(again), strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(other), strict=True))
     assert one.fingerprint(SPLITS) == again.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
-def test_more_training_clips_leave_the_others_as_they_are():
+def test_more_training_clips_do_not_change_the_others():
     one, more = build(), build(train=9)
     for split in ("validation", "test"):
         digests = [[window.footage.digest for window in task.examples(split)] for task in (one, more)]
@@ -51,38 +51,38 @@ def test_more_training_clips_leave_the_others_as_they_are():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_something_moves_in_every_clip_before_a_background_that_stands_still(seed):
+def test_something_moves_over_a_fixed_background_in_every_clip(seed):
     clip: Image = make_clip(np.random.default_rng(seed), 200, 32).astype(int)
     still = np.median(clip, axis=0)
     moving = clip != still
     assert moving.any((1, 2)).all()
     assert moving.mean() < 0.4
-    # A background of many shades, and what moves before it far brighter or far darker than its middle.
+    # The background has many shades, and the shapes are much brighter or darker than its mean.
     assert len(np.unique(still)) > 20
     assert np.abs(clip[moving] - np.median(still)).mean() > 40
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_shapes_stay_whole_within_the_picture(seed):
+def test_shapes_stay_inside_the_image(seed):
     shape = shapes._Shape(np.random.default_rng(seed), 64)
     rows, columns = np.mgrid[:64, :64] + 0.5
     areas = np.array([shape.covers(rows, columns, time).sum() for time in range(300)])
     expected = shape.radius**2 * (np.pi if shape.is_disc else 4)
     assert np.abs(areas / expected - 1).max() < 0.35
-    places = np.array([shape._bounced(shape.centre + time * shape.speed) for time in range(300)])
-    assert (places >= shape.radius).all()
-    assert (places <= 64 - shape.radius).all()
-    # From frame to frame it goes no further than its speed, at the edges too.
-    assert (np.abs(np.diff(places, axis=0)) <= np.abs(shape.speed) + 1e-9).all()
+    positions = np.array([shape._bounced(shape.centre + time * shape.speed) for time in range(300)])
+    assert (positions >= shape.radius).all()
+    assert (positions <= 64 - shape.radius).all()
+    # It never moves further than its speed, even at the edges.
+    assert (np.abs(np.diff(positions, axis=0)) <= np.abs(shape.speed) + 1e-9).all()
 
 
 def test_a_clip_shorter_than_a_window_is_reported():
-    with pytest.raises(UserError, match=r"^task\.clip_length = 3: shorter than a window of 4 frames$"):
+    with pytest.raises(UserError, match=r"^task\.clip_length = 3: shorter than task\.frames = 4; raise it$"):
         build(clip_length=3)
     assert len(build(clip_length=4).examples("train")) == 3
 
 
-def test_nothing_is_read_or_kept(tmp_path, monkeypatch):
+def test_nothing_is_read_from_or_written_to_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(frame_cache, "prepare", lambda *_: pytest.fail("the cache was asked"))
     build()

@@ -38,7 +38,7 @@ def build(folder: Path, pretrained: str | None, **changes: Any) -> TextClassific
 # ---------------------------------------------------------------- splits
 
 
-def test_validation_is_carved_from_train_by_seed(tmp_path, pretrained):
+def test_validation_is_held_out_of_train_by_seed(tmp_path, pretrained):
     task = build(tmp_path, pretrained, validation_share=0.25)
     ids = {split: [example.id for example in task.examples(split)] for split in ("train", "validation", "test")}
     assert len(ids["train"]) == 45
@@ -52,7 +52,7 @@ def test_validation_is_carved_from_train_by_seed(tmp_path, pretrained):
     assert {example.id for example in other.examples("validation")} != set(ids["validation"])
 
 
-def test_a_validation_file_of_ones_own_is_taken_as_it_is(tmp_path, pretrained):
+def test_a_validation_file_is_used_completely(tmp_path, pretrained):
     task = build(tmp_path, pretrained, validation="test.csv")
     assert len(task.examples("train")) == 60
     assert {example.id for example in task.examples("validation")} == {example.id for example in task.examples("test")}
@@ -66,7 +66,7 @@ def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
     assert len(few.examples("validation")) == len(whole.examples("validation")) == 6
     tokens = {example.id: example.inputs["input_ids"].tolist() for example in whole.examples("train")}
     assert all(tokens[example.id] == example.inputs["input_ids"].tolist() for example in few.examples("train"))
-    # The file is sorted by label; a limit that took its head would see one class.
+    # The file is sorted by label: the first rows have only one class.
     assert len({example.label for example in few.examples("train")}) == 2
 
 
@@ -92,7 +92,7 @@ def test_a_batch_is_padded_to_its_longest_example_with_the_tokenizers_padding(tm
     assert batch["ids"] == [examples[0].id, examples[-1].id]
 
 
-def test_pairs_are_joined_with_the_tokenizers_own_separator(tmp_path, pretrained):
+def test_pairs_are_joined_with_the_tokenizers_separator(tmp_path, pretrained):
     rows = [{"one": "a good film", "two": "not bad", "label": number % 3} for number in range(12)]
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
@@ -108,14 +108,14 @@ def test_pairs_are_joined_with_the_tokenizers_own_separator(tmp_path, pretrained
     assert task.n_classes == 3
 
 
-def test_texts_are_cut_off_at_the_length_with_the_last_separator_kept(tmp_path, pretrained):
+def test_texts_are_truncated_and_keep_the_last_separator(tmp_path, pretrained):
     task = build(tmp_path, pretrained, max_length=5)
     for example in task.examples("train"):
         assert example.length <= 5
         assert example.inputs["input_ids"][-1] == 3
 
 
-def test_discrete_noise_damages_the_source_texts(tmp_path, pretrained):
+def test_discrete_noise_changes_the_source_texts(tmp_path, pretrained):
     task = build(tmp_path, pretrained)
 
     def tokens(probability: float, seed: int) -> dict[str, list[int]]:
@@ -141,10 +141,10 @@ def test_losses_are_cross_entropies_of_the_true_class(tmp_path, pretrained):
     assert task.scores(answer, batch).tolist() == [1.0, 0.0]
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- errors
 
 
-def test_a_label_that_training_does_not_have_names_file_and_row(tmp_path, pretrained):
+def test_a_label_that_is_not_in_the_training_data_is_reported_with_file_and_row(tmp_path, pretrained):
     write_reviews(tmp_path)
     with (tmp_path / "test.csv").open("a") as file:
         file.write("a film,mixed\n")
@@ -153,14 +153,14 @@ def test_a_label_that_training_does_not_have_names_file_and_row(tmp_path, pretra
         text.build(text.Config(name="text", **settings), tmp_path, pretrained).examples("test")
 
 
-def test_an_empty_split_names_its_file(tmp_path, pretrained):
+def test_an_empty_split_is_reported_with_its_file(tmp_path, pretrained):
     write_reviews(tmp_path)
     (tmp_path / "empty.csv").write_text("review,opinion\n")
-    with pytest.raises(UserError, match=r"split 'empty\.csv' is empty: .*empty\.csv"):
+    with pytest.raises(UserError, match=r"empty\.csv: no examples in split 'empty\.csv'; add some"):
         build(tmp_path, pretrained, test="empty.csv").examples("test")
 
 
-def test_the_test_file_is_not_read_before_it_is_needed_but_missed_at_once(tmp_path, pretrained):
+def test_the_test_file_is_read_late_but_a_missing_one_is_reported_at_once(tmp_path, pretrained):
     task = build(tmp_path, pretrained)
     (tmp_path / "test.csv").write_bytes(b"\xff\xff nothing that anyone could read")
     settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
@@ -178,9 +178,9 @@ def test_one_class_is_refused(tmp_path, pretrained):
         build(tmp_path, pretrained, train="one.csv")
 
 
-def test_too_few_records_to_hold_any_out_are_refused(tmp_path, pretrained):
+def test_too_few_records_for_a_validation_split_are_refused(tmp_path, pretrained):
     (tmp_path / "two.csv").write_text("review,opinion\nfine,good\nweak,bad\n")
-    with pytest.raises(UserError, match="leaves none for validation"):
+    with pytest.raises(UserError, match="leaves no example for validation or training"):
         build(tmp_path, pretrained, train="two.csv")
 
 
@@ -189,12 +189,12 @@ def test_more_tokens_than_the_model_reads_are_refused(tmp_path, pretrained):
         build(tmp_path, pretrained, max_length=65)
 
 
-def test_a_model_without_tokenizer_is_reported_what_to_give(tmp_path):
+def test_a_model_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"model\.pretrained \(encoder\) or model\.embeddings_from \(unrolled\)"):
         build(tmp_path, None)
 
 
-def test_a_subset_without_a_hub_set_is_refused():
+def test_a_subset_without_a_hub_dataset_is_refused():
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a", "test": "b", "text": "t", "label": "l", "subset": "s"}
     with pytest.raises(UserError, match="task: subset is a part of a hub dataset"):
@@ -202,22 +202,22 @@ def test_a_subset_without_a_hub_set_is_refused():
 
 
 @pytest.mark.parametrize("also", ["test", "validation"])
-def test_data_that_are_trained_on_cannot_be_judged_on(also):
+def test_training_data_cannot_be_test_or_validation_data(also):
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a.csv", "test": "b.csv", "text": "t", "label": "l", also: "a.csv"}
     with pytest.raises(UserError, match="task: train names the same data as test or validation"):
         recipe.validate(values, "recipe")
 
 
-@pytest.mark.parametrize(("columns", "told"), [([], r"got \[\]"), (["a", "b", "c"], "got .*c")])
-def test_one_or_two_text_columns(columns, told):
+@pytest.mark.parametrize(("columns", "got"), [([], r"got \[\]"), (["a", "b", "c"], "got .*c")])
+def test_there_are_one_or_two_text_columns(columns, got):
     values = recipe.read(recipe.locate("imdb-minilm"))
     values["task"] = {"name": "text", "train": "a", "test": "b", "text": columns, "label": "l"}
-    with pytest.raises(UserError, match=rf"task\.text: expected text or a list of texts of 1 to 2 entries, {told}"):
+    with pytest.raises(UserError, match=rf"task\.text: expected text or a list of texts of 1 to 2 entries, {got}"):
         recipe.validate(values, "recipe")
 
 
-# ---------------------------------------------------------------- the real sets
+# ---------------------------------------------------------------- the real datasets
 
 
 @real_data
@@ -240,7 +240,7 @@ def test_mnli_has_pairs_and_three_classes(pretrained):
 
 
 @pytest.mark.parametrize("task", [imdb, mnli])
-def test_a_set_that_cannot_be_had_is_reported_with_folder_and_command(tmp_path, pretrained, task, monkeypatch):
+def test_an_unavailable_dataset_is_reported_with_folder_and_command(tmp_path, pretrained, task, monkeypatch):
     monkeypatch.setattr("cudt.data.records.is_reachable", lambda: False)
     with pytest.raises(UserError, match=r"hf download .* --repo-type dataset") as error:
         task.build(task.Config(name="any"), tmp_path, pretrained)

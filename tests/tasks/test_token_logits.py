@@ -16,12 +16,12 @@ WORDS, WIDTH, TOKENS = 11, 6, 10
 
 @pytest.fixture(autouse=True)
 def _chunks_of_four_rows(monkeypatch) -> None:
-    """Ten tokens are two whole chunks and half of a third."""
+    """Make ten tokens two full chunks and half of a third."""
     monkeypatch.setattr(token_logits, "CHUNK", 4 * WORDS + 3)
 
 
 class CountingHead(nn.Linear):
-    """A head that remembers how many rows it was given each time."""
+    """A head that records the number of rows in each call."""
 
     def __init__(self, bias: bool = True) -> None:
         super().__init__(WIDTH, WORDS, bias=bias)
@@ -40,7 +40,7 @@ def states_head_and_targets(bias: bool = True) -> tuple[Tensor, CountingHead, Te
 
 
 def naive(states: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
-    """−log softmax, all tokens at once, without chunks and without PyTorch's own cross-entropy."""
+    """−log softmax, all tokens at once, without chunks and without PyTorch's cross-entropy."""
     logits = head(states)
     return logits.logsumexp(-1) - logits[torch.arange(len(targets)), targets]
 
@@ -89,7 +89,7 @@ def test_losses_of_two_layers_add_up_in_the_gradient_of_one_head():
     assert torch.allclose(one, other, atol=1e-5)
 
 
-def test_logits_of_all_tokens_are_never_there_at_once_and_are_computed_again_in_the_backward_pass():
+def test_logits_are_computed_in_chunks_and_again_in_the_backward_pass():
     states, head, targets = states_head_and_targets()
     losses = TokenLogits(states, head).losses(targets)
     assert sum(head.rows) == TOKENS
@@ -101,7 +101,7 @@ def test_logits_of_all_tokens_are_never_there_at_once_and_are_computed_again_in_
     assert max(head.rows) == 4
 
 
-def test_what_autograd_keeps_grows_with_states_and_not_with_logits():
+def test_the_memory_of_autograd_grows_with_states_and_not_with_logits():
     states, head, targets = states_head_and_targets()
     kept: list[tuple[int, ...]] = []
 
@@ -115,7 +115,7 @@ def test_what_autograd_keeps_grows_with_states_and_not_with_logits():
 
 
 @pytest.mark.parametrize("chunk", [1, WORDS, 10**9])
-def test_no_loss_depends_on_the_chunk(chunk, monkeypatch):
+def test_losses_do_not_depend_on_the_chunk_size(chunk, monkeypatch):
     states, head, targets = states_head_and_targets()
     monkeypatch.setattr(token_logits, "CHUNK", chunk)
     losses = TokenLogits(states, head).losses(targets)
@@ -123,7 +123,7 @@ def test_no_loss_depends_on_the_chunk(chunk, monkeypatch):
     assert torch.allclose(losses, naive(states, head, targets), atol=1e-5)
 
 
-def test_the_softmax_of_doubles_is_in_doubles_and_the_product_in_the_heads_precision():
+def test_double_computes_softmax_in_fp64_and_the_product_in_the_heads_precision():
     states, head, targets = states_head_and_targets()
     doubled = TokenLogits(states, head).double()
     losses, _ = doubled.losses_and_hits(targets)
@@ -133,7 +133,7 @@ def test_the_softmax_of_doubles_is_in_doubles_and_the_product_in_the_heads_preci
     assert doubled.float().losses(targets).dtype == torch.float32
 
 
-def test_doubles_tell_small_losses_apart_that_floats_round_to_zero():
+def test_fp64_distinguishes_small_losses_that_fp32_rounds_to_zero():
     head = nn.Linear(1, 2, bias=False)
     head.weight.data.copy_(torch.tensor([[0.0], [1.0]]))
     answer, targets = TokenLogits(torch.tensor([[30.0], [32.0]]), head), torch.tensor([1, 1])
@@ -142,7 +142,7 @@ def test_doubles_tell_small_losses_apart_that_floats_round_to_zero():
     assert answer.double().losses(targets).tolist() == pytest.approx([9.3576e-14, 1.2664e-14], rel=0.02)
 
 
-def test_a_head_in_bfloat16_has_losses_in_floats():
+def test_a_head_in_bfloat16_has_losses_in_fp32():
     states, head, targets = states_head_and_targets()
     losses = TokenLogits(states.bfloat16(), head.bfloat16()).losses(targets)
     assert losses.dtype == torch.float32
@@ -150,7 +150,7 @@ def test_a_head_in_bfloat16_has_losses_in_floats():
     assert torch.allclose(losses, F.cross_entropy(logits, targets, reduction="none"), atol=1e-5)
 
 
-def test_losses_and_hits_are_without_gradients_and_a_hit_is_the_likeliest_word():
+def test_losses_and_hits_have_no_gradients_and_a_hit_is_the_most_likely_word():
     states, head, targets = states_head_and_targets()
     likeliest = head(states).argmax(-1)
     targets = torch.where(torch.arange(TOKENS) % 3 == 0, likeliest, (likeliest + 1) % WORDS)
@@ -161,19 +161,19 @@ def test_losses_and_hits_are_without_gradients_and_a_hit_is_the_likeliest_word()
     assert hits.dtype == losses.dtype == torch.float32
 
 
-# ---------------------------------------------------------------- Liger's kernel, where it is installed
+# ---------------------------------------------------------------- Liger's kernel, if it is installed
 
 
 @pytest.fixture(autouse=True)
 def look_again():
-    """What is installed is looked for once in a process."""
+    """Clear the cache, since the kernel is searched once per process."""
     fused_kernel.cache_clear()
     yield
     fused_kernel.cache_clear()
 
 
 def install_liger(monkeypatch, forward) -> list[object]:
-    """A package of the same names; returns what stands for its function."""
+    """Install a fake package with the same names; returns its fake function."""
 
     def liger_fused_linear_cross_entropy():
         return None
@@ -193,7 +193,7 @@ def test_without_liger_there_is_no_kernel(monkeypatch):
     assert fused_kernel() is None
 
 
-def test_a_liger_that_knows_each_tokens_gradient_is_taken(monkeypatch):
+def test_a_liger_with_a_gradient_for_each_token_is_used(monkeypatch):
     def forward(_input, weight, target, token_grad_output=None, chunk_mem_const=1):
         return None
 
@@ -201,7 +201,7 @@ def test_a_liger_that_knows_each_tokens_gradient_is_taken(monkeypatch):
     assert fused_kernel() is function
 
 
-def test_a_liger_without_a_gradient_for_each_token_is_left_alone(monkeypatch):
+def test_a_liger_without_a_gradient_for_each_token_is_not_used(monkeypatch):
     def forward(_input, weight, target, chunk_mem_const=1):
         return None
 
@@ -209,7 +209,7 @@ def test_a_liger_without_a_gradient_for_each_token_is_left_alone(monkeypatch):
     assert fused_kernel() is None
 
 
-def test_a_name_that_is_no_parameter_is_not_taken_for_one(monkeypatch):
+def test_a_local_variable_is_not_taken_for_a_parameter(monkeypatch):
     def forward(_input, weight, target):
         token_grad_output = chunk_mem_const = target
         return weight, token_grad_output, chunk_mem_const
@@ -218,13 +218,13 @@ def test_a_name_that_is_no_parameter_is_not_taken_for_one(monkeypatch):
     assert fused_kernel() is None
 
 
-def test_a_liger_that_lacks_the_function_is_left_alone(monkeypatch):
+def test_a_liger_without_the_function_is_not_used(monkeypatch):
     install_liger(monkeypatch, lambda: None)
     monkeypatch.delattr(sys.modules["liger_kernel.transformers.functional"], "liger_fused_linear_cross_entropy")
     assert fused_kernel() is None
 
 
-def test_on_the_cpu_the_kernel_is_not_asked(monkeypatch):
+def test_the_kernel_is_not_used_on_the_cpu(monkeypatch):
     def forward(token_grad_output, chunk_mem_const):
         return None
 

@@ -18,7 +18,7 @@ from tests.videos import noise
 
 
 def clip(name: str, length: int, seed: int = 0, corner: int = 0) -> Footage:
-    """A clip whose frames differ; each begins with its number."""
+    """A clip whose frames differ; each starts with its number."""
     frames = noise(seed, length, 6, 7)
     frames[:, 0, 0] = np.arange(length)
     frames[:, 5, 6] = corner
@@ -30,7 +30,7 @@ def settings(**changes: Any) -> VideoConfig:
 
 
 def task(train: list[Footage] | None = None, **changes: Any) -> VideoDenoising:
-    """Two clips of 24 frames to train on, one of 13 to test."""
+    """Two training clips of 24 frames and a test clip of 13."""
     train = train or [clip("a", 24), clip("b", 24, seed=1)]
     return build_video_task(settings(**changes), {"train": train, "test": [clip("c", 13, seed=2)]})
 
@@ -45,7 +45,7 @@ def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:
 # ---------------------------------------------------------------- windows
 
 
-def test_windows_are_successive_frames_of_a_clip():
+def test_windows_are_consecutive_frames_of_a_clip():
     for split in SPLITS:
         for window in task().examples(split):
             assert window.frames[:, 0, 0].tolist() == list(range(window.start, window.start + 4))
@@ -65,28 +65,28 @@ def test_the_end_of_each_training_clip_is_for_validation_and_shares_no_frame_wit
         assert min(starts(made, "validation")[name]) == cut
 
 
-def test_a_clip_too_short_for_both_is_for_training_alone():
+def test_a_clip_too_short_for_both_is_only_for_training():
     made = task([clip("a", 24), clip("short", 13)])
     assert starts(made, "train")["short"] == [0, 2, 4, 6, 8]
     assert list(starts(made, "validation")) == ["a"]
 
 
-def test_clips_for_validation_are_taken_as_they_are():
+def test_validation_clips_are_used_completely():
     lengths = {"train": 8, "validation": 9, "test": 4}
     footage = {split: [clip(split, lengths[split])] for split in SPLITS}
     made = build_video_task(settings(), footage)
     assert [starts(made, split) for split in SPLITS] == [{"train": [0, 2, 4]}, {"validation": [0, 4]}, {"test": [0]}]
 
 
-def test_a_clip_shorter_than_a_window_is_left_out_and_reported():
+def test_a_clip_shorter_than_a_window_is_skipped_with_a_warning():
     with pytest.warns(DataWarning) as warned:
         made = task([clip("a", 24), clip("walk/3", 3)])
     (message,) = (str(one.message) for one in warned)
-    assert message == "train clip 'walk/3' is left out: 3 frames, and a window has 4 (task.frames)"
+    assert message == "skipped train clip 'walk/3': 3 frames, and a window has 4 (task.frames)"
     assert list(starts(made, "train")) == ["a"]
 
 
-def test_clips_that_are_long_enough_are_no_reason_to_warn():
+def test_clips_that_are_long_enough_give_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert task().examples("train")
@@ -95,32 +95,32 @@ def test_clips_that_are_long_enough_are_no_reason_to_warn():
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ((3, 9, 9), r"^no train clip has 4 frames; lower task\.frames$"),
-        ((9, 3, 9), r"^no validation clip has 4 frames; lower task\.frames or raise task\.validation_share$"),
-        ((9, 9, 3), r"^no test clip has 4 frames; lower task\.frames$"),
+        ((3, 9, 9), r"^no train clip has 4 frames \(task\.frames\); lower it$"),
+        ((9, 3, 9), r"^no validation clip has 4 frames \(task\.frames\); lower it or raise task\.validation_share$"),
+        ((9, 9, 3), r"^no test clip has 4 frames \(task\.frames\); lower it$"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
-def test_a_split_without_windows_stops(lengths, message):
+def test_a_split_without_windows_is_an_error(lengths, message):
     with pytest.raises(UserError, match=message):
         build_video_task(
             settings(), {split: [clip(split, length)] for split, length in zip(SPLITS, lengths, strict=True)}
         ).examples("test")
 
 
-def test_every_window_has_an_id_of_its_own():
+def test_window_ids_are_unique():
     ids = [window.id for split in SPLITS for window in task().examples(split)]
     assert len(set(ids)) == len(ids) == 8 * 2 + 2 + 3
     assert "train/b/14" in ids
 
 
 @pytest.mark.parametrize("wrong", [{"frames": 0}, {"stride": 0}, {"validation_share": 0.0}, {"validation_share": 1.0}])
-def test_settings_that_make_no_sense_are_refused(wrong):
+def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ValidationError):
         settings(**wrong)
 
 
-# ---------------------------------------------------------------- a limit, and the same data again
+# ---------------------------------------------------------------- limits and reproducibility
 
 
 def test_a_limit_draws_windows_by_seed_and_keeps_their_order():
@@ -186,7 +186,7 @@ def answered() -> tuple[VideoDenoising, dict[str, Any], torch.Tensor]:
     return made, batch, torch.from_numpy(np.random.default_rng(5).normal(120, 80, batch["frames"].shape)).float()
 
 
-def test_the_loss_is_that_of_a_literal_loop(answered):
+def test_the_loss_equals_a_literal_loop(answered):
     made, batch, answer = answered
     expected = []
     for x, y in zip(batch["frames"], answer, strict=True):
@@ -212,7 +212,7 @@ def test_the_loss_of_a_window_is_its_mean_squared_error_times_its_pixels(answere
     assert made.losses(answer, batch).tolist() == pytest.approx((made.scores(answer, batch) * 6 * 7).tolist())
 
 
-def test_the_clean_frames_have_no_loss_and_no_end_of_psnr():
+def test_the_clean_frames_have_loss_zero_and_infinite_psnr():
     made = task()
     batch = made.collate(made.examples("test"))
     clean = batch["frames"].float()
@@ -222,7 +222,7 @@ def test_the_clean_frames_have_no_loss_and_no_end_of_psnr():
 
 
 @pytest.mark.parametrize("limit", [{}, {"train": 3}])
-def test_the_reference_is_the_loss_of_the_best_shade_of_grey(limit):
+def test_the_reference_is_the_loss_of_the_best_uniform_grey(limit):
     made = task(limit=limit)
     batch = made.collate(made.examples("train"))
     pixels = np.stack([window.frames for window in made.examples("train")]).astype(float)
@@ -236,7 +236,7 @@ def test_the_reference_is_the_loss_of_the_best_shade_of_grey(limit):
     assert min(loss(pixels.mean() - 2), loss(pixels.mean() + 2)) > reference
 
 
-def test_pictures_are_rounded_and_kept_within_8_bits():
+def test_images_are_rounded_and_clamped_to_8_bits():
     values = torch.tensor([-3.0, 0.4, 0.6, 254.7, 300.0], requires_grad=True).reshape(1, 1, 1, 5)
     picture = task().pictures(values)
     assert picture.dtype == np.uint8

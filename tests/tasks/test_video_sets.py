@@ -39,9 +39,9 @@ def write_ucsd(root: Path) -> None:
 
 def write_avenue(root: Path) -> None:
     base = root / "avenue" / "Avenue Dataset"
-    for place, lengths in (("training_videos", {"01": 12, "02": 10, "10": 11}), ("testing_videos", {"01": 9})):
+    for folder, lengths in (("training_videos", {"01": 12, "02": 10, "10": 11}), ("testing_videos", {"01": 9})):
         for name, length in lengths.items():
-            write_video(base / place / f"{name}.avi", drift(length, length))
+            write_video(base / folder / f"{name}.avi", drift(length, length))
     (base / "training_vol").mkdir()
     (base / "training_vol" / "vol01.mat").touch()
     (base / "Readme.txt").touch()
@@ -61,7 +61,7 @@ WRITERS = {"ucsd": write_ucsd, "avenue": write_avenue, "shanghaitech": write_sha
 
 @pytest.fixture(params=MODULES)
 def name(request, tmp_path, monkeypatch) -> str:
-    """A set that lies below `tmp_path` as it is downloaded, with a cache of its own."""
+    """A dataset below `tmp_path` as it is downloaded, with a separate cache."""
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     WRITERS[request.param](tmp_path)
     return request.param
@@ -77,7 +77,7 @@ def clips_of(task: VideoDenoising, split: Split) -> dict[str, int]:
     return {window.footage.name: len(window.footage) for window in task.examples(split)}
 
 
-# ---------------------------------------------------------------- sets as they are downloaded
+# ---------------------------------------------------------------- datasets as they are downloaded
 
 
 EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
@@ -96,7 +96,7 @@ EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
 }
 
 
-def test_a_set_is_read_as_it_is_downloaded_and_clutter_skipped(name, tmp_path):
+def test_a_dataset_is_read_as_it_is_downloaded_and_other_files_are_skipped(name, tmp_path):
     task = build(name, tmp_path)
     train, test = EXPECTED[name]
     assert clips_of(task, "train") == clips_of(task, "validation") == train
@@ -127,17 +127,17 @@ def test_both_walkways_of_ucsd_can_be_chosen(tmp_path):
     assert all("UCSDped1" in clip for clip in clips_of(build("ucsd", tmp_path, subset="ped1"), "train"))
 
 
-def test_the_folder_of_the_archive_may_be_missing_or_called_otherwise(name, tmp_path):
+def test_the_folder_of_the_archive_may_be_missing_or_renamed(name, tmp_path):
     whole = build(name, tmp_path).fingerprint(SPLITS)
     found = SETS[name]
     found.status(tmp_path).folder.rename(tmp_path / "base")
-    for place in (tmp_path / found.folder, tmp_path / found.folder / "unpacked"):
+    for target in (tmp_path / found.folder, tmp_path / found.folder / "unpacked"):
         shutil.rmtree(tmp_path / found.folder, ignore_errors=True)
-        shutil.copytree(tmp_path / "base", place)
+        shutil.copytree(tmp_path / "base", target)
         assert build(name, tmp_path).fingerprint(SPLITS) == whole
 
 
-def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
+def test_the_default_data_root_is_data(name, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / SETS[name].folder).rename(tmp_path / "data" / SETS[name].folder)
     monkeypatch.chdir(tmp_path)
@@ -145,12 +145,12 @@ def test_without_a_data_root_a_set_lies_below_data(name, tmp_path, monkeypatch):
     assert module.build(module.Config(name=name, size=8, frames=3, validation_share=0.3), None, None).n_frames == 3
 
 
-# ---------------------------------------------------------------- sets that are not all there
+# ---------------------------------------------------------------- missing data
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "a file"])
 @pytest.mark.parametrize("name", MODULES, indirect=False)
-def test_a_set_that_is_not_there_is_reported_with_where_it_belongs_and_comes_from(name, there, tmp_path):
+def test_a_missing_dataset_is_reported_with_its_folder_and_source(name, there, tmp_path):
     found: VideoSet = SETS[name]
     if there == "a folder":
         (tmp_path / found.folder / "something").mkdir(parents=True)
@@ -158,8 +158,8 @@ def test_a_set_that_is_not_there_is_reported_with_where_it_belongs_and_comes_fro
         (tmp_path / found.folder).touch()
     with pytest.raises(UserError) as error:
         build(name, tmp_path)
-    missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; get the archive from {found.homepage}"
-    assert str(error.value) == f"data set {found.name}: {missing} and unpack it there"
+    missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; download the archive from {found.homepage}"
+    assert str(error.value) == f"dataset {found.name}: {missing} and unpack it there"
     (status,) = (one for one in MODULES[name].datasets(tmp_path) if one.name == found.name)
     assert (status.parts, status.problem) == ({}, f"{missing} and unpack it there")
 
@@ -169,7 +169,7 @@ def test_a_split_without_clips_is_reported_with_its_folder(name, tmp_path):
     for clip in found.find(tmp_path)["test"]:
         for file in clip.files:
             file.unlink()
-    with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips in it \(\*\..*\); get them from http"):
+    with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips \(\*\..*\); download them from http"):
         build(name, tmp_path)
     status = found.status(tmp_path)
     assert status.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
@@ -186,7 +186,7 @@ def test_a_status_says_how_much_is_decoded(name, tmp_path):
     assert (status.folder / found.folders["train"]).is_dir()
 
 
-def test_what_is_wrong_with_a_clip_is_reported_each_time(tmp_path, monkeypatch):
+def test_warnings_about_clips_are_repeated_every_time(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
     write_avenue(tmp_path)
     base = tmp_path / "avenue" / "Avenue Dataset"
@@ -197,13 +197,13 @@ def test_what_is_wrong_with_a_clip_is_reported_each_time(tmp_path, monkeypatch):
         with pytest.warns(DataWarning) as warned:
             clips = clips_of(build("avenue", tmp_path), "test")
         messages = [str(one.message) for one in warned]
-        assert messages[0].startswith("train clip 'training_videos/03.avi' is left out: 2 frames")
+        assert messages[0].startswith("skipped train clip 'training_videos/03.avi': 2 frames")
         assert messages[1].startswith(f"{broken}: damaged (")
         assert len(messages) == 2
         assert 0 < sum(clips.values()) < 9
 
 
-# ---------------------------------------------------------------- the sets themselves
+# ---------------------------------------------------------------- the real datasets
 
 
 REAL_CLIPS: dict[str, dict[str, int]] = {
@@ -225,7 +225,7 @@ REAL_CLIPS: dict[str, dict[str, int]] = {
 
 
 def real_footage(name: str, size: int) -> dict[str, Footage]:
-    """The clips of a set that these tests know; there may be more."""
+    """The clips of a dataset that these tests know; it may have more."""
     clips = [clip for found in SETS[name].find(Path(str(REAL))).values() for clip in found]
     known = [clip for clip in clips if clip.name in REAL_CLIPS[name]]
     return {footage.name: footage for footage in frame_cache.prepare(known, size, name)}
@@ -233,26 +233,26 @@ def real_footage(name: str, size: int) -> dict[str, Footage]:
 
 @real_data
 @pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
-def test_the_real_clips_have_the_frames_that_they_should(name, size):
+def test_the_real_clips_have_the_expected_frames(name, size):
     footage = real_footage(name, size)
     assert {clip: len(one) for clip, one in footage.items()} == REAL_CLIPS[name]
     for one in footage.values():
         frames = one.frames[:]
         assert frames.shape[1:] == (size, size)
-        # Something is seen in every frame, and something moves.
+        # No frame is uniform, and something moves.
         assert frames.std((1, 2)).min() > 10
         assert (frames[1:].astype(int) - frames[:-1]).std() > 0.5
 
 
 @real_data
-def test_the_training_pixels_of_the_real_ucsd_deviate_by_45_3():
+def test_the_training_pixels_of_the_real_ucsd_have_a_standard_deviation_of_45_3():
     training = [one.frames[:] for name, one in real_footage("ucsd", 160).items() if "Train" in name]
     assert np.concatenate(training).std() == pytest.approx(45.3, abs=0.1)
 
 
 @real_data
 @pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
-def test_two_passes_over_the_real_sets_give_the_same_windows_for_a_seed(name, size):
+def test_two_passes_over_the_real_datasets_give_the_same_windows_for_a_seed(name, size):
     one, other = (
         build(name, Path(str(REAL)), size=size, frames=8, limit={"train": 20}, data_seed=1, validation_share=0.1)
         for _ in range(2)

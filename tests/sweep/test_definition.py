@@ -364,7 +364,7 @@ def test_a_file_without_a_recipe_has_its_other_errors_reported_too(tmp_path):
     [
         ("review-ut", "recipe: no recipe is called 'review-ut'; did you mean 'reviews-ut'?"),
         ("gone.yaml", "recipe: recipe file 'gone.yaml' does not exist"),
-        ("broken.yaml", "key 'seed' stands twice"),
+        ("broken.yaml", "duplicate key 'seed'; remove one"),
     ],
 )
 def test_a_recipe_that_is_not_there_is_reported_with_the_other_mistakes(named, message, tmp_path):
@@ -384,5 +384,5 @@ def test_a_recipe_that_is_asked_for_and_not_there_is_reported_as_such(tmp_path):
 def test_a_key_that_is_listed_twice_is_reported_with_its_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(strict_yaml.dump(search()) + "seed: 1\nseed: 2\n")
-    with pytest.raises(UserError, match=r"mine\.yaml:\d+: key 'seed' stands twice"):
+    with pytest.raises(UserError, match=r"mine\.yaml:\d+: duplicate key 'seed'; remove one"):
         definition.load(str(path))

@@ -347,7 +347,7 @@ def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     recipe = tiny_recipe()
-    with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
+    with pytest.raises(TrainingInterruptedError, match="run the same command again to resume"):
         launch.train(recipe, tmp_path, "cpu", None, Stopping(Console(quiet=True)))
     assert run_for(recipe, tmp_path).info().status == "interrupted"
     run = train_quietly(recipe, tmp_path)

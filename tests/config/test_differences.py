@@ -8,7 +8,7 @@ from tests.conftest import tiny_recipe
 ALPHA, LAYERS, RATE = "descent.alpha", "model.layers", "training.learning_rate"
 
 
-def test_settings_are_listed_by_dotted_key_without_what_names_a_run():
+def test_settings_are_listed_by_dotted_key_without_name_and_description():
     settings = differences.flat_settings(tiny_recipe("descent.alpha=[0.1, 0.2, 0]", seed=3, objective="erm"))
     assert settings["descent.dual.optimizer"] == "adam"
     assert settings["model.width"] == 16
@@ -54,7 +54,7 @@ def many(number: int) -> dict[str, int]:
     return {f"training.key{index}": number for index in range(20)}
 
 
-def test_of_many_differing_settings_the_fewest_that_tell_variants_apart_are_named():
+def test_variants_are_named_by_as_few_settings_as_possible():
     # Names are compared as they are printed: both would read α=0.1.
     variants = [{ALPHA: 0.1, **many(1)}, {ALPHA: 0.1000000001, **many(2)}]
     assert differences.names_apart(variants) == ["key0=1", "key0=2"]

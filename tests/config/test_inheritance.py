@@ -66,7 +66,7 @@ def test_a_base_can_be_a_file_relative_to_the_one_that_names_it(tmp_path, monkey
         ({"m": {"name": "ut", "width": 3}}, {"m": {"name": "vit"}}, {"m": {"name": "vit"}}),
         ({"m": {"name": "ut", "width": 3}}, {"m": {"name": "ut", "k": 1}}, {"m": {"name": "ut", "width": 3, "k": 1}}),
         ({"m": {"name": "ut", "width": 3}}, {"m": {"width": 4}}, {"m": {"name": "ut", "width": 4}}),
-        # About one file alone.
+        # Not inherited: it describes one file.
         ({"reproduces": "x", "expect": "y", "published": {}, "name": "z", "needs": "w"}, {}, {"needs": "w"}),
     ],
 )
@@ -76,7 +76,7 @@ def test_sections_are_merged_key_by_key_and_everything_else_is_replaced(before, 
     assert inheritance.read(Path(path), recipe.locate).values == merged
 
 
-def test_changes_of_the_command_line_are_made_on_top(tmp_path):
+def test_changes_of_the_command_line_override_inherited_settings(tmp_path):
     path = write(tmp_path, "mine", base="reviews-ut", training={"epochs": 3})
     settings = recipe.load(path, ["training.epochs=5", "training.batch_size=4"], seed=7).settings
     assert (settings.training.epochs, settings.training.batch_size, settings.seed) == (5, 4, 7)

@@ -112,7 +112,7 @@ def test_an_unknown_key_is_reported_with_the_closest_known_one(values, line):
         ),
     ],
 )
-def test_a_mistake_holds_path_value_and_what_is_expected(values, mistake):
+def test_a_mistake_has_path_value_and_what_is_expected(values, mistake):
     assert found(**values) == [mistake]
 
 
@@ -121,7 +121,7 @@ def test_a_mistyped_choice_is_reported_with_the_closest_one():
     assert str(mistake) == "first.kind: expected one of 'apple', 'pear', got 'aple'; did you mean 'apple'?"
 
 
-def test_a_file_that_is_no_mapping_is_reported_without_a_key():
+def test_a_file_that_is_not_a_mapping_is_reported_without_a_key():
     with pytest.raises(ValidationError) as error:
         Basket.model_validate(3)
     (mistake,) = mistakes.explain(Basket, error.value)
@@ -140,5 +140,5 @@ def test_a_key_that_is_a_number_is_reported_with_how_to_write_it():
 
 
 @pytest.mark.parametrize(("word", "is_one"), [("<range>", True), ("range", False), (0, False), ("<", False)])
-def test_a_tag_of_a_union_is_no_key(word, is_one):
+def test_a_tag_of_a_union_is_not_a_key(word, is_one):
     assert mistakes.is_tag(word) is is_one

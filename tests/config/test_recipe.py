@@ -27,7 +27,7 @@ def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_a_recipe_that_comes_with_cudt_is_valid_and_explains_itself(name):
+def test_a_shipped_recipe_is_valid_and_has_a_description(name):
     settings = recipe.load(name).settings
     assert recipe.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt train --recipe {name}"
     assert settings.reproduces.strip()
@@ -75,13 +75,13 @@ def test_the_runs_of_a_shipped_recipe_keep_their_identities(name):
     assert [recipe.load(name, objective=one).identity() for one in objectives] == IDENTITIES[name].split()
 
 
-def test_recipes_are_in_folders_and_sweeps_are_none_of_them():
+def test_recipes_are_in_folders_and_sweeps_are_not_recipes():
     folders = {recipe.locate(name).parent.name for name in recipe.names()}
     assert folders == {"text", "video", "instructions", "smoke"}
     assert "alpha" not in recipe.names()
 
 
-def test_two_files_of_one_name_are_an_error(tmp_path):
+def test_two_files_with_the_same_name_are_an_error(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.yaml").write_text("a: 1\n")
@@ -118,14 +118,14 @@ def test_an_unknown_recipe_is_reported(name, message, tmp_path, monkeypatch):
     assert str(error.value) == message
 
 
-def test_a_file_that_is_no_text_is_reported(tmp_path):
+def test_a_file_that_is_not_text_is_reported(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xff\xfe\x80")
     with pytest.raises(UserError, match=r"x\.yaml: cannot be read"):
         recipe.load(str(path))
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_file_that_is_no_text_is_reported(tmp_path):
         ("model.attention_widht=8", "model.attention_widht: unknown key; did you mean 'attention_width'?"),
         ("task.validaton=8", "task.validaton: unknown key; did you mean 'validation'?"),
         ("training.zzz=1", "training.zzz: unknown key"),
-        # Words that the schema uses for itself are no better known.
+        # Names of the schema's own attributes are unknown keys too.
         ("word=3", "word: unknown key"),
         ("descent.number=3", "descent.number: unknown key"),
         ("training.list=[1]", "training.list: unknown key"),
@@ -256,7 +256,7 @@ def test_settings_that_do_not_fit_together_are_reported(overrides, message):
 
 
 @pytest.mark.parametrize("grid", ["3", "[0, a]", "[.nan]"])
-def test_a_grid_that_is_no_grid_is_one_mistake_in_the_recipes_words(grid):
+def test_an_invalid_grid_is_one_error(grid):
     message = mistakes(f"evaluation.gammas={grid}")
     assert message.startswith("reviews-ut.yaml: evaluation.gammas")
     assert "gammas.str" not in message
@@ -294,12 +294,12 @@ def test_a_section_without_a_name_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("override", ["epochs", "=3", "training..epochs=3", ".=1", ""])
-def test_a_change_is_written_key_value(override):
+def test_a_change_must_be_key_value(override):
     assert mistakes(override).startswith(f"--set '{override}': write key=value")
 
 
 @pytest.mark.parametrize("override", ["seed.x=3", "training.epochs.x=3"])
-def test_a_value_has_no_keys_inside(override):
+def test_a_value_has_no_keys(override):
     assert mistakes(override).startswith(f"--set '{override}': ")
 
 
@@ -323,7 +323,7 @@ def test_reference_can_be_given_as_word_or_number(text, reference):
     assert recipe.load("reviews-ut", [f"descent.reference={text}"]).settings.descent.reference == reference
 
 
-def test_later_changes_win_and_options_win_over_changes():
+def test_later_changes_override_earlier_ones_and_options_override_changes():
     loaded = recipe.load("reviews-ut", ["seed=1", "training.epochs=2", "training.epochs=3"], seed=5, objective=None)
     assert loaded.settings.seed == 5
     assert loaded.settings.training.epochs == 3
@@ -355,7 +355,7 @@ def test_later_changes_win_and_options_win_over_changes():
         "noise.gamma_train=0.3",
     ],
 )
-def test_what_shapes_training_shapes_the_identity(override):
+def test_settings_that_change_training_change_the_identity(override):
     assert tiny_recipe(override).identity() != tiny_recipe().identity()
 
 
@@ -363,11 +363,11 @@ def test_what_shapes_training_shapes_the_identity(override):
     "override",
     ["evaluation.gammas=0,9", "evaluation.noise_seeds=[1, 2]", "reproduces=other", "needs=other", "expect=other"],
 )
-def test_what_does_not_shape_training_leaves_the_identity(override):
+def test_other_settings_do_not_change_the_identity(override):
     assert tiny_recipe(override).identity() == tiny_recipe().identity()
 
 
-def test_seed_objective_and_name_shape_the_identity(tmp_path):
+def test_seed_objective_and_name_change_the_identity(tmp_path):
     loaded = recipe.load("reviews-ut")
     others = [
         recipe.load("reviews-ut", seed=1),
@@ -378,7 +378,7 @@ def test_seed_objective_and_name_shape_the_identity(tmp_path):
     assert len({other.identity() for other in [loaded, *others]}) == 5
 
 
-def test_a_default_that_is_spelled_out_is_the_same_run():
+def test_an_explicit_default_does_not_change_the_identity():
     assert tiny_recipe("model.tie_layers=false", "descent.alpha=1e-1").identity() == tiny_recipe().identity()
 
 
@@ -399,7 +399,7 @@ def test_seeds_of_one_recipe_share_an_identity_without_seed():
         ["training.clip_norm=null", "expect='no: 1e5 # true'", "evaluation.gammas=[0, 0.1]"],
     ],
 )
-def test_a_run_reads_its_recipe_back_as_it_was(overrides, tmp_path):
+def test_the_recipe_of_a_run_is_read_back_unchanged(overrides, tmp_path):
     before = tiny_recipe(*overrides)
     path = tmp_path / "recipe.yaml"
     path.write_text(before.text(), encoding="utf-8")
@@ -408,6 +408,6 @@ def test_a_run_reads_its_recipe_back_as_it_was(overrides, tmp_path):
     assert after.identity() == before.identity()
 
 
-def test_a_run_recipe_has_a_name(tmp_path):
+def test_the_recipe_of_a_run_must_have_a_name(tmp_path):
     with pytest.raises(UserError, match="name: missing; this is not the recipe of a run"):
         recipe.load_resolved(recipe_file(tmp_path))

@@ -10,7 +10,7 @@ from cudt.utils.errors import UserError
 
 
 @pytest.mark.parametrize(("kind", "name"), [("model", "unrolled"), ("task", "reviews")])
-def test_a_name_stands_for_the_file_that_implements_it(kind, name):
+def test_a_name_is_the_name_of_the_file_that_implements_it(kind, name):
     assert name in registry.names(kind)
     module = registry.load(kind, name)
     assert module.__name__ == f"cudt.{kind}s.{name}"
@@ -28,7 +28,7 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("kind", ["model", "task"])
-def test_every_file_has_a_config_with_defaults_for_all_that_can_have_one(kind):
+def test_every_file_has_a_config_with_defaults_where_possible(kind):
     for name in registry.names(kind):
         module = registry.load(kind, name)
         assert callable(module.build)
@@ -41,7 +41,7 @@ def test_shared_helpers_are_not_listed():
     assert registry.names("noise") == ["discrete", "gaussian", "uniform"]
 
 
-def test_listing_imports_none_of_the_files():
+def test_listing_does_not_import_the_files():
     code = "import sys; from cudt.config import registry; registry.names('model'); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

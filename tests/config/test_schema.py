@@ -7,17 +7,17 @@ from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Tra
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
-def test_a_section_works_without_a_word_in_it(section):
+def test_an_empty_section_is_valid(section):
     assert section.model_validate({}) == section()
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
-def test_a_section_refuses_what_it_does_not_know(section):
+def test_a_section_refuses_unknown_keys(section):
     with pytest.raises(ValidationError, match="extra_forbidden"):
         section.model_validate({"no_such_key": 1})
 
 
-def test_a_section_does_not_change_after_reading():
+def test_a_section_cannot_be_changed():
     with pytest.raises(ValidationError, match="frozen"):
         Training().epochs = 3
 
@@ -41,12 +41,12 @@ def test_the_reference_is_measured_or_given(reference):
 
 
 @pytest.mark.parametrize("resilience", ["slack", "decay"])
-def test_resilience_has_a_price(resilience):
+def test_resilience_has_a_beta(resilience):
     assert Descent.model_validate({"resilience": resilience, "beta": 2}).beta == 2.0
 
 
 @pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
-def test_resilience_and_its_price_come_together(values):
+def test_resilience_and_beta_need_each_other(values):
     with pytest.raises(ValidationError, match=r"needs beta|beta has no effect"):
         Descent.model_validate(values)
 
@@ -64,9 +64,9 @@ def test_only_nupi_has_gains(optimizer, gain):
 
 
 @pytest.mark.parametrize("gammas", ["0:1:0.5", "1,0.5,0,0.5", [1, 0.5, 0, 0.5]])
-def test_a_grid_is_a_text_or_a_list(gammas):
+def test_a_grid_is_text_or_a_list(gammas):
     assert Evaluation.model_validate({"gammas": gammas}).grid == [0, 0.5, 1]
 
 
-def test_gradients_may_go_unclipped():
+def test_clipping_can_be_turned_off():
     assert Training.model_validate({"clip_norm": None}).clip_norm is None

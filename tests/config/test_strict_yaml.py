@@ -29,7 +29,7 @@ from cudt.utils.errors import UserError
         ("12e", "12e"),
     ],
 )
-def test_a_scalar_is_what_it_looks_like(text, value):
+def test_scalars_are_parsed_as_in_yaml_1_2(text, value):
     parsed = strict_yaml.parse(text, "x.yaml")
     assert parsed == value
     assert type(parsed) is type(value)
@@ -83,12 +83,12 @@ def test_a_text_that_cannot_be_parsed_is_a_user_error(text):
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "", "just a word", "3"])
-def test_a_document_of_settings_has_keys(text):
+def test_a_mapping_is_required(text):
     with pytest.raises(UserError, match=r"^x\.yaml: expected `key: value` lines, got \w+$"):
         strict_yaml.parse_mapping(text, "x.yaml")
 
 
-def test_keys_of_a_mapping_are_texts():
+def test_keys_of_a_mapping_are_text():
     assert strict_yaml.parse_mapping("2: a\nb: c\n", "x.yaml") == {"2": "a", "b": "c"}
 
 
@@ -125,7 +125,7 @@ def test_keys_of_a_mapping_are_texts():
         {"a": {"b": [1, {"c": None, "d": ["1e5", 1e5]}]}},
     ],
 )
-def test_what_is_dumped_is_parsed_back(value):
+def test_dumped_values_are_parsed_back(value):
     for document in (value, {"key": value}, {"section": {"list": [value]}}):
         parsed = strict_yaml.parse(strict_yaml.dump(document), "dumped")
         assert parsed == document

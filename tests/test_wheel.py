@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cudt.config import recipe
+from cudt.sweep import definition
+
+ROOT = Path(__file__).parents[1]
+#: Prints where an installed cudt finds its files, from a folder that is not a checkout.
+LISTED = """
+import json
+from cudt.config import recipe, registry
+from cudt.report import published
+from cudt.sweep import definition
+kinds = {kind: registry.names(kind) for kind in registry.KINDS}
+print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(published.folder()), kinds]))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """A folder with the unpacked wheel."""
+    wheel_builder = pytest.importorskip("hatchling.builders.wheel", reason="building a wheel needs hatchling")
+    target = tmp_path_factory.mktemp("wheel")
+    (wheel,) = wheel_builder.WheelBuilder(str(ROOT)).build(directory=str(target), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target / "installed")
+    return target / "installed"
+
+
+def test_a_wheel_has_every_file_of_the_package_and_every_recipe(installed):
+    package = {path.relative_to(ROOT) for path in (ROOT / "cudt").rglob("*") if path.is_file()}
+    expected = {path for path in package if "__pycache__" not in path.parts}
+    for source, inside in (("recipes", "cudt/recipes"), ("data/paper", "cudt/paper")):
+        files = [path for path in (ROOT / source).rglob("*") if path.is_file()]
+        expected |= {Path(inside) / path.relative_to(ROOT / source) for path in files}
+    assert {path for path in expected if not (installed / path).is_file()} == set()
+    assert {Path("cudt/py.typed"), Path("cudt/report/page.html"), Path("cudt/paper/rmse.csv")} <= expected
+
+
+def test_an_installed_wheel_finds_its_recipes_searches_plug_ins_and_published_numbers(installed, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTED], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    recipes, searches, recipe_folder, published_folder, plugins = json.loads(done.stdout)
+    assert (recipes, searches) == (recipe.names(), definition.names())
+    assert Path(recipe_folder) == installed / "cudt" / "recipes"
+    assert (Path(published_folder) / "rmse.csv").is_file()
+    assert str(published_folder).startswith(str(installed))
+    assert all(plugins.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +32,10 @@ def list_recipes(context: typer.Context) -> None:
     from cudt.sweep import definition as sweeps
 
     console = make_console()
-    files = [(name, recipes.locate(name)) for name in recipes.names()]
-    _print_groups(console, ("reproduces", "needs"), files, recipes.folder())
+    listed = {path: recipes.read(path) for path in map(recipes.locate, recipes.names())}
+    _print_groups(console, ("reproduces", "needs"), listed, recipes.folder())
     console.print("train one: cudt train --recipe NAME\n")
-    searches = [(name, sweeps.locate(name)) for name in sweeps.names()]
+    searches = {path: recipes.read(path, sweeps.locate) for path in map(sweeps.locate, sweeps.names())}
     _print_groups(console, ("reproduces",), searches, recipes.folder())
     console.print("run one: cudt sweep --search NAME")
 
@@ -78,13 +77,11 @@ def _print_setting(console: Console, setting: Setting) -> None:
     console.print(Padding(Text(f"{doc.meaning} ({kind})".strip()), (0, 0, 0, 4)))
 
 
-def _print_groups(console: Console, keys: tuple[str, ...], files: Iterable[tuple[str, Path]], root: Path) -> None:
-    """A table for each folder, headed by its name."""
-    from cudt.config import recipe as recipes
-
+def _print_groups(console: Console, keys: tuple[str, ...], files: dict[Path, dict[str, Any]], root: Path) -> None:
+    """A table for each folder of files, headed by its name."""
     groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for name, path in files:
-        groups.setdefault(path.parent.relative_to(root).as_posix(), []).append((name, recipes.read(path)))
+    for path, values in files.items():
+        groups.setdefault(path.parent.relative_to(root).as_posix(), []).append((path.stem, values))
     width = max(len(name) for rows in groups.values() for name, _ in rows)
     for folder, rows in groups.items():
         table = Table(box=None, padding=(0, 2, 0, 0))

@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit_with_adapters_and_sampling(folde
 
     def log_and_interrupt(self, *arguments):
         log(self, *arguments)
-        if self.progress.step in (2, 7):
+        if self.state.step in (2, 7):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Trainer, "_log_update", log_and_interrupt)

@@ -193,7 +193,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit_with_dropout_and_length_groups(t
 
     def log_and_interrupt(self, *arguments):
         log(self, *arguments)
-        if self.progress.step in (3, 8):
+        if self.state.step in (3, 8):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Trainer, "_log_update", log_and_interrupt)

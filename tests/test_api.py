@@ -170,7 +170,7 @@ def test_training_again_returns_the_finished_run(trained):
         ({"gammas": [-1]}, "-1"),
         ({"gammas": "1:0:1"}, "grid '1:0:1'"),
         ({"perturbations": ["gausian"]}, "did you mean 'gaussian'"),
-        ({"probabilities": [2.0]}, "at most 1"),
+        ({"probabilities": [2.0]}, "levels must be ≥ 0 and ≤ 1, got 2"),
     ],
 )
 def test_levels_and_noises_that_do_not_exist_are_refused(trained, arguments, message):

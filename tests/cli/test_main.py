@@ -76,7 +76,7 @@ def test_a_warning_about_data_is_one_line_and_the_command_continues(call, tmp_pa
     lines = error.splitlines()
     assert len(lines) == 2
     for line, split in zip(lines, ("train", "test"), strict=True):
-        assert line.startswith(f"warning: {split} clip 'a [/b] c'")
+        assert line.startswith(f"warning: skipped {split} clip 'a [/b] c'")
         assert "task.frames" in line
 
 

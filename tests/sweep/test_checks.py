@@ -97,7 +97,7 @@ def test_the_command_tells_all_five_and_leaves_nothing_behind(command, tmp_path)
         ),
         (
             {"score": {"measure": "grid", "direction": "maximize", "gammas": "0:1:0"}},
-            "score.gammas: γ grid '0:1:0': the step must be above 0, not 0",
+            "score.gammas: γ grid '0:1:0': the step must be above 0, got 0",
         ),
         (
             {"arms": {"constrained": {"sampler": "gird", "search": ALPHAS}}},

@@ -6,12 +6,14 @@
 
 `record` trains the smoke recipes with every objective, evaluates each under every kind of noise, runs a smoke sweep
 and reproduces the smoke scale (about ten minutes on two cores). `compare` wants the same run folders, which are named
-by a hash of their settings, and byte-identical tables and weights in each.
+by a hash of their settings, byte-identical tables and weights in each, and the same numbers in the report's tables,
+whose words may change.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import os
 import subprocess
@@ -23,10 +25,10 @@ RECIPES = ("smoke-text", "smoke-video", "smoke-llama")
 OBJECTIVES = ("erm", "supervised", "constrained")
 #: Video and generated reviews have no source texts to damage.
 NOISES = {"smoke-llama": ("gaussian", "uniform", "discrete")}
-#: What must not change by one byte: the tables and weights of runs, and the tables of sweeps and of the report.
-COMPARED = ("*.csv", "*.safetensors", "*.md", "*.tex")
-#: Says how long something took, or what it was called in words.
-NOT_COMPARED = {"sweeps", "model", "missing.txt"}
+#: Tables and weights. The Markdown and LaTeX tables of a report repeat its CSV files.
+COMPARED = ("*.csv", "*.safetensors")
+#: The tables of sweeps say how long runs took; `model` holds a copy of the best weights.
+NOT_COMPARED = {"sweeps", "model"}
 
 
 def cudt(folder: Path, *arguments: str) -> None:
@@ -65,8 +67,25 @@ def digests(folder: Path) -> dict[str, str]:
         for path in folder.rglob(pattern):
             name = path.relative_to(folder)
             if not NOT_COMPARED & set(name.parts):
-                found[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
+                content = numbers(path) if "report" in name.parts else path.read_bytes()
+                found[str(name)] = hashlib.sha256(content).hexdigest()
     return found
+
+
+def numbers(table: Path) -> bytes:
+    """The numbers of a table in their order, without its words."""
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [[cell for cell in row if is_number(cell)] for row in csv.reader(file)]
+    return repr(rows).encode()
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def compare(old: Path, new: Path) -> int:

@@ -5,7 +5,7 @@
     python scripts/same_numbers.py compare /tmp/old /tmp/new
 
 `record` trains the smoke recipes with every objective, evaluates each under every kind of noise, runs a smoke sweep
-and reproduces the smoke scale (about ten minutes on two cores). `compare` wants the same run folders, which are named
+and reproduces the smoke scale (about ten minutes on two cores). `compare` expects the same run folders, which are named
 by a hash of their settings, byte-identical tables and weights in each, and the same numbers in the report's tables,
 whose words may change.
 """

@@ -30,7 +30,7 @@ def evaluate(run: Run, grid: Grid | None = None) -> None:
     evaluate_ood(run, grid, "cpu", None, untracked)
 
 
-def test_every_level_of_the_recipes_grid_is_there_with_metric_and_loss(run):
+def test_every_level_of_the_recipes_grid_is_written_with_metric_and_loss(run):
     evaluate(run)
     ood = run.read_table("ood")
     assert list(ood.columns) == ["perturbation", "gamma", "seed", "metric", "value", "n"]
@@ -115,7 +115,7 @@ def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
 
 
 @pytest.mark.parametrize("damage", ["junk", None])
-def test_missing_or_damaged_weights_are_told(run, damage):
+def test_missing_or_damaged_weights_are_reported(run, damage):
     run.best_weights.unlink()
     if damage:
         run.best_weights.write_text(damage)

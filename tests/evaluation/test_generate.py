@@ -143,7 +143,7 @@ def test_what_is_written_already_is_not_written_again(run, folder, monkeypatch):
     assert completions(run, request(folder)) == whole
 
 
-def test_a_limit_answers_the_first_and_a_larger_one_goes_on(run, folder):
+def test_a_limit_answers_the_first_and_a_larger_one_continues(run, folder):
     assert not generate.is_done(run, request(folder, limit=2))
     two = completions(run, request(folder, limit=2))
     assert len(two) == 2

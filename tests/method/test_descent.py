@@ -481,7 +481,7 @@ def test_all_constraints_sampled_are_all_constraints():
     assert one.lagrangian(f, [1, 2, 3]).item() == pytest.approx(other.lagrangian(f).item(), abs=1e-6)
 
 
-def test_a_sampled_constraint_stands_for_all_and_the_others_for_nothing():
+def test_a_sampled_constraint_counts_for_all_and_the_others_for_nothing():
     descent = LayerwiseDescent(3, 0.1, 1.0, dual=Dual(optimizer="sgd", learning_rate=1.0))
     descent.dual_step(torch.tensor([0.95, 0.9, 0.85]), [2])
     # Three times g_2 = 0.9 − 0.9·0.95.

@@ -101,7 +101,7 @@ def test_batched_layers_equal_the_equations_token_by_token(tie_layers, scale, sp
 
 @torch.no_grad()
 def test_attention_takes_part_in_every_layer_but_the_first():
-    """Frames of one video are told about each other; codes that are all 0 have nothing to tell."""
+    """Frames of one video attend to each other; codes that are all 0 change nothing."""
     model = model_of(sparsity=0.05, correlation=0.5)
     video = random(1, 3, 8, 8).abs()
     together = answers(model, video)

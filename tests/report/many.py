@@ -26,17 +26,17 @@ def make_many(trained: Run, out: Path, *, recipes: int = 20, examples: int = 300
         for alpha in (*_ALPHAS, None):
             changes = {"objective": "erm"} if alpha is None else {"overrides": [f"descent.alpha={alpha}"]}
             for seed in range(_SEEDS):
-                told: dict[str, Any] = {"name": name, "seed": seed, **changes}
+                settings: dict[str, Any] = {"name": name, "seed": seed, **changes}
                 if seed == 4 and number % 5 == 0:
-                    run = make_run(trained, out / name, None, **told)
+                    run = make_run(trained, out / name, None, **settings)
                 elif seed == 4 and number % 5 == 1:
-                    run = make_run(trained, out / name, None, status="failed", reason="loss not finite", **told)
+                    run = make_run(trained, out / name, None, status="failed", reason="loss not finite", **settings)
                 else:
                     ability = random.normal(0.9 - 0.1 * (alpha or 0.5), 0.01)
                     scores = {
                         gamma: (random.random(examples) < ability - 0.15 * gamma).astype(float) for gamma in LEVELS
                     }
-                    run = make_scored_run(trained, out / name, scores, **told)
+                    run = make_scored_run(trained, out / name, scores, **settings)
                     add_levels(run, LEVELS)
                 add_history(run, updates=400)
                 made += 1

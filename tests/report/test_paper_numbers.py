@@ -36,7 +36,7 @@ def test_every_number_is_that_of_the_papers_source(check):
     assert check.differences(Path(source).read_text(encoding="utf-8")) == []
 
 
-def test_without_a_source_the_usage_is_told():
+def test_without_a_source_the_usage_is_reported():
     ended = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "usage: python scripts/check_paper_numbers.py paper.tex\n"
@@ -119,5 +119,5 @@ def test_a_number_of_the_text_that_is_not_there_is_found(check):
     prose = "; ".join(row["value"] + (r"\%" if row["unit"] == "%" else "") + " of it" for row in rows)
     assert list(check.text_differences(prose)) == []
     first = rows[0]
-    (line,) = [told for told in check.text_differences(prose.replace(first["value"], "0")) if first["what"] in told]
+    (line,) = [line for line in check.text_differences(prose.replace(first["value"], "0")) if first["what"] in line]
     assert line.startswith("text.csv: ")

@@ -165,8 +165,10 @@ def test_other_noise_and_runs_that_are_not_evaluated_fill_no_cell(planted):
 
 def test_a_side_that_is_not_evaluated_names_the_command(planted):
     constrained, erm = ut_on_imdb(planted)
-    (told,) = [line for line in table_of([constrained, unevaluated(erm)], "accuracy-auc").missing if "eval-ood" in line]
-    assert told == f"UT on IMDb, L = 3, γ_train = 0: erm; not evaluated: cudt eval-ood {erm.run.path}"
+    (found,) = [
+        line for line in table_of([constrained, unevaluated(erm)], "accuracy-auc").missing if "eval-ood" in line
+    ]
+    assert found == f"UT on IMDb, L = 3, γ_train = 0: erm; not evaluated: cudt eval-ood {erm.run.path}"
 
 
 def test_pretrained_models_are_in_the_row_of_the_depth_that_the_paper_prints(planted):
@@ -257,9 +259,9 @@ def test_if_the_best_run_is_not_evaluated_its_side_is_empty_and_names_the_comman
     first, second = variants(constrained, 0.3, 0.1)
     runs = [first, unevaluated(second), erm]
     assert counts(result_of(runs)) == [0, 1]
-    told = f"the best by validation data is not evaluated: cudt eval-ood {second.run.path}"
-    assert f"UT on IMDb, L = 3, γ_train = 0: constrained; {told}" in table_of(runs, "accuracy-auc").missing
-    assert result_of(runs).difference.reason == told
+    found = f"the best by validation data is not evaluated: cudt eval-ood {second.run.path}"
+    assert f"UT on IMDb, L = 3, γ_train = 0: constrained; {found}" in table_of(runs, "accuracy-auc").missing
+    assert result_of(runs).difference.reason == found
 
 
 # ---------------------------------------------------------------- which side is better
@@ -301,7 +303,7 @@ def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, ste
         assert (ours > erm) == ((better == "constrained") != root)
 
 
-def test_without_an_interval_no_side_is_better_and_the_reason_is_told(planted):
+def test_without_an_interval_no_side_is_better_and_the_reason_is_reported(planted):
     constrained, erm = ut_on_imdb(planted)
     result = result_of([shifted(constrained, 0.2), erm])
     assert result.difference.difference == pytest.approx(0.4)
@@ -337,8 +339,8 @@ def test_the_long_table_has_a_row_for_each_side(planted):
     long = table_of(ut_on_imdb(planted), "accuracy-auc").long()
     assert len(long) == 144
     mine = long[long["seeds"] > 0].set_index("objective")
-    told = mine.loc["erm", ["model", "dataset", "layers", "gamma_train", "paper", "levels"]].tolist()
-    assert told == ["UT", "IMDb", 3, 0.0, 1.707, "0 1 2"]
+    found = mine.loc["erm", ["model", "dataset", "layers", "gamma_train", "paper", "levels"]].tolist()
+    assert found == ["UT", "IMDb", 3, 0.0, 1.707, "0 1 2"]
     assert mine.loc["constrained", "ours"] == pytest.approx(1.55)
     assert mine["is_better"].tolist() == [False, False]
     assert mine["difference"].isna().all()

@@ -134,7 +134,7 @@ def test_scores_that_were_not_kept_are_an_empty_table(run):
 
 @pytest.mark.parametrize("content", [b"", b"junk", "columns", "half"])
 @pytest.mark.parametrize("kind", [None, "gaussian"])
-def test_damaged_scores_of_examples_are_told(run, content, kind):
+def test_damaged_scores_of_examples_are_reported(run, content, kind):
     path = run.path / "examples.parquet"
     run.merge_examples(examples((0.0, 0, "a", 0.5)), ["gamma"])
     whole = path.read_bytes()
@@ -154,7 +154,7 @@ def test_a_run_is_opened_as_it_was_begun(run):
     assert opened.recipe.resolved() == run.recipe.resolved()
 
 
-def test_a_missing_folder_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"^run folder '.*gone' does not exist$"):
         open_run(tmp_path / "gone")
 
@@ -177,13 +177,13 @@ def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
 def test_a_run_of_another_format_is_refused(run, other):
     run.update_info(RunInfo(format=other))
     (run.path / "recipe.yaml").write_text("in_another_format: true\n")
-    told = "without a run format" if other is None else f"in run format {other}"
-    with pytest.raises(UserError, match=f"{told}; this version reads format {FORMAT}"):
+    reason = "without a run format" if other is None else f"in run format {other}"
+    with pytest.raises(UserError, match=f"{reason}; this version reads format {FORMAT}"):
         open_run(run.path)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"\xff\xfe", b"[]", b"null"])
-def test_a_damaged_run_json_is_told(run, content):
+def test_a_damaged_run_json_is_reported(run, content):
     (run.path / "run.json").write_bytes(content)
     with pytest.raises(UserError, match=r"run\.json: damaged") as error:
         open_run(run.path)
@@ -221,7 +221,7 @@ def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkey
     assert len(find_runs(folders)) == 1
 
 
-def test_a_folder_that_does_not_exist_is_told(tmp_path):
+def test_a_folder_that_does_not_exist_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"folder '.*gone' does not exist"):
         find_runs([tmp_path / "gone"])
 

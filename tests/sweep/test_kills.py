@@ -243,7 +243,7 @@ def kill_at_line(number: int) -> None:
 
 
 def finished_cells(sweep: Sweep, out: Path) -> set[str]:
-    """Objective, α and seed of cells that the tables have told to be finished."""
+    """Objective, α and seed of cells that the tables list as finished."""
     table = sweep.folder(out) / "trials_wide.csv"
     rows = pd.read_csv(table, dtype=str).to_dict("records") if table.is_file() else []
     done = [row for row in rows if row["state"] == "finished"]

@@ -88,13 +88,13 @@ def test_settings_that_do_not_fit_together_fail_with_the_recipes_error_and_the_r
     # Each fits with the first of the other; 0.5 belongs to nupi alone. A grid of these is refused at once.
     searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
     (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))
-    told: list[tuple[str, str]] = []
-    cells = rest(Queue(studies, on_refused=lambda name, reason: told.append((name, reason))))
+    refused: list[tuple[str, str]] = []
+    cells = rest(Queue(studies, on_refused=lambda name, reason: refused.append((name, reason))))
     assert {tuple(cell.trial.parameters.values()) for cell in cells} == {("nupi", None), ("nupi", 0.5), ("adam", None)}
     (failed,) = [trial for trial in study.trials() if trial.state == "failed"]
     assert tuple(failed.parameters.values()) == ("adam", 0.5)
     assert "proportional_gain and smoothing have no effect with optimizer" in failed.facts["reason"]
-    assert told == [("constrained: dual.optimizer=adam, smoothing=0.5", failed.facts["reason"])]
+    assert refused == [("constrained: dual.optimizer=adam, smoothing=0.5", failed.facts["reason"])]
 
 
 def test_a_queue_that_is_closed_over_a_refusal_begins_no_other(tmp_path):

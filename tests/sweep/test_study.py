@@ -125,9 +125,9 @@ def test_a_failed_trial_has_spent_its_share(tmp_path):
     assert first is not None
     study.fail(first.number, "it was too steep", {"seconds": 2.0})
     assert len(exhaust(study)) == 2
-    (told, *_) = study_of(sweep, storage).trials()
-    assert (told.state, told.score, told.parameters) == ("failed", None, first.parameters)
-    assert told.facts == {"seconds": 2.0, "reason": "it was too steep"}
+    (found, *_) = study_of(sweep, storage).trials()
+    assert (found.state, found.score, found.parameters) == ("failed", None, first.parameters)
+    assert found.facts == {"seconds": 2.0, "reason": "it was too steep"}
     assert study_of(sweep, storage).next() is None
 
 
@@ -190,8 +190,8 @@ def test_a_trial_whose_result_was_half_stored_is_run_again_and_stored_whole(tmp_
     assert taken is not None
     assert (taken.number, taken.parameters) == (trial.number, trial.parameters)
     again.finish(taken.number, 0.25, {"updates": 3})
-    told = study_of(sweep, storage).trials()[0]
-    assert (told.state, told.score, told.facts) == ("finished", 0.25, {"updates": 3})
+    found = study_of(sweep, storage).trials()[0]
+    assert (found.state, found.score, found.facts) == ("finished", 0.25, {"updates": 3})
 
 
 @pytest.mark.parametrize(
@@ -335,10 +335,10 @@ def test_trials_are_kept_in_a_sqlite_file(tmp_path):
     assert trial is not None
     study.finish(trial.number, 0.75, {"updates": 6, "feasible": True, "run": "a/b"})
     assert (tmp_path / "study.db").is_file()
-    told = study_of(sweep, open_storage(f"sqlite:///{tmp_path}/study.db")).trials()
-    assert [one.state for one in told] == ["finished", "waiting", "waiting"]
-    assert (told[0].score, told[0].facts) == (0.75, {"updates": 6, "feasible": True, "run": "a/b"})
-    assert [one.parameters for one in told] == sweep.listed("constrained")
+    found = study_of(sweep, open_storage(f"sqlite:///{tmp_path}/study.db")).trials()
+    assert [one.state for one in found] == ["finished", "waiting", "waiting"]
+    assert (found[0].score, found[0].facts) == (0.75, {"updates": 6, "feasible": True, "run": "a/b"})
+    assert [one.parameters for one in found] == sweep.listed("constrained")
 
 
 def test_settings_come_back_from_the_file_as_they_were(tmp_path):

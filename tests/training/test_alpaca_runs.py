@@ -205,7 +205,7 @@ def test_tokens_of_a_task_that_has_none_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [("model.lora={rank: 2, dropout: 0.2}", *SAMPLED), ("model.lora=null", *SAMPLED)])
-def test_an_interrupted_run_goes_on_bit_for_bit_with_adapters_and_sampling(folder, tmp_path, monkeypatch, settings):
+def test_an_interrupted_run_resumes_bit_for_bit_with_adapters_and_sampling(folder, tmp_path, monkeypatch, settings):
     settings = (*FEW, "training.batch_size=2", *settings)
     whole = train(folder, tmp_path / "whole", *settings)
     log = Trainer._log_update

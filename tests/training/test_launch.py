@@ -30,7 +30,7 @@ def test_the_folder_is_named_by_recipe_objective_and_identity(trained_run):
     assert trained_run.path.parent.name == "reviews-ut"
 
 
-def test_a_damaged_checkpoint_is_told(tmp_path):
+def test_a_damaged_checkpoint_is_reported(tmp_path):
     recipe = tiny_recipe()
     run = run_for(recipe, tmp_path)
     run.last_checkpoint.parent.mkdir(parents=True)

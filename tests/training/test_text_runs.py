@@ -187,7 +187,7 @@ def test_other_test_data_than_before_are_refused(trained, texts, tmp_path):
         evaluate(run, changed)
 
 
-def test_an_interrupted_run_goes_on_bit_for_bit_with_dropout_and_length_groups(texts, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(texts, tmp_path, monkeypatch):
     whole = train(texts, tmp_path / "whole")
     log = Trainer._log_update
 

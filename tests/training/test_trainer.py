@@ -331,7 +331,7 @@ def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, se
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint_bit_for_bit(tmp_path):
+def test_a_killed_run_resumes_from_its_last_checkpoint_bit_for_bit(tmp_path):
     settings = GOING_ON[0]
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0
     for stop_at in (1, 4, 6):

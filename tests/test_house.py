@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def test_a_room_imports_from_rooms_above_it_and_nothing_private(path):
         if room in ROOMS:
             assert ROOMS.index(room) <= ROOMS.index(mine), f"{mine} imports {name}"
             assert room == mine or not any(part.startswith("_") for part in name.split(".")), f"{name} is private"
+
+
+def test_no_class_name_means_two_things():
+    classes = Counter(
+        node.name for path in FILES for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
+    )
+    # Every task and model calls its section of a recipe so.
+    assert [name for name, count in classes.items() if count > 1 and name != "Config"] == []
 
 
 def test_no_function_is_longer_than_forty_lines():

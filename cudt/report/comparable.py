@@ -18,7 +18,7 @@ SIDES = (CONSTRAINED, BASELINE)
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class ComparableCell:
     """What runs must share to be compared; also a cell of the paper's tables."""
 
     model: str
@@ -35,15 +35,17 @@ class Cell:
         return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}"
 
 
-def cell_of(run: ReadRun) -> Cell:
+def cell_of(run: ReadRun) -> ComparableCell:
     """The cell of a run, by its recipe."""
     task = run.run.recipe.settings.task
-    return Cell(run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
+    return ComparableCell(run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
 
 
-def by_cell(runs: Iterable[ReadRun], key: Callable[[ReadRun], Cell] = cell_of) -> dict[Cell, list[ReadRun]]:
+def by_cell(
+    runs: Iterable[ReadRun], key: Callable[[ReadRun], ComparableCell] = cell_of
+) -> dict[ComparableCell, list[ReadRun]]:
     """The comparable runs of each cell, cells in order."""
-    cells: dict[Cell, list[ReadRun]] = {}
+    cells: dict[ComparableCell, list[ReadRun]] = {}
     for run in runs:
         cells.setdefault(key(run), []).append(run)
     return dict(sorted(cells.items()))

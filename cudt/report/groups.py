@@ -15,7 +15,7 @@ from cudt.config.differences import differing_keys
 from cudt.noise.base import training_level
 from cudt.report import tables
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.comparable import Cell, by_group, cell_of
+from cudt.report.comparable import ComparableCell, by_group, cell_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Group:
         return self.runs[0].reference
 
     @cached_property
-    def cell(self) -> Cell:
+    def cell(self) -> ComparableCell:
         """Groups may be compared if they share it."""
         return cell_of(self.runs[0])
 

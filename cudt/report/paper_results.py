@@ -11,7 +11,7 @@ import pandas as pd
 
 from cudt.config.differences import names_apart
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import CONSTRAINED, SIDES, Cell, by_cell
+from cudt.report.comparable import CONSTRAINED, SIDES, ComparableCell, by_cell
 from cudt.report.compare import Chosen, Comparison, Difference, compare
 from cudt.report.objectives import BASELINE
 from cudt.report.published import (
@@ -52,7 +52,7 @@ class Side:
 class Result:
     """Both objectives of one cell, and the difference between them."""
 
-    cell: Cell
+    cell: ComparableCell
     sides: dict[str, Side]
     difference: Difference
     is_even: bool
@@ -143,7 +143,7 @@ def result_tables(runs: Sequence[ReadRun]) -> list[ResultTable]:
     return tables
 
 
-def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[Cell, list[ReadRun]]:
+def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[ComparableCell, list[ReadRun]]:
     """The runs that are in none of the paper's cells, by cell.
 
     ERM runs alone are shown with the constrained runs of their cell, even if the paper's table has those already.
@@ -159,9 +159,9 @@ def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[Cell, lis
     return _named_apart(found)
 
 
-def _named_apart(cells: dict[Cell, list[ReadRun]]) -> dict[Cell, list[ReadRun]]:
+def _named_apart(cells: dict[ComparableCell, list[ReadRun]]) -> dict[ComparableCell, list[ReadRun]]:
     """Add the task's settings to the data set's name of cells that differ in nothing else."""
-    alike: dict[str, list[Cell]] = {}
+    alike: dict[str, list[ComparableCell]] = {}
     for cell in cells:
         alike.setdefault(str(cell), []).append(cell)
     named = {}
@@ -175,7 +175,7 @@ def _task_settings(run: ReadRun) -> dict[str, Any]:
     return {key: value for key, value in run.settings.items() if key.startswith("task.")}
 
 
-def _result(kind: PaperTable, cell: Cell, runs: Sequence[ReadRun], printed: dict[str, float]) -> Result:
+def _result(kind: PaperTable, cell: ComparableCell, runs: Sequence[ReadRun], printed: dict[str, float]) -> Result:
     compared = compare(runs, NOISE)
     between = compared.difference(kind.quantity)
     sides = {name: _side(kind, compared, name, printed.get(name, np.nan)) for name in SIDES}

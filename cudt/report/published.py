@@ -13,7 +13,7 @@ from cudt.config import recipe as recipes
 from cudt.config.differences import flat_settings
 from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import Cell
+from cudt.report.comparable import ComparableCell
 from cudt.report.objectives import BASELINE
 from cudt.utils.errors import UserError
 
@@ -69,11 +69,11 @@ PAPER_TABLES = [
 ]
 
 
-def printed_numbers(table: PaperTable) -> dict[Cell, dict[str, float]]:
+def printed_numbers(table: PaperTable) -> dict[ComparableCell, dict[str, float]]:
     """The paper's number for each objective of each cell, in the paper's order."""
-    found: dict[Cell, dict[str, float]] = {}
+    found: dict[ComparableCell, dict[str, float]] = {}
     for row in pd.read_csv(folder() / table.file).to_dict("records"):
-        cell = Cell(row["model"], table.metric, int(row["layers"]), float(row["gamma_train"]), row["dataset"])
+        cell = ComparableCell(row["model"], table.metric, int(row["layers"]), float(row["gamma_train"]), row["dataset"])
         found.setdefault(cell, {})[row["objective"]] = float(row["value"])
     return found
 
@@ -102,13 +102,13 @@ def _shipped_settings(name: str) -> dict[str, Any] | None:
         return None
 
 
-def published_cell(run: ReadRun) -> Cell:
+def published_cell(run: ReadRun) -> ComparableCell:
     """The cell of the paper's tables that a published run belongs to, for comparison with `any_depth` cells."""
     named = run.run.recipe.settings.published
     assert named is not None
-    return any_depth(Cell(named.model, run.metric, run.n_layers, run.gamma_train, named.dataset))
+    return any_depth(ComparableCell(named.model, run.metric, run.n_layers, run.gamma_train, named.dataset))
 
 
-def any_depth(cell: Cell) -> Cell:
+def any_depth(cell: ComparableCell) -> ComparableCell:
     """The cell without the depth of a pretrained model, which the paper misprints (DistilBERT has 6 layers, not 12)."""
     return cell if cell.model in _OF_ANY_DEPTH else replace(cell, layers=0)

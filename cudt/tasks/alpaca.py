@@ -67,7 +67,7 @@ class Config(NamedSection):
 
 
 @dataclass(frozen=True)
-class Tokens:
+class DialogueTokens:
     """One example: the tokens of prompt and response, and the index at which the response starts."""
 
     id: str
@@ -89,7 +89,7 @@ class Alpaca(Task):
 
     def __init__(self, read: Callable[[], Splits], tokenizer: Any, max_length: int) -> None:
         self._read = read
-        self._tokens: dict[Split, list[Tokens]] = {}
+        self._tokens: dict[Split, list[DialogueTokens]] = {}
         self._notes: Counter[str] = Counter()
         self.tokenizer = tokenizer
         self.max_length = max_length
@@ -99,19 +99,19 @@ class Alpaca(Task):
         """Read on first use: a trained model answers instructions without them."""
         return self._read()
 
-    def examples(self, split: Split) -> Sequence[Tokens]:
+    def examples(self, split: Split) -> Sequence[DialogueTokens]:
         if split not in self._tokens:
             self._tokens[split] = self._tokenised(self._texts[split], split)
         return self._tokens[split]
 
-    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
+    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[DialogueTokens]:
         """The examples of a split with noise in instructions and inputs; responses are unchanged."""
         damaged = [
             (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
         ]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
-    def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[Tokens]:
+    def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[DialogueTokens]:
         """The examples that have a response; warns with the number of cut and skipped ones."""
         found, counts = [], Counter[str]()
         for name, texts in track(rows, len(rows), f"tokens of {what}"):
@@ -119,7 +119,7 @@ class Alpaca(Task):
             counts.update(_what_was_cut(dialogue))
             if dialogue is not None:
                 tokens = np.asarray(dialogue.prompt.tokens + dialogue.response, np.int32)
-                found.append(Tokens(name, tokens, len(dialogue.prompt.tokens)))
+                found.append(DialogueTokens(name, tokens, len(dialogue.prompt.tokens)))
         if counts:
             summary = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
             warnings.warn(f"{what}, {len(rows)} examples: {summary}", DataWarning, stacklevel=2)
@@ -141,10 +141,10 @@ class Alpaca(Task):
             parts += [name for name, _ in rows]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
-    def length(self, example: Tokens) -> int:
+    def length(self, example: DialogueTokens) -> int:
         return len(example.tokens)
 
-    def collate(self, examples: Sequence[Tokens]) -> Batch:
+    def collate(self, examples: Sequence[DialogueTokens]) -> Batch:
         """Each label is the next token if that belongs to the response, and IGNORED otherwise."""
         rows = [torch.from_numpy(example.tokens.astype(np.int64)) for example in examples]
         labels = []

@@ -10,7 +10,7 @@ import pytest
 
 from cudt import report
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import Cell, by_cell, by_group, cell_of, matches, pairs, without_ablations
+from cudt.report.comparable import ComparableCell, by_cell, by_group, cell_of, matches, pairs, without_ablations
 from cudt.report.compare import compare
 from cudt.report.sweeps import ablations
 from tests.report import make_run, with_info
@@ -59,7 +59,7 @@ def test_cells_are_in_order_whatever_that_of_the_runs(constrained):
     levels = [0.7, 0.1, 0.4]
     cells = by_cell([with_info(constrained, gamma_train=level) for level in levels])
     assert [cell.gamma_train for cell in cells] == sorted(levels)
-    assert Cell("a", "x", 3, 0.5, "data") < Cell("b", "a", 1, 0.1, "data")
+    assert ComparableCell("a", "x", 3, 0.5, "data") < ComparableCell("b", "a", 1, 0.1, "data")
 
 
 def test_a_group_has_the_seeds_of_a_variant(constrained, erm):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import Cell
+from cudt.report.comparable import ComparableCell
 from cudt.report.compare import Chosen, Difference
 from cudt.report.hyper_parameters import hyper_parameters
 from cudt.report.paper_results import Result, ResultTable, Side, result_tables
@@ -36,7 +36,7 @@ def filled(planted) -> Side:
 
 def result(constrained: Side, erm: Side = EMPTY, dataset: str = "IMDb", layers: int = 3, **changes: Any) -> Result:
     sides = {"constrained": constrained, "erm": erm}
-    cell = Cell("UT", "accuracy", layers, 0.5, dataset)
+    cell = ComparableCell("UT", "accuracy", layers, 0.5, dataset)
     return Result(cell, sides, **{"difference": Difference(), "is_even": True, **changes})
 
 
@@ -144,7 +144,7 @@ def test_every_table_is_complete_in_every_format(has_runs, planted):
 
 
 def test_a_recipe_with_a_strange_name_stays_in_its_cell(filled):
-    strange = Cell(r"a|b & \c_d", "accuracy", 3, 0.5, "x|y")
+    strange = ComparableCell(r"a|b & \c_d", "accuracy", 3, 0.5, "x|y")
     layout = laid_out(replace(result(filled), cell=strange), is_published=False)
     heading, _, row = markdown_rows(layout.markdown())
     assert row[0] == r"a|b & \c_d"

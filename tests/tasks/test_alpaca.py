@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from cudt.models import causal
 from cudt.noise import discrete
-from cudt.tasks.alpaca import Alpaca, Tokens
+from cudt.tasks.alpaca import Alpaca, DialogueTokens
 from cudt.tasks.base import IGNORED
 from cudt.tasks.prompts import prompt_text
 from cudt.tasks.token_logits import TokenLogits
@@ -54,8 +54,8 @@ def test_an_example_is_the_prompt_and_the_response_with_its_end():
 def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     task = of_texts(("Say.", "", "a"))
     examples = [
-        Tokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
-        Tokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
+        DialogueTokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
+        DialogueTokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
     ]
     batch = task.collate(examples)
     _ = IGNORED
@@ -71,7 +71,10 @@ def test_padding_with_the_end_token_is_never_counted():
     task = of_texts(("Say.", "", "a"))
     task.tokenizer.pad_token = task.tokenizer.eos_token
     batch = task.collate(
-        [Tokens("x", torch.tensor([0, 7, 20, 1]).numpy(), 2), Tokens("y", torch.tensor([0, 1]).numpy(), 1)]
+        [
+            DialogueTokens("x", torch.tensor([0, 7, 20, 1]).numpy(), 2),
+            DialogueTokens("y", torch.tensor([0, 1]).numpy(), 1),
+        ]
     )
     assert batch["input_ids"][1].tolist() == [0, 1, 1, 1]
     assert task.weights(batch).tolist() == [2.0, 1.0]
@@ -224,7 +227,7 @@ def test_the_kept_tokens_depend_only_on_seed_and_example(folder, pretrained):
     alone = [chosen(task.thinned(task.collate([example]), 4, "s"))[0] for example in examples]
     assert list(together.values()) == backwards == alone
     assert chosen(task.thinned(task.collate(examples), 4, "t")) != alone
-    one, other = (Tokens(name, examples[0].tokens, examples[0].start) for name in ("one", "other"))
+    one, other = (DialogueTokens(name, examples[0].tokens, examples[0].start) for name in ("one", "other"))
     assert chosen(task.thinned(task.collate([one]), 4, "s")) != chosen(task.thinned(task.collate([other]), 4, "s"))
 
 

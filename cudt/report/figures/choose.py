@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cudt.report import objectives
-from cudt.report.comparable import Cell
+from cudt.report.comparable import ComparableCell
 from cudt.report.groups import Group
 
 #: How `pair` chooses, for the captions of figures.
@@ -45,14 +45,14 @@ def pair(groups: Sequence[Group], kind: str) -> list[Group]:
     The highest γ_train at which a constrained objective and the baseline were both trained; then most seeds, then most
     layers. If they share no γ_train, the highest of all. The constrained objective comes first, then the baseline.
     """
-    trained: dict[Cell, dict[str, list[Group]]] = {}
+    trained: dict[ComparableCell, dict[str, list[Group]]] = {}
     for group in with_curve(groups, kind):
         by_objective = trained.setdefault(group.cell, {})
         by_objective.setdefault(group.objective, []).append(group)
     if not trained:
         return []
 
-    def worth(cell: Cell) -> tuple[Any, ...]:
+    def worth(cell: ComparableCell) -> tuple[Any, ...]:
         by_objective = trained[cell]
         fewest_seeds = min(best(found, kind).seeds(kind) for found in by_objective.values())
         return (_is_comparison(by_objective), cell.gamma_train, fewest_seeds, cell.layers)

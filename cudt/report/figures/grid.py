@@ -22,7 +22,7 @@ from cudt.utils.files import file_name
 _MOST_ROWS, _MOST_PANELS = 6, 24
 
 
-class Grid(FigureType):
+class RobustnessGrid(FigureType):
     """Over all recipes with the same metric and main kind of noise."""
 
     name = "grid"
@@ -112,4 +112,4 @@ def task_name(group: Group) -> str:
     return value_text(group.settings["task.name"])
 
 
-FIGURE = Grid()
+FIGURE = RobustnessGrid()

@@ -18,7 +18,8 @@ Or add the constraints to your own training loop:
     descent.lagrangian(f).backward()
     descent.dual_step(f)
 
-`cudt.UserError` is raised for everything that the caller can fix: a wrong setting, missing data, a damaged file.
+`cudt.UserError` is an error that the caller can fix: a wrong setting, missing data, a damaged file. `cudt.utils.errors`
+has the others. `LayerwiseDescent` and `layer_losses` raise ValueError for wrong arguments.
 `import cudt` is fast: torch, pandas and pydantic are imported when a name is first used.
 """
 

@@ -26,7 +26,7 @@ OBJECTIVES = ("erm", "supervised", "constrained")
 #: Video and generated reviews have no source texts to damage.
 NOISES = {"smoke-llama": ("gaussian", "uniform", "discrete")}
 #: Tables and weights. The Markdown and LaTeX tables of a report repeat its CSV files.
-COMPARED = ("*.csv", "*.safetensors")
+COMPARED = ("*.csv", "*.parquet", "*.safetensors")
 #: The tables of sweeps say how long runs took; `model` holds a copy of the best weights.
 NOT_COMPARED = {"sweeps", "model"}
 

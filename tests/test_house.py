@@ -43,6 +43,9 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
             for name in node.names:
                 dotted = f"{node.module}.{name.name}".split(".")[1:]
                 yield dotted[0], ".".join(dotted)
+        elif isinstance(node, ast.Import):
+            for dotted in (name.name.split(".")[1:] for name in node.names if name.name.startswith("cudt.")):
+                yield dotted[0], ".".join(dotted)
 
 
 def test_every_folder_is_a_room():

@@ -62,7 +62,8 @@ def _read(path: Path) -> ReadRun:
 
 
 def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
-    from cudt.config.differences import differing_keys, value_text
+    from cudt.config import strict_yaml
+    from cudt.config.differences import differing_keys
 
     settings = [_all_settings(run) for run in (a, b)]
     if not (keys := differing_keys(settings)):
@@ -72,7 +73,7 @@ def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
     for column in ("setting", "A", "B"):
         table.add_column(column, overflow="fold")
     for key in keys:
-        table.add_row(key, *(value_text(values[key]) if key in values else "" for values in settings))
+        table.add_row(key, *(strict_yaml.dump_line(values[key]) if key in values else "" for values in settings))
     console.print("\nsettings that differ")
     console.print(table)
 

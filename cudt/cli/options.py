@@ -110,6 +110,7 @@ _LISTS: dict[str, Callable[[str], bool]] = {
     "--objective": _is_plugin("objective"),
     "--objectives": _is_plugin("objective"),
     "--perturbation": _is_plugin("noise"),
+    "--noise-seed": str.isdigit,
 }
 
 

@@ -44,7 +44,7 @@ def write_report(console: Console, folders: list[Path], out: Path, figures: Sequ
     with console.status("reading runs, comparing them, drawing figures"):
         made = reports.write(folders, out, figures)
     for warning in made.warnings:
-        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     console.print(summary_table(made.table))
     if made.verdict:
         console.print(made.verdict, highlight=False)

@@ -106,7 +106,7 @@ def _model(values: dict[str, Any]) -> str:
 
 
 def _add_scores(run: ListedRun, info: RunInfo) -> None:
-    """The last layer's metric on validation data, and what the curve over noise levels comes to on test data."""
+    """The metric on validation data, and the OOD mean and AUC on test data."""
     layers = read_table(run.path, "layers")
     validation = layers[layers["split"] == "validation"].sort_values("layer")
     if len(validation):
@@ -142,8 +142,10 @@ def _name_variants(runs: Sequence[ListedRun]) -> None:
 #: The columns of `cudt runs`, by the names that --sort, --filter and --csv use.
 COLUMNS = (
     *("recipe", "model", "variant", "objective", "seed", "status", "metric", "score", "ood", "auc"),
-    *("feasible", "monotone", "begun", "path"),
+    *("feasible", "monotone", "verdict", "begun", "path"),
 )
+#: Headings of the printed table that differ from the columns' names.
+_HEADINGS = {"OOD": "ood", "run": "path", "age": "begun"}
 _SIGNS = ("!=", ">=", "<=", "=", ">", "<")
 
 
@@ -164,7 +166,7 @@ def check_key(runs: Sequence[ListedRun], key: str, option: str) -> None:
 
 def sorted_by(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
     """Runs in ascending order of a key, or in descending order of `-key`; runs without a value come last."""
-    name = key.removeprefix("-")
+    name = _HEADINGS.get(key.removeprefix("-"), key.removeprefix("-"))
     check_key(runs, name, "--sort")
     there = [run for run in runs if value_of(run, name) is not None]
     missing = [run for run in runs if value_of(run, name) is None]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from cudt.config import plain_types
-from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.errors import UserError, closest, did_you_mean
 
 #: Ends the path of a pydantic error that is about a mapping's key rather than its value.
 _OF_A_KEY = "[key]"
@@ -38,6 +38,8 @@ class Mistake:
     """Pydantic's name for it, like `int_type`; empty for errors that cudt finds itself."""
     source: str = ""
     """Where the value was set, if not in the file itself: the file it was inherited from, or `--set`."""
+    meant: str = ""
+    """For an unknown key, the known one that it is closest to."""
 
     @property
     def key(self) -> str:
@@ -62,8 +64,13 @@ def refuse(source: str, mistakes: Sequence[Mistake | str]) -> NoReturn:
 
 
 def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
-    """The mistakes that pydantic found, in words for the person who wrote the file."""
-    return [_explain(schema, dict(found)) for found in error.errors(include_url=False)]
+    """The mistakes that pydantic found, in words for the person who wrote the file.
+
+    A key that is missing because it is misspelt is one mistake, not two.
+    """
+    found = [_explain(schema, dict(one)) for one in error.errors(include_url=False)]
+    misspelt = {(*one.path[:-1], one.meant) for one in found if one.meant}
+    return [one for one in found if one.kind != "missing" or one.path not in misspelt]
 
 
 def is_tag(part: Any) -> bool:
@@ -80,8 +87,9 @@ def _explain(schema: type[BaseModel], found: dict[str, Any]) -> Mistake:
         return Mistake(path, NO_VALUE, "missing", kind)
     target = _find(schema, location)
     if kind == "extra_forbidden":
-        hint = did_you_mean(str(path[-1]), target.section.model_fields)
-        return Mistake(path, NO_VALUE, f"unknown key{hint}", kind)
+        meant = closest(str(path[-1]), target.section.model_fields)
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        return Mistake(path, NO_VALUE, f"unknown key{hint}", kind, meant=meant)
     if kind == "value_error":
         return Mistake(path, NO_VALUE, str(found["ctx"]["error"]), kind)
     hint = did_you_mean(value, plain_types.choices(target.annotation)) if isinstance(value, str) else ""

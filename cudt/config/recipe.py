@@ -182,7 +182,7 @@ def _apply_override(document: Document, override: str) -> None:
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:
-    """The typed recipe; reports all errors together, in the name of `source`."""
+    """The typed recipe; all errors are reported together, after `source`."""
     recipe, found = check(values)
     if recipe is None:
         mistakes.refuse(source, found)
@@ -216,8 +216,11 @@ def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
         if isinstance(name, str):
             if why := registry.problem(kind, name):
                 unknown.append(Mistake((kind, "name"), NO_VALUE, why))
+            elif hasattr(module := registry.load(kind, name), "Config"):
+                sections[kind] = module.Config
             else:
-                sections[kind] = registry.load(kind, name).Config
+                why = f"{module.__file__} does not define `Config`, the keys of its section"
+                unknown.append(Mistake((kind, "name"), NO_VALUE, why))
     return _schema(sections["task"], sections["model"]), unknown
 
 

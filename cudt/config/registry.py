@@ -65,7 +65,7 @@ def load(kind: str, name: str) -> ModuleType:
 
 
 def _outside(kind: str, name: str) -> ModuleType:
-    """Import a module that does not come with cudt; whatever its code raises is an error of the user's."""
+    """Import a module from outside cudt; any exception that it raises becomes a UserError."""
     try:
         return importlib.import_module(name)
     except Exception as error:

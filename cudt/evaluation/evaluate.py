@@ -33,9 +33,12 @@ def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
         if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
-            raise UserError(f"--perturbation {kind}: needs texts, and '{run.path}' has task {task}; use another noise")
+            raise UserError(
+                f"noise '{kind}' changes texts, but task {task} of '{run.path}' has none; "
+                "use another --perturbation or change evaluation.perturbations"
+            )
     if n_samples and not info.has_pictures:
-        raise UserError(f"--save-samples: needs a video task, and '{run.path}' has task {task}")
+        raise UserError(f"pictures need a video task, but '{run.path}' has task {task}; leave out --save-samples")
 
 
 def evaluate_ood(

@@ -39,7 +39,7 @@ class Config(ModelSection):
 
 
 class ViT(Watched):
-    """An image encoder whose every layer is read as images."""
+    """An image encoder; the states of every layer are read as images."""
 
     signal_is_learned = False
 

@@ -1,4 +1,4 @@
-"""What groups of runs are called wherever a person reads of them: by what sets them apart, never by a hash."""
+"""Names of groups of runs in tables, figures and the page: by what sets them apart, never by a hash."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How the report shows an objective: its label, its line style, and whether it is constrained.
 
-The objective's class answers. Runs may come from a machine with a plug-in that is not installed here; such an objective
-is shown under its own name, in a style that no objective of cudt uses.
+The objective's class answers. A name that is no objective, such as that of a sweep's arm, is shown as it is, in a style
+that no objective of cudt uses.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _refusal(reproduction: Reproduction, options: RunOptions) -> str:
     return (
         f"scale {reproduction.name} needs a GPU and torch finds no CUDA device; nothing was run. Use a machine with "
         "CUDA, or a smaller scale (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), or run it on "
-        "the CPU nevertheless with --device cpu (make: DEVICE=cpu)"
+        "the CPU anyway with --device cpu (make: DEVICE=cpu)"
     )
 
 

@@ -30,7 +30,9 @@ def open_run(path: Path) -> Run:
         return Run(path, recipes.load_resolved(path / "recipe.yaml"))
     except UserError as error:
         between = "\n  " if "\n" in str(error) else " "
-        raise UserError(f"{error}{between}(written by another version of cudt, or edited since)") from None
+        raise UserError(
+            f"{error}{between}(written by another version of cudt, edited since, or its plug-in is not installed)"
+        ) from None
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

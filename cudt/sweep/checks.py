@@ -100,10 +100,12 @@ def _size(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         message = f"expected at most {count}, the number of combinations (or use a grid, or ranges)"
         yield Mistake((*path, "budget"), arm.budget, message)
     if arm.sampler == "grid" and count > _MAX_CELLS:
-        message = f"a grid of {count:,} cells; at most {_MAX_CELLS:,} are allowed, use sampler random instead"
+        message = f"a grid of {count:,} combinations; at most {_MAX_CELLS:,} are allowed, use sampler random instead"
         yield _mistake(*path, "search", message=message)
     elif arm.sampler == "grid" and arm.budget not in (None, count):
-        yield Mistake((*path, "budget"), arm.budget, f"expected {count}, the number of grid cells, or no budget")
+        yield Mistake(
+            (*path, "budget"), arm.budget, f"expected {count}, the number of combinations of the grid, or no budget"
+        )
 
 
 def _repeated(path: tuple[str, ...], choices: list[Scalar]) -> Iterator[Mistake]:

@@ -124,7 +124,7 @@ def _tried_cells(arms: list[_Tried], search: Search) -> Iterator[Mistake]:
         room -= count
         choices = {**search.settings, **{key: values_of(searched) for key, searched in grid.items()}}
         for found in _refused_cells(one, choices):
-            counted = f"{len(found)} of its {count} {'cells' if grid else 'settings'}"
+            counted = f"{len(found)} of its {count} {'combinations' if grid else 'settings'}"
             yield Mistake(one.path, NO_VALUE, f"{counted}: {found[0]}")
 
 

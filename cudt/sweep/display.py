@@ -52,7 +52,7 @@ class SweepDisplay:
         self._done = self._done_before = sum(len(study.trials()) for study in studies) - _n_open(studies)
         self._total = self._done + left
         if self._done:
-            self._line(f"resuming: {self._done} of {self._total} cells are done")
+            self._line(f"resuming: {self._done} of {self._total} trials are done")
 
     def started(self, cell: Cell) -> None:
         self._running[cell] = None
@@ -106,7 +106,7 @@ class SweepDisplay:
     def _picture(self) -> Group:
         heading = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=max(1, self._total), completed=self._done, width=32)
-        heading.add_row(f"{self._done} of {self._total} cells", bar, self._time_left())
+        heading.add_row(f"{self._done} of {self._total} trials", bar, self._time_left())
         rows = Table.grid(padding=(0, 2))
         for cell, now in self._running.items():
             loss = f"loss {now.loss:.4g}" if now is not None and now.loss is not None else ""
@@ -167,7 +167,7 @@ def ending(made: Results, out: Path) -> str:
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms have different budgets: {why}")
     if made.left:
-        lines.append(f"{made.left} cells are left; run the same command to resume")
+        lines.append(f"{made.left} trials are left; run the same command to resume")
     if made.n_failed:
         lines.append(f"{made.n_failed} failed: see the reasons in trials_wide.csv, retry them with --retry-failed")
     lines.append(f"chosen on validation data; all {made.n_finished} finished runs: {made.folder / 'trials_wide.csv'}")

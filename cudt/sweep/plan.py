@@ -53,7 +53,7 @@ class SweepPlan:
 
     def summary(self) -> str:
         done = len(self.cells) - len(self.to_do)
-        text = f"{len(self.cells)} cells, {done} done, {len(self.to_do)} to do"
+        text = f"{len(self.cells)} trials, {done} done, {len(self.to_do)} to do"
         if self.problem:
             return f"{text}; the cost is unknown: {self.problem}"
         total = sum(cell.seconds or 0.0 for cell in self.to_do)
@@ -143,7 +143,7 @@ def _state(recipe: NamedRecipe, out: Path) -> str:
 def table(plan: SweepPlan) -> Table:
     """One row per cell."""
     rows = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "cell", "state", "about"):
+    for name in ("", "trial", "state", "about"):
         rows.add_column(name, justify="right" if name in ("", "about") else "left", overflow="fold")
     for number, cell in enumerate(plan.cells, 1):
         rows.add_row(str(number), cell.name, cell.state, "?" if cell.seconds is None else duration(cell.seconds))

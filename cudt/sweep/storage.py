@@ -60,7 +60,7 @@ def explain_storage_errors() -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ or error
         raise UserError(
-            f"cannot write the sweep's trials to its storage: {_first_line(cause)}; finished cells are kept, "
+            f"cannot write the sweep's trials to its storage: {_first_line(cause)}; finished trials are kept, "
             "run the same command to resume once the storage works again"
         ) from None
 

@@ -22,7 +22,12 @@ class TrainingInterruptedError(Exception):
     """Training was stopped on request and can be resumed: printed without a traceback, exit code 130."""
 
 
+def closest(word: str, choices: Iterable[str]) -> str:
+    """The closest of `choices`; an empty text if none is close."""
+    return next(iter(difflib.get_close_matches(word, list(choices), n=1)), "")
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the closest of `choices`; an empty text if none is close."""
-    close = difflib.get_close_matches(word, list(choices), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    meant = closest(word, choices)
+    return f"; did you mean '{meant}'?" if meant else ""

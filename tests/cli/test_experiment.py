@@ -52,7 +52,7 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
 def test_pictures_of_texts_are_refused_after_the_first_run(call, tmp_path):
     code, _, error = call("experiment", "reviews-ut", *SMALL, "--save-samples", "2", "--device", "cpu")
     assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: --save-samples: ")
+    assert error.startswith("error: pictures need a video task")
     assert len([*tmp_path.glob("outputs/reviews-ut/*")]) == 1
 
 

@@ -142,3 +142,10 @@ def test_a_key_that_is_a_number_is_reported_with_how_to_write_it():
 @pytest.mark.parametrize(("word", "is_one"), [("<range>", True), ("range", False), (0, False), ("<", False)])
 def test_a_tag_of_a_union_is_not_a_key(word, is_one):
     assert mistakes.is_tag(word) is is_one
+
+
+def test_a_key_that_is_missing_because_it_is_misspelt_is_one_mistake():
+    (one,) = found(first={"knid": "apple"})
+    assert str(one) == "first.knid: unknown key; did you mean 'kind'?"
+    both = found(first={"weihgt": 1.0})
+    assert sorted(map(str, both)) == ["first.kind: missing", "first.weihgt: unknown key; did you mean 'weight'?"]

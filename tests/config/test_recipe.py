@@ -411,3 +411,11 @@ def test_the_recipe_of_a_run_is_read_back_unchanged(overrides, tmp_path):
 def test_the_recipe_of_a_run_must_have_a_name(tmp_path):
     with pytest.raises(UserError, match="name: missing; this is not the recipe of a run"):
         recipe.load_resolved(recipe_file(tmp_path))
+
+
+def test_a_plug_in_without_a_config_is_reported_with_its_file(tmp_path, monkeypatch):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "bare.py").write_text("def build(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"model\.name: .*bare\.py does not define `Config`"):
+        recipe.load("smoke-text", ["model.name=theirs.bare"])

@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "before formats": (drop("format"), "by an early version of cudt, without a run format"),
     "a recipe of another version": (
         more("recipe.yaml", "dropout: 0.1\n"),
-        "dropout: unknown key (written by another version of cudt, or edited since)",
+        "dropout: unknown key (written by another version of cudt, edited since, or its plug-in is not installed)",
     ),
     "no status": (drop("status"), "damaged"),
     "no recipe name": (drop("recipe"), "damaged"),

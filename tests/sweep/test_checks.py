@@ -290,7 +290,7 @@ def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
         ({"arms": {"erm": {"sampler": "seeds"}}}, "arms.erm.budget: missing; set the number of runs"),
         (
             {"arms": {"constrained": grid(ALPHAS, budget=5)}},
-            "arms.constrained.budget: expected 3, the number of grid cells, or no budget, got 5",
+            "arms.constrained.budget: expected 3, the number of combinations of the grid, or no budget, got 5",
         ),
         ({"unequal_budgets": "because"}, "unequal_budgets: the budgets are equal; remove this key"),
         (
@@ -355,5 +355,5 @@ def test_a_range_of_very_many_numbers_is_not_listed_to_be_counted(errors_of, mon
     monkeypatch.setattr(Range, "values", list_them)
     many = {"seed": {"low": 0, "high": 4e9, "type": "int"}}
     (line,) = errors_of(arms={"constrained": grid(many), "erm": seeds(3)}, unequal_budgets="to see")
-    assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 cells; at most 10,000 are allowed")
+    assert line.startswith("arms.constrained.search: a grid of 4,000,000,001 combinations; at most 10,000 are allowed")
     assert errors_of(arms={"drawn": drawn("random", 5, {"seed": {"low": 0, "high": 4e9, "type": "int"}})}) == []

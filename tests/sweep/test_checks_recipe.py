@@ -155,7 +155,7 @@ BELONGS = (
 def test_cells_that_a_recipe_refuses_are_counted(errors_of):
     # Each value is sound with the first of the other.
     assert errors_of(arms={"constrained": grid({**NUPI, "seed": [0, 1, 2]})}) == [
-        f"arms.constrained: 3 of its 12 cells: {BELONGS}"
+        f"arms.constrained: 3 of its 12 combinations: {BELONGS}"
     ]
 
 
@@ -163,7 +163,7 @@ def test_cells_in_all_settings_are_counted(errors_of):
     (optimizer, smoothing) = NUPI
     arms = {"constrained": grid({smoothing: NUPI[smoothing], "seed": [0, 1]})}
     assert errors_of(settings={optimizer: NUPI[optimizer]}, arms=arms) == [
-        f"arms.constrained: 2 of its 8 cells: {BELONGS}"
+        f"arms.constrained: 2 of its 8 combinations: {BELONGS}"
     ]
     assert errors_of(settings=NUPI, arms={"erm": seeds(3)}) == [f"arms.erm: 1 of its 4 settings: {BELONGS}"]
 

@@ -58,7 +58,7 @@ def test_a_resumed_sweep_says_how_far_it_is(studies):
     tell(studies[1], None)
     console = console_of()
     SweepDisplay(console).begin(studies)
-    assert printed(console) == "resuming: 2 of 6 cells are done\n"
+    assert printed(console) == "resuming: 2 of 6 trials are done\n"
 
 
 def test_a_new_sweep_prints_nothing_at_the_start(studies):
@@ -103,13 +103,13 @@ def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
         later = console_of()
         later.print(display._picture())
     text = printed(picture)
-    assert "0 of 6 cells" in text
+    assert "0 of 6 trials" in text
     assert "constrained: alpha=0.1" in text
     assert "starting" in text
     assert "update 3/6" in text
     assert "loss 0.4321" in text
     assert "left" not in text
-    assert "1 of 6 cells" in printed(later)
+    assert "1 of 6 trials" in printed(later)
     assert "alpha=0.1" not in printed(later)
     assert "left" in printed(later)
     assert "1/6  constrained: alpha=0.1  score 0.5" in printed(console)
@@ -177,7 +177,7 @@ def test_the_ending_counts_the_cells_that_are_left(tmp_path):
     studies = open_studies(sweep, None)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "2 cells are left; run the same command to resume" in ending(made, tmp_path)
+    assert "2 trials are left; run the same command to resume" in ending(made, tmp_path)
 
 
 def test_a_deleted_best_run_is_marked(tmp_path):

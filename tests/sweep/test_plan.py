@@ -64,12 +64,12 @@ def test_every_cell_is_listed_with_what_it_would_cost(tmp_path, timed):
     ]
     # Cells that cost the same are timed once.
     assert timed == ["constrained", "erm"]
-    assert made.summary() == "6 cells, 0 done, 6 to do; about 36.0 s on this machine"
+    assert made.summary() == "6 trials, 0 done, 6 to do; about 36.0 s on this machine"
 
 
 def test_workers_share_the_time(tmp_path):
     made = plan.make(sweep_of(tmp_path, arms=TWO), options(tmp_path / "out", workers=3))
-    assert made.summary() == "6 cells, 0 done, 6 to do; about 36.0 s on this machine, 12.0 s with 3 workers"
+    assert made.summary() == "6 trials, 0 done, 6 to do; about 36.0 s on this machine, 12.0 s with 3 workers"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_states_of_cells_are_reported_and_what_is_finished_costs_nothing(tmp
         ("to do", 10.0),
     ]
     assert [cell.name for cell in made.to_do] == ["constrained: alpha=0.2", "constrained: alpha=0.4"]
-    assert made.summary() == "4 cells, 2 done, 2 to do; about 20.0 s on this machine"
+    assert made.summary() == "4 trials, 2 done, 2 to do; about 20.0 s on this machine"
     assert [path.read_bytes() for path in everything_below(out) if path.is_file()] == before
 
 
@@ -120,7 +120,7 @@ def test_a_sweep_that_is_done_needs_no_timing(tmp_path, timed):
     sweep, out = sweep_of(tmp_path), tmp_path / "out"
     for alpha in (0.1, 0.2, 0.3):
         begin(sweep, out, "finished", descent__alpha=alpha)
-    assert plan.make(sweep, options(out)).summary() == "3 cells, 3 done, 0 to do; about 0.0 s on this machine"
+    assert plan.make(sweep, options(out)).summary() == "3 trials, 3 done, 0 to do; about 0.0 s on this machine"
     assert timed == []
 
 
@@ -159,7 +159,7 @@ def test_where_the_cost_is_unknown_the_plan_says_why_and_lists_the_cells(tmp_pat
     assert timed == []
     assert [cell.seconds for cell in made.cells] == [None] * 3
     assert made.problem
-    assert made.summary() == f"3 cells, 0 done, 3 to do; the cost is unknown: {made.problem}"
+    assert made.summary() == f"3 trials, 0 done, 3 to do; the cost is unknown: {made.problem}"
 
 
 def test_a_plan_is_shown_in_a_row_for_each_cell():
@@ -172,7 +172,7 @@ def test_a_plan_is_shown_in_a_row_for_each_cell():
     console.print(plan.table(SweepPlan(rows, "", 1)))
     lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert lines == [
-        ["cell", "state", "about"],
+        ["trial", "state", "about"],
         ["1", "erm:", "seed=0", "finished", "0.0", "s"],
         ["2", "erm:", "seed=1", "to", "do", "0:01:15"],
         ["3", "x", "to", "do", "?"],
@@ -183,6 +183,6 @@ def test_the_command_prints_the_plan_and_does_nothing(command, tmp_path):
     path = write_search(tmp_path, arms=TWO, fixed=FIXED)
     code, output, error = command("sweep", "--search", path, "--plan", "--out", "out", "--device", "cpu")
     assert (code, error) == (0, "")
-    assert output.splitlines()[-1] == "6 cells, 0 done, 6 to do; about 36.0 s on this machine"
+    assert output.splitlines()[-1] == "6 trials, 0 done, 6 to do; about 36.0 s on this machine"
     assert len(output.splitlines()) == 8
     assert everything_below(tmp_path) == [path]

@@ -72,7 +72,7 @@ def test_finished_cells_are_never_done_again(tmp_path):
     after, printed = swept(sweep, tmp_path / "out")
     assert len(calls(tmp_path / "out")) == 4
     assert (after.folder / "trials_wide.csv").read_text() == text
-    assert "resuming: 4 of 4 cells are done" in printed
+    assert "resuming: 4 of 4 trials are done" in printed
 
 
 def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, no_processes, monkeypatch):
@@ -187,7 +187,7 @@ def test_ctrl_c_interrupts_cells_and_the_same_command_resumes(command, tmp_path)
     assert len(calls(Path("out"))) == 2
     code, output, error = command(*arguments, function="interrupts_the_sweep_once")
     assert (code, error) == (0, "")
-    assert "resuming: 1 of 4 cells are done" in output
+    assert "resuming: 1 of 4 trials are done" in output
     # The one that was under way is the same cell, and none is done twice.
     assert calls(Path("out"))[1:] == [f"constrained {alpha} 0" for alpha in (0.2, 0.2, 0.3, 0.4)]
 
@@ -255,7 +255,12 @@ def test_a_score_that_is_turned_upside_down_is_refused(score, expected, tmp_path
 )
 def test_a_score_that_is_right_way_up_is_taken(recipe, fixed, score, tmp_path):
     sweep = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score=score)
-    run_sweep.check_score(sweep, run_sweep.first_task(sweep, SweepOptions(tmp_path, "cpu")))
+    task = run_sweep.first_task(sweep, SweepOptions(tmp_path, "cpu"))
+    run_sweep.check_score(sweep, task)
+    opposite = {"maximize": "minimize", "minimize": "maximize"}[score["direction"]]
+    turned = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score={**score, "direction": opposite})
+    with pytest.raises(UserError, match=r"score\.direction must be"):
+        run_sweep.check_score(turned, task)
 
 
 def test_data_that_are_missing_are_reported_before_anything_is_made(tmp_path):

@@ -1,7 +1,7 @@
 """The contract of a figure. A new figure is one file next to this one, which holds `FIGURE`, a `FigureType`.
 
 The file looks at the runs, says which drawings they have data for (`of_recipe`, `over_recipes`), and draws them with
-Matplotlib. Saving, the limit on their number and the page are not its business. A figure outside cudt works the same:
+Matplotlib. Saving, the limit on their number and the page are done elsewhere. A figure outside cudt works the same:
 `cudt report FOLDER --figure my_package.my_figure`.
 """
 

@@ -81,6 +81,8 @@ Perturbations = Annotated[
         autocompletion=completion.noises,
     ),
 ]
+Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
 SavedSamples = Annotated[
     int,
     typer.Option(min=0, metavar="N", help="Save pictures of N test examples (video only).", show_default="none"),

@@ -9,10 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cudt.cli.options import parse_plugins, require_folder
+from cudt.cli.options import Folders, parse_plugins, require_folder
 from cudt.cli.terminal import make_console
-
-Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
 
 Figures = Annotated[
     list[str] | None,

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, Device, DeviceChoice
+from cudt.cli.options import DataRoot, Device, DeviceChoice, RetryFailed
 from cudt.cli.terminal import make_console
 
 Scale = Annotated[str, typer.Option(help="smoke, cpu or full, or a YAML file like those in recipes/reproduce.")]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their estimated cost, run nothing.")]
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
 Folder = Annotated[Path | None, typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE")]
 
 

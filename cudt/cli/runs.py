@@ -12,13 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cudt.cli.options import require_folder
+from cudt.cli.options import Folders, require_folder
 from cudt.cli.terminal import make_console, make_error_console
 
 if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
 
-Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
 Sort = Annotated[
     str | None,
     typer.Option(

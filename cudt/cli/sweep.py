@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, DeviceChoice, Out
+from cudt.cli.options import DataRoot, Device, DeviceChoice, Out, RetryFailed
 from cudt.cli.terminal import make_console
 
 Search = Annotated[
@@ -26,7 +26,6 @@ SearchedRecipe = Annotated[
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its estimated cost, train nothing.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
 Storage = Annotated[
     str | None,
     typer.Option(

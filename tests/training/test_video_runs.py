@@ -212,7 +212,7 @@ def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path)
 
 
 def test_damage_to_texts_is_refused(run):
-    with pytest.raises(UserError, match=r"--perturbation discrete: needs texts, and .* has task shapes"):
+    with pytest.raises(UserError, match=r"noise 'discrete' changes texts, but task shapes of .* has none"):
         evaluate(run, Grid(perturbations=["discrete"]))
 
 
@@ -265,5 +265,6 @@ def test_pictures_of_texts_are_refused_in_a_line_before_anything_is_evaluated(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")}
     code, shown, errors = command(monkeypatch, capsys, "eval-ood", tmp_path / "texts", "--save-samples", "2")
     assert (code, shown) == (2, "")
-    assert errors == (f"error: --save-samples: needs a video task, and '{tmp_path / 'texts'}' has task reviews\n")
+    advice = "leave out --save-samples"
+    assert errors == f"error: pictures need a video task, but '{tmp_path / 'texts'}' has task reviews; {advice}\n"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")} == before

@@ -1,8 +1,8 @@
 """Shows that a change of the code changed no number.
 
-    python scripts/same_numbers.py record /tmp/old     # in a checkout of the commit before
-    python scripts/same_numbers.py record /tmp/new     # in a checkout of the commit after
-    python scripts/same_numbers.py compare /tmp/old /tmp/new
+    python scripts/same_numbers.py record ../old     # in a checkout of the commit before
+    python scripts/same_numbers.py record ../new     # in a checkout of the commit after
+    python scripts/same_numbers.py compare ../old ../new
 
 `record` trains the smoke recipes with every objective, evaluates each under every kind of noise, runs a smoke sweep
 and reproduces the smoke scale (about ten minutes on two cores). `compare` expects the same run folders, which are named

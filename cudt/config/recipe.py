@@ -16,7 +16,7 @@ import cudt
 from cudt.config import inheritance, mistakes, registry, strict_yaml
 from cudt.config.inheritance import Document, Locate
 from cudt.config.mistakes import NO_VALUE, Mistake
-from cudt.config.schema import NamedSection, Readout, Recipe
+from cudt.config.schema import NamedSection, Recipe
 from cudt.utils.errors import UserError, did_you_mean
 
 #: Keys that do not change training, so they are not part of a run's identity.
@@ -39,10 +39,8 @@ class NamedRecipe:
     def identity(self, *, without_seed: bool = False) -> str:
         """Eight hex digits over every setting that changes training: the same recipe is the same run."""
         left_out = NOT_IDENTITY | ({"seed"} if without_seed else set())
-        shaping = {key: value for key, value in self.resolved().items() if key not in left_out}
-        # Runs of versions without this section keep their identity.
-        if shaping["readout"] == Readout().model_dump():
-            del shaping["readout"]
+        values = {"name": self.name, **self.settings.identifying()}
+        shaping = {key: value for key, value in values.items() if key not in left_out}
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
     def text(self) -> str:

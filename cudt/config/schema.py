@@ -9,73 +9,29 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    GetCoreSchemaHandler,
     Tag,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
 
 from cudt.config import registry
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
+from cudt.config.plugin_names import DualOptimizerName, NoiseName, ObjectiveName, TrainingNoiseName
 from cudt.utils.errors import UserError
-
-
-class PluginName:
-    """Marks a text as the name of a plug-in: a file that comes with cudt, or the import path of a module."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    @property
-    def names(self) -> list[str]:
-        """The allowed names of plug-ins that come with cudt."""
-        return registry.names(self.kind)
-
-    @property
-    def in_words(self) -> str:
-        """The allowed names, in a sentence."""
-        return f"one of {', '.join(repr(name) for name in self.names)} or an import path"
-
-    def check(self, name: str) -> str:
-        """The name, if there is such a plug-in."""
-        if registry.problem(self.kind, name):
-            raise ValueError(registry.problem(self.kind, name, self.names))
-        return name
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-
-class TrainingNoise(PluginName):
-    """Marks a text as the name of a noise that models can be trained with: it is added to embeddings or pixels."""
-
-    def __init__(self) -> None:
-        super().__init__("noise")
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name in registry.names("noise") if _is_added(name)]
-
-    def check(self, name: str) -> str:
-        super().check(name)
-        if not _is_added(name):
-            raise ValueError(f"'{name}' is applied to texts; train on noise that is added to embeddings or pixels")
-        return name
-
-
-def _is_added(noise: str) -> bool:
-    return registry.load("noise", noise).NOISE.is_added
-
-
-ObjectiveName = Annotated[str, PluginName("objective")]
-DualOptimizerName = Annotated[str, PluginName("dual optimizer")]
-NoiseName = Annotated[str, PluginName("noise")]
-TrainingNoiseName = Annotated[str, TrainingNoise()]
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+class AddedLater:
+    """Marks a key that earlier versions did not have: at its default it is not part of a run's identity.
+
+    So the runs of earlier versions stay the same runs.
+    """
+
+
+ADDED_LATER = AddedLater()
 
 
 class Section(BaseModel):
@@ -92,6 +48,17 @@ class Section(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+    def identifying(self) -> dict[str, Any]:
+        """Every key that is part of a run's identity, as plain values."""
+        values = self.model_dump(mode="json")
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if ADDED_LATER in field.metadata and value == field.get_default(call_default_factory=True):
+                del values[name]
+            elif isinstance(value, Section):
+                values[name] = value.identifying()
+        return values
 
 
 class NamedSection(Section):
@@ -340,7 +307,7 @@ class Recipe(Section):
     """The constraints."""
     training: Training = Training()
     """Training of the weights."""
-    readout: Readout = Readout()
+    readout: Annotated[Readout, ADDED_LATER] = Readout()
     """Sampling of layers and tokens in training."""
     noise: Noise = Noise()
     """The noise in training."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from cudt.config.schema import ObjectiveName
+from cudt.config.plugin_names import ObjectiveName
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
 

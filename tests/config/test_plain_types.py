@@ -6,7 +6,8 @@ import pytest
 from pydantic import Field, Tag
 
 from cudt.config import plain_types
-from cudt.config.schema import Alpha, ColumnNames, Count, NoiseName, Positive, Reference, Section
+from cudt.config.plugin_names import NoiseName
+from cudt.config.schema import Alpha, ColumnNames, Count, Positive, Reference, Section
 
 
 class Inner(Section):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 from pydantic import ValidationError
 
-from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Training
+from cudt.config.schema import ADDED_LATER, Descent, Dual, Evaluation, Noise, Section, TargetLoss, Training
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
@@ -70,3 +72,18 @@ def test_a_grid_is_text_or_a_list(gammas):
 
 def test_clipping_can_be_turned_off():
     assert Training.model_validate({"clip_norm": None}).clip_norm is None
+
+
+class Inner(Section):
+    old: int = 1
+    new: Annotated[int, ADDED_LATER] = 2
+
+
+class Outer(Section):
+    inner: Inner = Inner()
+
+
+def test_a_key_that_was_added_later_changes_the_identity_only_if_it_is_set():
+    assert Outer().identifying() == {"inner": {"old": 1}}
+    assert Outer(inner=Inner(new=3)).identifying() == {"inner": {"old": 1, "new": 3}}
+    assert Outer().model_dump() == {"inner": {"old": 1, "new": 2}}

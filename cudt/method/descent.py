@@ -156,6 +156,17 @@ class LayerwiseDescent(nn.Module):
         self._check_shape(layer_losses)
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
+    def effective_weights(self) -> Tensor:
+        """w_1 … w_L: how much the primal step lowers each layer's loss, ∂(Lagrangian)/∂f_l; negative where it raises it.
+
+        w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α).
+        """
+        multipliers = self.multiplier_values
+        passed_on = multipliers[1:].clone()
+        if self.form == "linear":
+            passed_on *= 1 - torch.as_tensor(self.rates[1:]).to(multipliers)
+        return torch.cat([multipliers[:-1] - passed_on, 1 + multipliers[-1:]])
+
     def layers_of(self, constraints: Sequence[int]) -> list[int]:
         """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last."""
         before = {layer - 1 for layer in constraints if layer > 1}

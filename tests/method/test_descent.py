@@ -73,6 +73,23 @@ def test_rates_must_fit_the_model():
         rates_per_layer(0.1, 0)
 
 
+# ---------------------------------------------------------------- the weight of each layer
+
+
+@pytest.mark.parametrize("resilience", [{}, {"resilience": "slack", "beta": 2.0}, {"resilience": "decay", "beta": 2.0}])
+@pytest.mark.parametrize("form", ["linear", "log"])
+@pytest.mark.parametrize("n_layers", [1, 2, 5])
+def test_effective_weights_are_the_gradient_of_the_lagrangian(form, n_layers, resilience):
+    generator = torch.Generator().manual_seed(n_layers)
+    rates = torch.rand(n_layers, generator=generator).tolist()
+    descent = LayerwiseDescent(n_layers, rates, 1.0, form=form, **resilience)
+    descent._multiplier.weight.data.copy_(3 * torch.rand(n_layers, generator=generator))
+    # The unit is f, or log f in the log form.
+    unit = torch.rand(n_layers, generator=generator).requires_grad_()
+    (expected,) = torch.autograd.grad(descent.lagrangian(unit.exp() if form == "log" else unit), unit)
+    assert descent.effective_weights().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
 # ---------------------------------------------------------------- an exact constrained optimum
 
 

@@ -27,6 +27,9 @@ _SETTINGS = {
 }
 #: The γ_train at which the paper searched the settings for video.
 _SEARCHED_AT = 0.15
+#: The paper's unit of loss in ours. ViT's is that of its image processor, three channels of numbers from −1 to 1; a
+#: pixel in one channel from 0 to 255 has 127.5² times the squared error, and there is a third of them.
+_UNIT_OF_LOSS = {"ViT": 127.5**2 / 3}
 #: Model, data set, runs to select from, and the paper's settings.
 _Line = tuple[str, str, list[ReadRun], dict[str, float]]
 _FILES = {
@@ -61,7 +64,7 @@ def _lines_of_row(row: Mapping[Any, Any], runs: Sequence[ReadRun]) -> list[_Line
 
     Losses are comparable only within a cell, so the best run is selected within each.
     """
-    printed = _as_rates(row)
+    printed = printed_settings(row)
     if not runs:
         return [(row["model"], row.get("dataset", ""), [], printed)]
     return [(row["model"], row.get("dataset", cell.dataset), mine, printed) for cell, mine in by_cell(runs).items()]
@@ -79,11 +82,17 @@ def _belongs_to(run: ReadRun, row: Mapping[Any, Any]) -> bool:
     return named.dataset == row["dataset"] and is_of_depth and run.gamma_train == row["gamma_train"]
 
 
-def _as_rates(row: Mapping[Any, Any]) -> dict[str, float]:
-    """The paper's settings with α as the rate of its equations; its tables print 1 − α, two of them times ten."""
+def printed_settings(row: Mapping[Any, Any]) -> dict[str, float]:
+    """The settings of a row of the paper's tables, as recipes have them.
+
+    α is the rate of the equations; the tables print 1 − α, two of them times ten. A loss s times as large has s times
+    the f_0, and β/s: a slack is then s times as large too, and its cost β/2·u² grows like the loss.
+    """
     settings = {key: float(row[key]) for key in _SETTINGS if key in row}
     retention = settings["alpha"] / 10 if settings["alpha"] > 1 else settings["alpha"]
-    return {**settings, "alpha": round(1 - retention, 6)}
+    scale = _UNIT_OF_LOSS.get(row["model"], 1.0)
+    losses = {"f_0": settings["f_0"] * scale, "beta": settings["beta"] / scale}
+    return {**settings, **losses, "alpha": round(1 - retention, 6)}
 
 
 def _ours(run: ReadRun) -> dict[str, float]:
@@ -118,7 +127,10 @@ def _table(stem: str, title: str, lines: Sequence[_Line]) -> TextTable:
         for row in rows
     ]
     headings = ["model", "data set", *(_SETTINGS[key] for key in keys), "best of"]
-    notes = ["α is the rate of the equations; the paper's tables print 1 − α. In brackets the paper's settings."]
+    notes = [
+        "α is the rate of the equations; the paper's tables print 1 − α. In brackets the paper's settings, "
+        "f_0 and β in cudt's unit of loss."
+    ]
     return TextTable(stem, title, [("", len(headings))], headings, entries, notes)
 
 

@@ -7,10 +7,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
-from cudt.config.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe, load
+from cudt.config.schema import Dual
+from cudt.method.descent import LayerwiseDescent
 from cudt.report.collect import ReadRun
-from cudt.report.hyper_parameters import hyper_parameters
+from cudt.report.hyper_parameters import hyper_parameters, printed_settings
+from cudt.report.published import folder
+from cudt.sweep import definition
+from cudt.sweep.search import Range
 from tests.report import with_info
 from tests.report.test_paper_results import planted, published, ut_on_imdb, variants
 
@@ -39,6 +45,110 @@ def test_the_papers_retentions_are_shown_as_rates():
 def test_the_papers_other_settings_are_as_it_prints_them():
     row = settings_of([], "DistilBERT", "IMDb")
     assert row[["f_0_paper", "beta_paper", "eta_2_paper", "layers_paper"]].tolist() == [1.0, 1.07, 0.0383, 12]
+
+
+def test_the_papers_vit_is_shown_in_our_unit_of_loss():
+    row = settings_of([], "ViT", "")
+    # 3·224² numbers from −1 to 1 against 224² pixels from 0 to 255.
+    assert row["f_0_paper"] == pytest.approx(202 * 127.5**2 / 3)
+    assert row["beta_paper"] * 127.5**2 / 3 == pytest.approx(0.71)
+    assert row["eta_2_paper"] == 3e-4
+    assert settings_of([], "UT", "")["f_0_paper"] == 5.3e5
+
+
+@pytest.mark.parametrize(("seed", "scale"), [(0, 127.5**2 / 3), (1, 1e-3)])
+def test_a_scaled_problem_with_scaled_f_0_and_beta_divided_by_the_scale_has_the_same_multipliers(seed, scale):
+    """The conversion of ViT's settings, on problems with β = 0.71: all gradients grow alike, so λ is the same."""
+    losses = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.double) + 0.5
+
+    def gradients(factor: float) -> tuple[torch.Tensor, ...]:
+        descent = LayerwiseDescent(
+            3, 0.56, 2.0 * factor, resilience="slack", beta=0.71 / factor, dual=Dual(learning_rate=3e-4)
+        )
+        descent.trained_slack.data.copy_(factor * torch.tensor([0.1, 0.2, 0.3]))
+        scaled = (factor * losses).requires_grad_()
+        for _ in range(5):
+            descent.dual_step(scaled.detach())
+        descent.lagrangian(scaled).backward()
+        return descent.multiplier_values, scaled.grad, descent.trained_slack.grad
+
+    for ours, papers in zip(gradients(scale), gradients(1.0), strict=True):
+        assert torch.allclose(ours, papers, rtol=1e-4)
+
+
+#: The recipe of each row of the paper's tables of settings, and the paper's primal learning rate.
+RECIPES = {
+    ("DUST", ""): ["ucsd-dust", "avenue-dust", "shanghaitech-dust"],
+    ("UT", ""): ["ucsd-ut", "avenue-ut", "shanghaitech-ut"],
+    ("ViT", ""): ["ucsd-vit", "avenue-vit", "shanghaitech-vit"],
+    ("DistilBERT", "IMDb"): ["imdb-distilbert", "imdb-bert"],
+    ("DistilBERT", "MNLI"): ["mnli-distilbert"],
+    ("UT", "IMDb"): ["imdb-ut"],
+    ("UT", "MNLI"): ["mnli-ut"],
+    ("Llama 3.1 8B", "Alpaca"): ["alpaca-llama"],
+}
+PRINTED = [
+    (recipe, printed_settings(row), row)
+    for file in ("dual_video.csv", "dual_language.csv", "dual_llama.csv")
+    for row in pd.read_csv(folder() / file).to_dict("records")
+    for recipe in RECIPES[row["model"], row.get("dataset", "")]
+]
+
+
+@pytest.mark.parametrize(("recipe", "printed", "row"), PRINTED, ids=[one[0] for one in PRINTED])
+def test_recipes_have_the_settings_that_the_paper_prints(recipe, printed, row):
+    descent = load(recipe).settings.descent
+    ours = [descent.alpha, descent.reference, descent.beta, descent.dual.learning_rate]
+    # Recipes round to the three digits of the table.
+    assert ours == pytest.approx([printed[key] for key in ("alpha", "f_0", "beta", "eta_2")], rel=5e-3)
+
+
+def learning_rates() -> dict[str, float]:
+    rows = pd.read_csv(folder() / "text.csv")
+    rates = rows[rows["what"].str.startswith("primal learning rate")]
+    return {f"{row.what}, {row.setting}": float(row.value) for row in rates.itertuples()}
+
+
+def test_recipes_have_the_primal_learning_rates_that_the_paper_prints():
+    printed = learning_rates()
+    for recipe, _, row in PRINTED:
+        if row["model"] != "Llama 3.1 8B":
+            kind = "text" if "dataset" in row else "video"
+            ours = load(recipe).settings.training.learning_rate
+            assert ours == printed[f"primal learning rate of {kind}, all models"], recipe
+    deep = load("avenue-dust-9").settings
+    assert deep.model.layers == 9
+    assert deep.training.learning_rate == printed["primal learning rate, DUST on Avenue, L = 9"]
+
+
+SEARCHES = {
+    "ucsd-dust": "video-search",
+    "ucsd-ut": "video-search-ut",
+    "ucsd-vit": "video-search-vit",
+    "imdb-distilbert": "text-search",
+    "mnli-distilbert": "text-search",
+    "imdb-ut": "text-search-depth",
+    "mnli-ut": "text-search-depth",
+}
+
+
+@pytest.mark.parametrize("recipe", SEARCHES)
+def test_a_search_contains_the_settings_that_the_paper_prints(recipe):
+    (printed,) = [values for name, values, _ in PRINTED if name == recipe]
+    sweep = definition.load(SEARCHES[recipe], recipe)
+    searched = sweep.arm("constrained").search
+    recipes_own = load(recipe).settings.descent
+    for key, setting, fixed in (
+        ("alpha", "descent.alpha", recipes_own.alpha),
+        ("f_0", "descent.reference", recipes_own.reference),
+        ("beta", "descent.beta", recipes_own.beta),
+        ("eta_2", "descent.dual.learning_rate", recipes_own.dual.learning_rate),
+    ):
+        values = searched.get(setting, [fixed])
+        if isinstance(values, Range):
+            assert values.low <= printed[key] <= values.high, key
+        else:
+            assert any(value == pytest.approx(printed[key], rel=5e-3) for value in values), key
 
 
 def with_alpha(run: ReadRun, alpha: float) -> ReadRun:

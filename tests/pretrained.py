@@ -127,7 +127,7 @@ def tiny_llama_tokenizer() -> PreTrainedTokenizerFast:
 
 def tiny_llama_config(**changes: Any) -> Any:
     """A Llama of three narrow layers."""
-    # Imported here, like the image processor: it needs torchvision, which needs help.
+    # Imported here: a torchvision that does not fit torch needs help first.
     from transformers import LlamaConfig
 
     small = {
@@ -181,7 +181,7 @@ def save_random(folder: Path, config: Any) -> None:
 
 def save_processor(folder: Path, **settings: Any) -> None:
     """ViT's image processor for 16 × 16 pixels."""
-    # Only now: it needs torchvision, which needs help.
-    from transformers import ViTImageProcessor
+    # The one that does not need torchvision; both save the same file.
+    from transformers import ViTImageProcessorPil
 
-    ViTImageProcessor(**{"size": {"height": 16, "width": 16}, **settings}).save_pretrained(folder)
+    ViTImageProcessorPil(**{"size": {"height": 16, "width": 16}, **settings}).save_pretrained(folder)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
@@ -86,16 +85,16 @@ def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
 
 
 def _to_grey(size: int) -> Callable[[Frame], Frame]:
-    """(height, width, colours) to (size, size)."""
-    survive_torchvision_mismatch()
+    """(height, width, 3) to (size, size), like torchvision's `Grayscale` and `Resize` on floats."""
     import torch
-    from torchvision.transforms import v2
-
-    # In floats: on bytes torchvision rounds down, and its grey weights add up to 0.9999, so grey would get darker.
-    transform = v2.Compose([v2.ToDtype(torch.float32), v2.Grayscale(), v2.Resize((size, size), antialias=True)])
+    from torch.nn.functional import interpolate
 
     def shrink(frame: Frame) -> Frame:
-        grey = transform(torch.from_numpy(frame).permute(2, 0, 1))[0]
+        red, green, blue = torch.from_numpy(frame).permute(2, 0, 1).float()
+        # torchvision's weights of ITU-R 601. They add up to 0.9999, which rounding at the end removes.
+        grey = red.mul(0.2989).add(green, alpha=0.587).add(blue, alpha=0.114)
+        if grey.shape != (size, size):
+            grey = interpolate(grey[None, None], (size, size), mode="bilinear", antialias=True)[0, 0]
         return grey.round().clamp(0, 255).to(torch.uint8).numpy()
 
     return shrink

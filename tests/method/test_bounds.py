@@ -16,7 +16,12 @@ def random_curves(n: int = 200):
     generator = np.random.default_rng(0)
     for _ in range(n):
         layers = int(generator.integers(1, 9))
-        yield generator, layers, generator.uniform(0.01, 2, layers).tolist(), generator.uniform(0.01, 2, layers).tolist()
+        yield (
+            generator,
+            layers,
+            generator.uniform(0.01, 2, layers).tolist(),
+            generator.uniform(0.01, 2, layers).tolist(),
+        )
 
 
 # ---------------------------------------------------------------- one curve
@@ -82,8 +87,9 @@ def test_no_violation_grows_by_more_than_the_shift():
         rates = generator.uniform(0, 0.9, layers)
         before, after = ([0.7, *values] for values in (trained, curve))
         growth = max(
-            (after[l] - (1 - rates[l - 1]) * after[l - 1]) - (before[l] - (1 - rates[l - 1]) * before[l - 1])
-            for l in range(1, layers + 1)
+            (after[layer] - (1 - rates[layer - 1]) * after[layer - 1])
+            - (before[layer] - (1 - rates[layer - 1]) * before[layer - 1])
+            for layer in range(1, layers + 1)
         )
         assert growth <= bounds.distribution_shift(curve, trained) + 1e-12
         broken_by_largest_change += growth > max(abs(np.subtract(curve, trained))) + 1e-12

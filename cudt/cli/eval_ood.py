@@ -85,9 +85,10 @@ def evaluate_all(
 
 
 def _print_curve(console: Console, run: Run) -> None:
-    from cudt.evaluation.display import curve_table, ratio_table
+    from cudt.evaluation.display import curve_table, descent_table, ratio_table
 
     console.print(curve_table(run))
-    if (ratios := ratio_table(run)).row_count:
-        console.print(ratios)
+    for table in (ratio_table(run), descent_table(run)):
+        if table.row_count:
+            console.print(table)
     console.print(f"written to {run.path / 'ood.csv'} and the tables in the same folder", soft_wrap=True)

@@ -64,6 +64,21 @@ def ratio_table(run: Run) -> Table:
     return table
 
 
+def descent_table(run: Run) -> Table:
+    """Constraints kept, the best layer, and the theory's bound at each level; no rows for runs without descent.csv."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "f_L − min f_k", "(ζ + Cτ)/α")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "noise" else "right")
+    info, summary = run.finished_info(), run.read_table("descent")
+    values = summary[summary["layer"] == 0].pivot(index=["perturbation", "gamma"], columns="name", values="value")
+    for (kind, gamma), row in values.iterrows():
+        level = f"{scale_of(kind).symbol} = {gamma:g}"
+        numbers = (short_number(row[name]) for name in ("best_loss", "gap", "bound"))
+        table.add_row(kind, level, f"{row['kept']:.0f} of {info.layers}", f"{row['best_layer']:.0f}", *numbers)
+    return table
+
+
 def short_number(value: float) -> str:
     """The number with four decimals, fewer if it is large."""
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.4g}"

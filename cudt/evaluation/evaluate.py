@@ -10,7 +10,7 @@ import pandas as pd
 
 from cudt.data.batching import Batch, batches, n_batches
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import samples
+from cudt.evaluation import constraints, samples
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.method.measurement import Measurement
@@ -53,6 +53,7 @@ def evaluate_ood(
     check_same_test(run, test_data)
     for kind in grid.kinds(run.recipe.settings.evaluation):
         _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
+    _summarise(run, layerwise, grid, track)
 
 
 def _evaluate_kind(
@@ -65,6 +66,7 @@ def _evaluate_kind(
     levels = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
     by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
     tables, scores = _rows(layerwise.task, kind, asked, levels, dict(zip(seeds, by_seed, strict=True)))
+    tables["constraints"] = _constraints(run, kind, levels, by_seed)
     replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
     note = _note(run, kind, asked, seeds, n_samples)
     # While the tables change they do not match the note.
@@ -98,6 +100,38 @@ def _rows(
         **ratio_tables(kind, over_seeds),
     }
     return tables, scores[scores["gamma"].isin(asked)]
+
+
+def _constraints(
+    run: Run, kind: str, levels: Sequence[float], by_seed: Sequence[Sequence[Measurement]]
+) -> pd.DataFrame:
+    over_seeds = {gamma: Measurement.averaged(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
+    return constraints.constraint_rows(run, kind, over_seeds)
+
+
+def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
+    """Write descent.csv from constraints.csv, and measure what is missing for it: each of the two only once."""
+    if run.read_table("constraints").empty:
+        return
+    noise = run.recipe.settings.noise
+    found = run.read_table("constraints")
+    if not ((found["perturbation"] == noise.kind) & (found["gamma"] == noise.gamma_train)).any():
+        levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
+        by_seed = [_measure(run, layerwise, "test", noise.kind, seed, levels, track) for seed in seeds]
+        run.merge_table("constraints", _constraints(run, noise.kind, levels, by_seed), ["perturbation", "gamma"])
+    on_train = constraints.train_losses(run) or _measure_train(run, layerwise, track)
+    run.write_table("descent", constraints.summary_rows(run, on_train))
+
+
+def _measure_train(run: Run, layerwise: LayerwiseLosses, track: Track) -> list[float]:
+    """f_1 … f_L on training data at γ_train, measured as training measures validation data, on as many examples."""
+    task, settings = layerwise.task, run.recipe.settings
+    examples = task.examples("train")
+    indices = constraints.train_examples(len(examples), len(task.examples("validation")))
+    chosen = [examples[index] for index in indices]
+    source = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
+    tracked = _tracked(run, layerwise, chosen, "training data", track)
+    return measure(layerwise, tracked, source, [settings.noise.gamma_train])[0].layer_losses.tolist()
 
 
 def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
@@ -163,17 +197,20 @@ def _measure(
     run: Run, layerwise: LayerwiseLosses, split: Split, kind: str, seed: int, levels: Sequence[float], track: Track
 ) -> list[Measurement]:
     """Every example of a split at each level, for one noise seed."""
-    task, size = layerwise.task, run.recipe.settings.evaluation.batch_size
-    device = next(layerwise.parameters()).device
-
-    def tracked(examples: Sequence[Any], what: str) -> Iterable[Batch]:
-        return track(batches(task, examples, size, device), n_batches(examples, size), f"{run.path.name} {what}")
-
-    noise = noise_kind(kind)
+    task, noise = layerwise.task, noise_kind(kind)
     if not isinstance(noise, TextNoise):
-        return measure(layerwise, tracked(task.examples(split), kind), _noise(run, kind, seed), levels)
+        tracked = _tracked(run, layerwise, task.examples(split), kind, track)
+        return measure(layerwise, tracked, _noise(run, kind, seed), levels)
     measured = []
     for level in levels:
-        examples = task.corrupted(split, noise, level, seed)
-        measured += measure(layerwise, tracked(examples, f"{kind} {noise.scale.symbol} = {level:g}"), None, [0.0])
+        what = f"{kind} {noise.scale.symbol} = {level:g}"
+        tracked = _tracked(run, layerwise, task.corrupted(split, noise, level, seed), what, track)
+        measured += measure(layerwise, tracked, None, [0.0])
     return measured
+
+
+def _tracked(run: Run, layerwise: LayerwiseLosses, examples: Sequence[Any], what: str, track: Track) -> Iterable[Batch]:
+    """The batches of some examples, with progress."""
+    size, device = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
+    found = batches(layerwise.task, examples, size, device)
+    return track(found, n_batches(examples, size), f"{run.path.name} {what}")

@@ -25,6 +25,21 @@ class Measurement:
         losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
         return cls(losses, scores, weights, [example_id for part in parts for example_id in part.ids])
 
+    @classmethod
+    def averaged(cls, parts: Sequence[Measurement]) -> Measurement:
+        """One measurement of examples that all parts measured, such as with several noise seeds, in the order of ids.
+
+        It has the means of `joined`. Standard errors need it: an example measured twice is still one example.
+        """
+        orders = [sorted(range(len(part.ids)), key=part.ids.__getitem__) for part in parts]
+        weights = torch.stack([part.weights[order] for part, order in zip(parts, orders, strict=True)])
+        means = []
+        for values in ([part.losses for part in parts], [part.scores for part in parts]):
+            stacked = torch.stack([one[:, order] for one, order in zip(values, orders, strict=True)])
+            # An example that never counts has weight 0.
+            means.append((stacked * weights.unsqueeze(1)).sum(0) / weights.sum(0).clamp_min(torch.finfo().tiny))
+        return cls(*means, weights.mean(0), sorted(parts[0].ids))
+
     @property
     def layer_losses(self) -> Tensor:
         """f_1 … f_L: the weighted mean loss of each layer."""

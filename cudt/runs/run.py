@@ -12,6 +12,8 @@
                         ood.csv has the metric of their weighted mean (run.json: metric.of_mean)
         ratios.csv      perturbation, gamma, layer, name, value
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
+        constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict
+        descent.csv     perturbation, gamma, layer, name, value: the constraints of each level in numbers
         checkpoints/    last.pt (training resumes from it), best.safetensors (evaluated)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format

@@ -21,6 +21,11 @@ TABLES = {
     "validation": ["perturbation", "gamma", "seed", "metric", "value", "n"],
     "ratios": ["perturbation", "gamma", "layer", "name", "value"],
     "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
+    "constraints": [
+        *("perturbation", "gamma", "layer"),
+        *("loss", "allowed", "violation", "standard_error", "verdict"),
+    ],
+    "descent": ["perturbation", "gamma", "layer", "name", "value"],
 }
 #: The columns of floating-point numbers.
 _NUMBERS = {
@@ -31,6 +36,8 @@ _NUMBERS = {
     "validation": ["gamma", "value"],
     "ratios": ["gamma", "value"],
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
+    "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
+    "descent": ["gamma", "value"],
 }
 #: The columns of examples.parquet and their types. One row for each example and level would be slow as text.
 EXAMPLES = {

@@ -1,0 +1,93 @@
+"""How far descent carries over: the constraints on test data at each noise level, and what the theory makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from cudt.method import bounds, feasibility
+from cudt.method.measurement import Measurement
+from cudt.runs.info import FinishedInfo
+from cudt.runs.run import Run
+from cudt.runs.tables import TABLES
+
+#: The row of descent.csv with a layer's loss on training data, which ζ is computed from.
+TRAIN_LOSS = "train_loss"
+#: The verdicts of a constraint that is kept.
+KEPT = ("met", "borderline")
+
+
+def constraint_rows(run: Run, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+    """The verdict on each layer's constraint at each level; no rows for runs of versions that did not record α."""
+    info = run.finished_info()
+    rows = []
+    for gamma, level in measured.items() if info.rates else ():
+        for one in _judged(run, info, level):
+            numbers = (one.loss, one.allowed, one.violation, one.standard_error)
+            rows.append((kind, gamma, one.layer, *numbers, one.verdict))
+    return pd.DataFrame(rows, columns=TABLES["constraints"])
+
+
+def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibility.LayerVerdict]:
+    """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
+    rates = info.rates or []
+    slack = torch.tensor([verdict.slack for verdict in info.verdicts], dtype=torch.double)
+    if run.recipe.settings.descent.form == "log":
+        # A slack of the log form is a factor on what is allowed, which differs between levels.
+        without = feasibility.judge(measured, info.reference, rates, torch.zeros_like(slack))
+        slack *= torch.tensor([now.allowed / then.allowed for now, then in zip(without, info.verdicts, strict=True)])
+    return feasibility.judge(measured, info.reference, rates, slack)
+
+
+def train_examples(n_train: int, n_validation: int) -> list[int]:
+    """The training examples that ζ is measured on: as many as validation data has, evenly spaced."""
+    chosen = np.linspace(0, n_train - 1, min(n_train, n_validation))
+    return [int(index) for index in chosen.round()]
+
+
+def train_losses(run: Run) -> list[float]:
+    """f_1 … f_L on training data, as descent.csv has them; empty if they were not measured yet."""
+    table = run.read_table("descent")
+    return table[table["name"] == TRAIN_LOSS].sort_values("layer")["value"].tolist()
+
+
+def summary_rows(run: Run, on_train: Sequence[float]) -> pd.DataFrame:
+    """descent.csv: every level of constraints.csv in numbers, given the layer losses on training data.
+
+    Layer 0 is the whole model. The shift is measured from the noise that the run was trained with.
+    """
+    info, noise, table = run.finished_info(), run.recipe.settings.noise, run.read_table("constraints")
+    by_level = {(str(kind), gamma): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])}
+    trained = by_level[noise.kind, noise.gamma_train]["loss"].tolist()
+    zeta = bounds.estimation_gap(on_train, [verdict.loss for verdict in info.verdicts])
+    rows = [(noise.kind, noise.gamma_train, layer, TRAIN_LOSS, loss) for layer, loss in enumerate(on_train, 1)]
+    for level, at_level in by_level.items():
+        losses = at_level.sort_values("layer")["loss"].tolist()
+        numbers = {**_kept(at_level), **_theory(info, losses, trained, zeta)}
+        rows += [(*level, 0, name, value) for name, value in numbers.items()]
+        achieved = enumerate(bounds.achieved_rates(losses, info.reference), 1)
+        rows += [(*level, layer, "rate", rate) for layer, rate in achieved]
+    return pd.DataFrame(rows, columns=TABLES["descent"])
+
+
+def _kept(rows: pd.DataFrame) -> dict[str, float]:
+    is_kept = rows["verdict"].isin(KEPT)
+    return {"kept": float(is_kept.sum()), "kept_share": float(is_kept.mean())}
+
+
+def _theory(info: FinishedInfo, losses: list[float], trained: list[float], zeta: float) -> dict[str, float]:
+    """The quantities of method/bounds.py at one level."""
+    rates, shift = info.rates or [], bounds.distribution_shift(losses, trained)
+    return {
+        "best_layer": float(bounds.best_layer(losses)),
+        "best_loss": min(losses),
+        "gap": bounds.gap_to_best(losses),
+        "rate": bounds.mean_rate(losses, info.reference),
+        "zeta": zeta,
+        "shift": shift,
+        "bound": bounds.limit_bound(rates, zeta, shift),
+        "bound_at_depth": bounds.depth_bound(rates, info.reference, zeta, shift),
+    }

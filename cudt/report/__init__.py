@@ -10,7 +10,8 @@ paper_tables.py      results in the paper's layout     hyper_parameters.py   set
 text_table.py        a table as Markdown and LaTeX     terminal.py        the summary in a terminal
 page.py, page.html   the page                          exhibits.py        its pictures and completions
 interactive.py       its charts                        figures/           one file for each figure
-manifest.py          which files a report wrote
+manifest.py          which files a report wrote        material.py        what the page is made of
+sections/            one file for each further section of the page: text and tables
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cudt.report import (
     paired,
     paper_results,
     paper_tables,
+    sections,
     sweeps,
     tables,
 )
@@ -36,7 +38,7 @@ from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.comparable import without_ablations
 from cudt.report.figures import draw
 from cudt.report.groups import read_groups
-from cudt.report.page import Material
+from cudt.report.material import Material
 from cudt.report.text_table import TextTable
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
@@ -72,7 +74,9 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
     made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
-    write_text(out / "index.html", page.render(made))
+    parts = sections.build(made)
+    files += _write_texts([table for part in parts for table in part.tables], out / "tables")
+    write_text(out / "index.html", page.render(made, parts))
     manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
     verdict = headline.verdict(made.comparisons)
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
@@ -116,8 +120,15 @@ def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTa
     settings, long = hyper_parameters.hyper_parameters(runs)
     texts["dual.csv"] = long.to_csv(index=False)
     shown += [(table, any(row[-1].text != "0" for row in table.rows)) for table in settings]
-    for table, _ in shown:
-        texts[f"{table.stem}.md"], texts[f"{table.stem}.tex"] = table.markdown(), table.latex()
     for name, text in texts.items():
         write_text(out / name, text)
-    return shown, [out / name for name in texts]
+    return shown, [*(out / name for name in texts), *_write_texts([table for table, _ in shown], out)]
+
+
+def _write_texts(tables: Sequence[TextTable], out: Path) -> list[Path]:
+    """Write each table as Markdown and LaTeX; return the files."""
+    texts = {f"{table.stem}.md": table.markdown() for table in tables}
+    texts |= {f"{table.stem}.tex": table.latex() for table in tables}
+    for name, text in texts.items():
+        write_text(out / name, text)
+    return [out / name for name in texts]

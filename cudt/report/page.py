@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,13 @@ from plotly.offline import get_plotlyjs
 from cudt import __version__
 from cudt.noise.base import scale_of
 from cudt.report import exhibits, headline, interactive
-from cudt.report.collect import Collected, GroupKey, ReadRun
+from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.compare import failing_layers
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
-from cudt.report.figures.words import short
-from cudt.report.groups import Group, by_recipe
-from cudt.report.names import labels
+from cudt.report.groups import by_recipe
+from cudt.report.material import Material
+from cudt.report.sections import PageSection
 from cudt.report.sweeps import SPENT, ReadSweep
 from cudt.report.text_table import TextTable
 
@@ -51,43 +49,19 @@ _COLUMNS = {
 _PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
-@dataclass(frozen=True)
-class Material:
-    """Everything the page is made of."""
-
-    collected: Collected
-    compared: list[ReadRun]
-    """The runs that take part in comparisons: all but those of ablations."""
-    groups: list[Group]
-    summary: pd.DataFrame
-    tables: list[tuple[TextTable, bool]]
-    """Tables in the paper's layout, each with whether it has a number of ours."""
-    figures: list[Figure]
-    sweeps: list[ReadSweep]
-
-    @cached_property
-    def labels(self) -> dict[GroupKey, str]:
-        """What the page calls each group."""
-        return labels(self.collected.runs, short)
-
-    @cached_property
-    def comparisons(self) -> list[dict[str, Any]]:
-        """The rows of the first table."""
-        return headline.comparisons(self.compared, self.labels)
-
-
-def render(made: Material) -> str:
-    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps."""
+def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
+    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps, `parts`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
     recipes = by_recipe(made.groups)
-    sections = [_section(recipe, made, pictures) for recipe in recipes]
+    sections = [_section(recipe, made, parts, pictures) for recipe in recipes]
     shown = {
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
+        "parts": _parts(parts, ""),
     }
     data = [interactive.section(groups) for groups in recipes.values()]
     damaged = [line for section in sections for line in section["damaged"]]
@@ -114,7 +88,7 @@ def render(made: Material) -> str:
 # ---------------------------------------------------------------- sections
 
 
-def _section(recipe: str, made: Material, pictures: Pictures) -> dict[str, Any]:
+def _section(recipe: str, made: Material, parts: Sequence[PageSection], pictures: Pictures) -> dict[str, Any]:
     runs = [run for run in made.collected.runs if run.recipe == recipe]
     rows = made.summary[made.summary["recipe"] == recipe].to_dict("records")
     for row in rows:
@@ -126,6 +100,7 @@ def _section(recipe: str, made: Material, pictures: Pictures) -> dict[str, Any]:
         "metric": runs[0].metric,
         "rows": rows,
         "figures": _figures([figure for figure in made.figures if figure.recipe == recipe], pictures),
+        "parts": _parts(parts, recipe),
         "samples": exhibits.samples(runs, pictures),
         "completions": completed,
         "damaged": damaged,
@@ -143,6 +118,13 @@ def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, An
         for figure in figures
     ]
     return [figure for figure in shown if figure["png"]]
+
+
+def _parts(parts: Sequence[PageSection], recipe: str) -> list[dict[str, Any]]:
+    mine = [part for part in parts if part.recipe == recipe]
+    return [
+        {"title": part.title, "text": part.text, "tables": [_table(one, True) for one in part.tables]} for part in mine
+    ]
 
 
 def _table(table: TextTable, is_filled: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cudt.report import page, tables
 from cudt.report.collect import Collected, collect
 from cudt.report.figures import Figure
 from cudt.report.groups import read_groups
-from cudt.report.page import Material
+from cudt.report.material import Material
 from cudt.report.paper_results import result_tables
 from cudt.report.paper_tables import of_results
 from cudt.runs.run import Run

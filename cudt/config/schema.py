@@ -150,7 +150,7 @@ class Dual(Section):
 
 
 class Descent(Section):
-    """The constraints f_l ≤ (1 − α_l)·f_{l−1}, and what happens where they cannot be met."""
+    """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what happens where it cannot be met."""
 
     alpha: Alpha = 0.1
     """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss: f}. Typical for
@@ -158,13 +158,20 @@ class Descent(Section):
     reference: Reference = "auto"
     """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer that ignores the input.
     Typical for pretrained encoders: 1."""
-    form: Literal["linear", "log"] = "linear"
-    """How violations are measured: linear, f_l − (1 − α)·f_{l−1}, or log, the difference of the logarithms."""
+    form: Literal["linear", "log", "ladder"] = "linear"
+    """How violations are measured: linear, f_l − (1 − α)·f_{l−1}; log, the difference of the logarithms; or ladder, the
+    difference to fixed bounds, f_l − (1 − α)^l·f_0."""
+    gradient: Annotated[Literal["full", "proxy"], ADDED_LATER] = "full"
+    """What the weights see of a violation: full, all of it, as in the paper; or proxy, f_l alone, with f_{l−1} taken as
+    a number, so that no layer is ever trained to raise its loss. λ ascends on the same violation in both."""
     resilience: Literal["none", "slack", "decay"] = "none"
     """What relaxes constraints that cannot be met: nothing, a learned slack u, or decay of the multipliers."""
     beta: Positive | None = None
     """Price β of relaxing a constraint; required with slack and decay, null with none. Typical for pretrained encoders:
     1 to 5."""
+    decay: Annotated[Literal["coupled", "decoupled"], ADDED_LATER] = "coupled"
+    """How λ decays with resilience: decay. coupled: λ/β is part of the dual gradient. decoupled: λ is multiplied by
+    1 − η₂/β beside the optimizer's step, as AdamW decays weights; under Adam, λ then settles at β for any violation."""
     slack_restart: bool = True
     """Whether the slack starts anew after every epoch; only with resilience: slack."""
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
@@ -181,6 +188,26 @@ class Descent(Section):
                 )
             raise ValueError(
                 "beta has no effect with resilience: none; set resilience to slack or decay, or beta to null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _decay_is_used(self) -> Descent:
+        if self.decay == "decoupled":
+            if self.resilience != "decay":
+                raise ValueError("decay: decoupled has no effect without resilience: decay; set both or neither")
+            if self.beta is not None and self.dual.learning_rate > self.beta:
+                raise ValueError(
+                    f"decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not be negative, got "
+                    f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower dual.learning_rate"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _gradient_is_used(self) -> Descent:
+        if self.gradient == "proxy" and self.form == "ladder":
+            raise ValueError(
+                "gradient: proxy has no effect with form: ladder, whose bounds are numbers already; remove one of them"
             )
         return self
 

@@ -1,12 +1,9 @@
 """Layerwise descent as a constrained problem, solved by primal-dual steps on Cooper.
 
-    minimise f_L      subject to  g_l = f_l − (1−α_l)·f_{l−1} ≤ 0                       (form="linear")
-    minimise log f_L  subject to  g_l = log f_l − log f_{l−1} − log(1−α_l) ≤ 0          (form="log")
+    minimise f_L  subject to  g_l ≤ 0,  l = 1 … L
 
-for layers l = 1 … L with rates α_l; f_0 = `reference` is a fixed number. Both forms have the same feasible set. They
-have the same minimisers only without resilience: a slack u_l relaxes the linear form by an amount of loss, the log form
-by a factor. The log form does not depend on the scale of the loss, so one dual learning rate fits cross-entropies and
-squared pixels alike.
+where g_l is the violation of layer l's constraint (constraints.py); in the log form, log f_L is minimised. The log form
+does not depend on the scale of the loss, so one dual learning rate fits cross-entropies and squared pixels alike.
 """
 
 from __future__ import annotations
@@ -21,42 +18,10 @@ from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import Dual
+from cudt.method.constraints import Form, Gradient, allowed_losses, descent_violations, in_form, rates_per_layer
 
-Form = Literal["linear", "log"]
 Resilience = Literal["none", "slack", "decay"]
-
-
-def rate_for_target(target_loss: float, reference: float, n_layers: int) -> float:
-    """The constant α that leads from f_0 to `target_loss` in L layers: 1 − α = (target / f_0)^(1/L)."""
-    if not 0 < target_loss < reference:
-        raise ValueError(f"target_loss must be between 0 and the reference f_0 = {reference:g}, got {target_loss:g}")
-    return 1 - (target_loss / reference) ** (1 / n_layers)
-
-
-def rates_per_layer(alpha: float | Sequence[float], n_layers: int) -> list[float]:
-    """α_1 … α_L from one rate for all layers or from one rate per layer."""
-    if n_layers < 1:
-        raise ValueError(f"n_layers must be at least 1, got {n_layers}")
-    rates = [float(alpha)] * n_layers if isinstance(alpha, int | float) else [float(rate) for rate in alpha]
-    if len(rates) != n_layers:
-        raise ValueError(f"expected one rate, or {n_layers} rates for a model of {n_layers} layers, got {len(rates)}")
-    if any(not 0 <= rate < 1 for rate in rates):
-        raise ValueError(f"rates must be at least 0 and below 1, got {rates}")
-    return rates
-
-
-def in_form(losses: Tensor, form: Form) -> Tensor:
-    """f or log f; a loss that underflowed to zero counts as the smallest positive number."""
-    return losses if form == "linear" else losses.clamp_min(torch.finfo(losses.dtype).tiny).log()
-
-
-def descent_violations(layer_losses: Tensor, reference: float, rates: Sequence[float], form: Form = "linear") -> Tensor:
-    """g_1 … g_L from f_1 … f_L (equations in the module's docstring); layer l meets its constraint if g_l ≤ 0."""
-    retained = 1 - torch.as_tensor(rates, dtype=layer_losses.dtype, device=layer_losses.device)
-    previous = torch.cat([layer_losses.new_tensor([reference]), layer_losses[:-1]])
-    if form == "linear":
-        return layer_losses - retained * previous
-    return in_form(layer_losses, form) - in_form(previous, form) - retained.log()
+Decay = Literal["coupled", "decoupled"]
 
 
 class LayerwiseDescent(nn.Module):
@@ -73,10 +38,16 @@ class LayerwiseDescent(nn.Module):
             descent.project_slack()                  # changes nothing unless resilience="slack"
 
     Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0 together with the
-    weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual; its gradient ∇ − λ/β goes *into*
-    the dual optimiser (coupled), so for a constant violation v both settle at λ = βv. λ and u start at 0.
+    weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual. With decay="coupled" its gradient
+    ∇ − λ/β goes *into* the dual optimiser, so for a constant violation v both settle at λ = βv. With decay="decoupled"
+    the optimiser sees ∇ alone, and λ ← [(1 − η₂/β)·λ + step]₊, as AdamW decays weights: under Adam, whose step does not
+    depend on the size of ∇, that settles at λ = β for every v > 0. λ and u start at 0.
 
-    The linear and the log form have the same feasible set, but the same minimisers only without resilience.
+    gradient="proxy" takes f_{l−1} in g_l as a number on the primal side, while λ ascends on the same g: then no layer's
+    loss has a negative weight (`effective_weights`).
+
+    The linear and the log form have the same feasible set, but the same minimisers only without resilience. The form
+    "ladder" asks for f_l ≤ (1−α_1)·…·(1−α_l)·f_0: bounds that no layer can move.
 
     As a module: `.to(device)` moves λ, u and the state of the dual optimiser, and `state_dict()` contains all three.
     λ is not a parameter, so `parameters()` is safe to hand to the primal optimiser: it yields the slack or nothing.
@@ -93,27 +64,34 @@ class LayerwiseDescent(nn.Module):
         reference: float,
         *,
         form: Form = "linear",
+        gradient: Gradient = "full",
         resilience: Resilience = "none",
         beta: float | None = None,
+        decay: Decay = "coupled",
         dual: Dual | None = None,
         device: torch.device | str = "cpu",
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        _check_choices(form, resilience, beta)
+        dual = dual or Dual()
+        _check_choices(form=form, gradient=gradient, resilience=resilience, decay=decay)
+        _check_beta(resilience, beta, decay, dual)
         self.n_layers = n_layers
         self.rates = rates_per_layer(alpha, n_layers)
         self.reference = _checked_reference(reference)
         self.form: Form = form
+        self.gradient: Gradient = gradient
         self.resilience: Resilience = resilience
         self.beta = math.inf if beta is None else beta
+        self.decay: Decay = decay
+        self._kept = 1 - dual.learning_rate / self.beta
         self.check_finite = check_finite
         # One vector for all layers: one constraint per layer is slower, and its order could differ between processes.
         multiplier = cooper.multipliers.DenseMultiplier(num_constraints=n_layers, device=torch.device(device))
         # Cooper's constraint is not a module, which keeps λ out of `parameters()`.
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
         self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
-        self.dual_optimizer = _dual_optimizer(multiplier.weight, dual or Dual())
+        self.dual_optimizer = _dual_optimizer(multiplier.weight, dual)
         self.register_load_state_dict_pre_hook(_upgrade_state)  # type: ignore[no-untyped-call]
 
     @property
@@ -135,12 +113,13 @@ class LayerwiseDescent(nn.Module):
         return self.multiplier_values / self.beta
 
     def slack_in_loss_units(self, layer_losses: Tensor) -> Tensor:
-        """The loss that slack adds to the bound (1−α_l)·f_{l−1}: u_l, or (exp(u_l) − 1)·(1−α_l)·f_{l−1} in log form."""
+        """The loss that slack adds to what a constraint allows: u_l; in the log form, exp(u_l) − 1 times the bound."""
         slack = self.slack.to(layer_losses)
-        if self.form == "linear":
-            return slack
-        allowed = layer_losses - descent_violations(layer_losses, self.reference, self.rates)
-        return slack.expm1() * allowed
+        return slack.expm1() * self.allowed_losses(layer_losses) if self.form == "log" else slack
+
+    def allowed_losses(self, layer_losses: Tensor) -> Tensor:
+        """The largest losses that meet the constraints without relaxation, in the unit of the loss."""
+        return allowed_losses(layer_losses, self.reference, self.rates, self.form)
 
     def slack_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that the primal optimiser trains besides the weights: u with resilience="slack", else none."""
@@ -157,19 +136,24 @@ class LayerwiseDescent(nn.Module):
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
     def effective_weights(self) -> Tensor:
-        """w_1 … w_L: how much the primal step lowers each layer's loss, ∂(Lagrangian)/∂f_l; negative where it raises it.
+        """w_1 … w_L: the weight of each layer's loss in the primal step, ∂(Lagrangian)/∂f_l; a negative one raises it.
 
-        w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α).
+        w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α);
+        on the ladder and with the proxy gradient w_l = λ_l.
         """
-        multipliers = self.multiplier_values
-        passed_on = multipliers[1:].clone()
-        if self.form == "linear":
-            passed_on *= 1 - torch.as_tensor(self.rates[1:]).to(multipliers)
-        return torch.cat([multipliers[:-1] - passed_on, 1 + multipliers[-1:]])
+        weights = self.multiplier_values.clone()
+        if self.form != "ladder" and self.gradient == "full":
+            retained = 1 - torch.as_tensor(self.rates[1:]).to(weights) if self.form == "linear" else 1.0
+            weights[:-1] -= retained * self.multiplier_values[1:]
+        weights[-1] += 1
+        return weights
 
     def layers_of(self, constraints: Sequence[int]) -> list[int]:
-        """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last."""
-        before = {layer - 1 for layer in constraints if layer > 1}
+        """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last.
+
+        A constraint of the ladder does not need the one before.
+        """
+        before = {layer - 1 for layer in constraints if layer > 1 and self.form != "ladder"}
         return sorted({*constraints, *before, self.n_layers})
 
     def compute_cmp_state(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> cooper.CMPState:
@@ -182,15 +166,25 @@ class LayerwiseDescent(nn.Module):
         if self.check_finite:
             self._check_finite(layer_losses.detach(), sampled)
         layer_losses = layer_losses.to(self._multiplier.weight)
-        loss, violation = in_form(layer_losses[-1], self.form), self.violations(layer_losses)
+        loss = in_form(layer_losses[-1], self.form)
         if self.trained_slack is not None:
             loss = loss + 0.5 * self.beta * self.trained_slack.square().sum()
+        state = cooper.ConstraintState(self._observed(layer_losses, self.gradient, sampled))
+        if self.gradient == "proxy":
+            # The weights see the proxy, λ the violation itself.
+            state.strict_violation = self._observed(layer_losses, "full", sampled).detach()
+        return cooper.CMPState(loss, {self.constraint: state})
+
+    def _observed(self, layer_losses: Tensor, gradient: Gradient, sampled: Sequence[int] | None) -> Tensor:
+        """g − u, where sampled constraints count for all."""
+        violation = descent_violations(layer_losses, self.reference, self.rates, self.form, gradient)
+        if self.trained_slack is not None:
             violation = violation - self.trained_slack
-        if sampled is not None:
-            chosen = torch.tensor(sampled, device=violation.device) - 1
-            shares = self.n_layers / len(sampled) * violation[chosen]
-            violation = torch.zeros_like(violation).index_copy(0, chosen, shares)
-        return cooper.CMPState(loss, {self.constraint: cooper.ConstraintState(violation)})
+        if sampled is None:
+            return violation
+        chosen = torch.tensor(sampled, device=violation.device) - 1
+        shares = self.n_layers / len(sampled) * violation[chosen]
+        return torch.zeros_like(violation).index_copy(0, chosen, shares)
 
     def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
@@ -201,16 +195,21 @@ class LayerwiseDescent(nn.Module):
         return self.lagrangian(layer_losses, sampled)
 
     def dual_step(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> None:
-        """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under decay, or 0.
+        """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under coupled decay, or 0.
+
+        Under decoupled decay λ ← [(1 − η₂/β)·λ + ascent on g]₊.
 
         Call it between the primal backward pass and the primal step, so that both sides step from the same point.
         """
         dual = self.compute_cmp_state(layer_losses.detach(), sampled).compute_dual_lagrangian().lagrangian
         weight = self._multiplier.weight
-        if self.resilience == "decay":
+        if self.resilience == "decay" and self.decay == "coupled":
             dual = dual - weight.square().sum() / (2 * self.beta)
         self.dual_optimizer.zero_grad()
         weight.grad = torch.autograd.grad(dual, weight)[0]
+        if self.decay == "decoupled":
+            # Before the step, as AdamW does it; the optimisers' steps depend on the gradient, not on λ.
+            weight.data.mul_(self._kept)
         self.dual_optimizer.step()
         self._multiplier.post_step_()
 
@@ -285,14 +284,28 @@ class LayerwiseDescent(nn.Module):
         )
 
 
-def _check_choices(form: str, resilience: str, beta: float | None) -> None:
-    for name, value, choices in (("form", form, Form), ("resilience", resilience, Resilience)):
-        if value not in get_args(choices):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
+_CHOICES = {"form": Form, "gradient": Gradient, "resilience": Resilience, "decay": Decay}
+
+
+def _check_choices(**given: str) -> None:
+    for name, value in given.items():
+        choices = get_args(_CHOICES[name])
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_beta(resilience: str, beta: float | None, decay: str, dual: Dual) -> None:
     if (resilience == "none") != (beta is None):
         raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
     if beta is not None and not beta > 0:
         raise ValueError(f"beta must be above 0, got {beta:g}")
+    if decay == "decoupled" and resilience != "decay":
+        raise ValueError(f"decay='decoupled' has no effect with resilience={resilience!r}; use resilience='decay'")
+    if decay == "decoupled" and beta is not None and dual.learning_rate > beta:
+        raise ValueError(
+            f"decay='decoupled' multiplies λ by 1 − η₂/β, which must not be negative: the dual learning rate is "
+            f"{dual.learning_rate:g} and beta is {beta:g}"
+        )
 
 
 def _checked_reference(reference: float) -> float:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-import torch
 from torch import Tensor
 
+from cudt.method.constraints import Form, allowed_losses
 from cudt.method.measurement import Measurement
 
 #: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
@@ -20,7 +20,7 @@ Verdict = Literal["met", "borderline", "relaxed", "violated"]
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """g_l = f_l − (1−α_l)·f_{l−1} on validation data, its standard error, and the verdict.
+    """g_l = f_l − allowed_l in the unit of the loss on validation data, its standard error, and the verdict.
 
     met          g_l ≤ 0
     borderline   0 < g_l ≤ 2 standard errors: not distinguishable from 0 with this much data
@@ -45,14 +45,14 @@ class LayerVerdict:
         return "relaxed" if self.violation <= self.slack + margin else "violated"
 
 
-def judge(measured: Measurement, reference: float, rates: Sequence[float], slack: Tensor) -> list[LayerVerdict]:
+def judge(
+    measured: Measurement, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
+) -> list[LayerVerdict]:
     """One verdict per layer; `slack` is u_l in units of the loss.
 
-    The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}.
+    The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}, or of f_l on the ladder.
     """
-    previous = torch.cat([torch.full_like(measured.losses[:1], reference), measured.losses[:-1]])
-    retained = 1 - torch.tensor(list(rates), dtype=torch.double)
-    differences = measured.losses - retained.unsqueeze(1) * previous
+    differences = measured.losses - allowed_losses(measured.losses, reference, rates, form)
     share = measured.weights / measured.weights.sum()
     violation = differences @ share
     count = differences.shape[1]

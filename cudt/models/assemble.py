@@ -9,7 +9,8 @@ import torch
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Descent, TargetLoss
-from cudt.method.descent import LayerwiseDescent, rate_for_target, rates_per_layer
+from cudt.method.constraints import rate_for_target, rates_per_layer
+from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
@@ -72,8 +73,10 @@ def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device)
         rates,
         reference,
         form=settings.form,
+        gradient=settings.gradient,
         resilience=settings.resilience,
         beta=settings.beta,
+        decay=settings.decay,
         dual=settings.dual,
         device=device,
         # The trainer checks losses together with gradients, and reports the update in which they fail.

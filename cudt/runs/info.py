@@ -115,6 +115,8 @@ class RunInfo(InfoPart):
     """The loss f_0."""
     rates: list[float] | None = None
     """The rates α_1 … α_L."""
+    form: str | None = None
+    """The form of the constraints; runs of earlier versions do not say it, and were linear or log."""
     device: str | None = None
     processes: int | None = None
     """Number of processes that train together."""

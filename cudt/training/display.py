@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cudt.method.constraints import Form, allowed_losses
 from cudt.runs.info import VerdictInfo
 
 _BAR_WIDTH = 28
@@ -34,16 +37,17 @@ class TrainingView:
     """By layer; ERM computes only the last one."""
     validation_losses: list[float] | None
     multipliers: list[float] | None
+    form: Form = "linear"
 
     def allowed(self, layer: int) -> float | None:
-        """(1 − α_l)·f_{l−1}, from the loss shown for the layer before."""
-        if layer == 1:
-            return (1 - self.rates[0]) * self.reference
-        before = self.shown(layer - 1)
-        return None if before is None else (1 - self.rates[layer - 1]) * before
+        """The largest loss that meets the layer's constraint, from the losses shown; None if they do not say."""
+        shown = (self.shown(one) for one in range(1, len(self.rates) + 1))
+        losses = torch.tensor([math.nan if loss is None else loss for loss in shown], dtype=torch.double)
+        allowed = allowed_losses(losses, self.reference, self.rates, self.form)[layer - 1].item()
+        return None if math.isnan(allowed) else allowed
 
     def violation(self, layer: int) -> float | None:
-        """g_l = f_l − (1 − α_l)·f_{l−1}, from the losses shown."""
+        """How far the loss shown is above the one allowed; None if either is unknown."""
         loss, allowed = self.shown(layer), self.allowed(layer)
         return None if loss is None or allowed is None else loss - allowed
 
@@ -139,7 +143,7 @@ def picture(view: TrainingView, metric: str) -> Group:
 
 
 def layer_table(view: TrainingView) -> Table:
-    """One row per layer; green if f_l ≤ (1 − α_l)·f_{l−1}, otherwise red."""
+    """One row per layer; green if it meets its constraint, otherwise red."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("layer", "loss", "", "validation", "allowed", "violation", "λ"):
         table.add_column(name, justify="left" if name in ("", "layer") else "right")

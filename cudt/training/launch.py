@@ -138,6 +138,7 @@ def _started(trainer: Trainer, training_data: str, frozen_weights: str, command:
         parameters=sum(weight.numel() for weight in layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
+        form=descent.form,
         device=_device_name(accelerator.device),
         processes=accelerator.num_processes,
         autocast=accelerator.mixed_precision,

@@ -217,7 +217,7 @@ class Trainer:
         self._save()
         measured = self._validate()
         slack = self.descent.slack_in_loss_units(measured.layer_losses)
-        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
+        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack, self.descent.form)
         self._log_validation(measured)
         # Of a constrained run, epochs that meet the constraints come first, then those with the lowest last loss.
         badness = feasibility.badness(verdicts) if self.objective.is_constrained else []
@@ -248,7 +248,7 @@ class Trainer:
         self.layerwise.load_learned_weights(load_best_weights(self.run))
         measured = self._validate()
         slack = torch.tensor(self.state.best_slack, dtype=torch.double)
-        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack)
+        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack, self.descent.form)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
         if not self.accelerator.is_main_process:
             return
@@ -319,6 +319,7 @@ class Trainer:
             train_losses=dict(zip(self.objective.layers, f.tolist(), strict=True)) if f is not None else {},
             validation_losses=self.state.validation_losses,
             multipliers=self.descent.multiplier_values.tolist() if self.objective.is_constrained else None,
+            form=self.descent.form,
         )
 
     # ---------------------------------------------------------------- stopping and saving

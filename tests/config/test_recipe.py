@@ -214,7 +214,7 @@ def test_a_value_of_the_wrong_type_is_reported_with_key_and_value(override, mess
         ),
         (
             "descent.form=linar",
-            "descent.form: expected one of 'linear', 'log', got 'linar'; did you mean 'linear'?",
+            "descent.form: expected one of 'linear', 'log', 'ladder', got 'linar'; did you mean 'linear'?",
         ),
         (
             "descent.reference=aut",

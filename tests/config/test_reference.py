@@ -19,7 +19,7 @@ def by_path(docs: list[KeyDoc]) -> dict[str, KeyDoc]:
 @pytest.mark.parametrize(
     ("path", "kind", "default", "allowed"),
     [
-        ("descent.form", "one of 'linear', 'log'", "linear", ""),
+        ("descent.form", "one of 'linear', 'log', 'ladder'", "linear", ""),
         ("descent.dual.smoothing", "number or null", "null", "≥ 0 and < 1"),
         ("descent.slack_restart", "true or false", "true", ""),
         ("training.epochs", "integer", "10", "≥ 1"),

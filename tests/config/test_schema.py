@@ -53,6 +53,20 @@ def test_resilience_and_beta_need_each_other(values):
         Descent.model_validate(values)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"decay": "decoupled"}, "decay: decoupled has no effect without resilience: decay"),
+        ({"resilience": "slack", "beta": 1, "decay": "decoupled"}, "no effect without resilience: decay"),
+        ({"resilience": "decay", "beta": 0.001, "decay": "decoupled"}, "must not be negative, .* lower dual"),
+        ({"form": "ladder", "gradient": "proxy"}, "gradient: proxy has no effect with form: ladder"),
+    ],
+)
+def test_settings_of_the_constraints_that_have_no_effect_are_refused(values, message):
+    with pytest.raises(ValidationError, match=message):
+        Descent.model_validate(values)
+
+
 def test_nupi_has_gains():
     dual = Dual.model_validate({"optimizer": "nupi", "proportional_gain": 0, "smoothing": 0.9})
     assert (dual.proportional_gain, dual.smoothing) == (0.0, 0.9)

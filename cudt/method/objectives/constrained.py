@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 class Constrained(Objective):
-    """J = f_L + Σ λ_l·(f_l − (1−α_l)·f_{l−1}); λ ascends on the same f (see method/descent.py)."""
+    """J = f_L + Σ λ_l·g_l; λ ascends on the same f (see method/descent.py, and constraints.py for g)."""
 
     label = "constrained"
     style: ClassVar[dict[str, Any]] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
     card = (
-        "Every layer was asked to lower the loss, f_l ≤ (1 − α_l)·f_{l−1}, from f_0 = "
+        "Every layer was asked to lower the loss, f_l ≤ "
+        '{{ "(1 − α_1)·…·(1 − α_l)·f_0" if info.form == "ladder" else "(1 − α_l)·f_{l−1}" }}, from f_0 = '
         '{{ "%.4g" | format(info.reference) }}. On validation data the constraints are\n'
         '{{ "kept" if info.feasible else "not all kept" }}, and '
         '{{ "every layer lowers the loss" if info.monotone else "not every layer lowers the loss" }}.'

@@ -60,7 +60,9 @@ def summary_rows(run: Run, on_train: Sequence[float]) -> pd.DataFrame:
     Layer 0 is the whole model. The shift is measured from the noise that the run was trained with.
     """
     info, noise, table = run.finished_info(), run.recipe.settings.noise, run.read_table("constraints")
-    by_level = {(str(kind), gamma): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])}
+    by_level = {
+        (str(kind), float(str(gamma))): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])
+    }
     trained = by_level[noise.kind, noise.gamma_train]["loss"].tolist()
     zeta = bounds.estimation_gap(on_train, [verdict.loss for verdict in info.verdicts])
     rows = [(noise.kind, noise.gamma_train, layer, TRAIN_LOSS, loss) for layer, loss in enumerate(on_train, 1)]

@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+import torch
 
 from cudt.data.batching import batches
+from cudt.data.splits import Split
 from cudt.evaluation import constraints, evaluate
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
@@ -45,11 +47,13 @@ def numbers(run: Run, kind: str = "gaussian") -> pd.DataFrame:
     return mine.pivot(index="gamma", columns="name", values="value")
 
 
-def measured(run: Run, split: str, seed: int | str, gamma: float, sigma: float, kind: str = "gaussian") -> Measurement:
+def measured(
+    run: Run, split: Split, seed: int | str, gamma: float, sigma: float, kind: str = "gaussian"
+) -> Measurement:
     layerwise = trained.load(run, "cpu", None)
     examples = layerwise.task.examples(split)
     source = NoiseSource(kind, sigma, seed)
-    return measure(layerwise, batches(layerwise.task, examples, 16, "cpu"), source, [gamma])[0]
+    return measure(layerwise, batches(layerwise.task, examples, 16, torch.device("cpu")), source, [gamma])[0]
 
 
 # ---------------------------------------------------------------- constraints.csv

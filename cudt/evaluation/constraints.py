@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import torch
 
+from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
 from cudt.method.measurement import Measurement
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 
-#: The row of descent.csv with a layer's loss on training data, which ζ is computed from.
-TRAIN_LOSS = "train_loss"
+#: The rows of descent.csv with the layer losses that ζ is computed from, by split.
+SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validation_loss"}
 #: The verdicts of a constraint that is kept.
 KEPT = ("met", "borderline")
 
@@ -42,28 +41,35 @@ def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibi
     return feasibility.judge(measured, info.reference, rates, slack)
 
 
-def train_examples(n_train: int, n_validation: int) -> list[int]:
-    """The training examples that ζ is measured on: as many as validation data has, evenly spaced."""
-    chosen = np.linspace(0, n_train - 1, min(n_train, n_validation))
-    return [int(index) for index in chosen.round()]
+def spaced(n: int, count: int) -> list[int]:
+    """At most `count` of the indices 0 … n − 1, evenly spaced: data may be sorted, by label for example."""
+    return [int(index) for index in np.linspace(0, n - 1, min(n, count)).round()]
 
 
-def train_losses(run: Run) -> list[float]:
-    """f_1 … f_L on training data, as descent.csv has them; empty if they were not measured yet."""
+def seen_losses(run: Run) -> dict[Split, list[float]]:
+    """f_1 … f_L on training and on validation data, as descent.csv has them; empty if they were not measured yet."""
     table = run.read_table("descent")
-    return table[table["name"] == TRAIN_LOSS].sort_values("layer")["value"].tolist()
+    named = {split: table[table["name"] == name].sort_values("layer") for split, name in SEEN_LOSSES.items()}
+    found = {split: rows["value"].tolist() for split, rows in named.items()}
+    return found if all(found.values()) else {}
 
 
-def summary_rows(run: Run, on_train: Sequence[float]) -> pd.DataFrame:
-    """descent.csv: every level of constraints.csv in numbers, given the layer losses on training data.
+def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
+    """descent.csv: every level of constraints.csv in numbers, given the layer losses on training and validation data.
 
     Layer 0 is the whole model. The shift is measured from the noise that the run was trained with.
     """
     info, noise, table = run.finished_info(), run.recipe.settings.noise, run.read_table("constraints")
-    by_level = {(str(kind), gamma): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])}
+    by_level = {
+        (str(kind), float(str(gamma))): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])
+    }
     trained = by_level[noise.kind, noise.gamma_train]["loss"].tolist()
-    zeta = bounds.estimation_gap(on_train, [verdict.loss for verdict in info.verdicts])
-    rows = [(noise.kind, noise.gamma_train, layer, TRAIN_LOSS, loss) for layer, loss in enumerate(on_train, 1)]
+    rows = [
+        (noise.kind, noise.gamma_train, layer, SEEN_LOSSES[split], loss)
+        for split, losses in seen.items()
+        for layer, loss in enumerate(losses, 1)
+    ]
+    zeta = bounds.estimation_gap(*seen.values())
     for level, at_level in by_level.items():
         losses = at_level.sort_values("layer")["loss"].tolist()
         numbers = {**_kept(at_level), **_theory(info, losses, trained, zeta)}

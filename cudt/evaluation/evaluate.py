@@ -110,7 +110,7 @@ def _constraints(
 
 
 def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
-    """Write descent.csv from constraints.csv, and measure what is missing for it: each of the two only once."""
+    """Write descent.csv from constraints.csv, and measure what is missing for it, once."""
     if run.read_table("constraints").empty:
         return
     noise = run.recipe.settings.noise
@@ -119,19 +119,21 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
         levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
         by_seed = [_measure(run, layerwise, "test", noise.kind, seed, levels, track) for seed in seeds]
         run.merge_table("constraints", _constraints(run, noise.kind, levels, by_seed), ["perturbation", "gamma"])
-    on_train = constraints.train_losses(run) or _measure_train(run, layerwise, track)
-    run.write_table("descent", constraints.summary_rows(run, on_train))
+    seen = constraints.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
+    run.write_table("descent", constraints.summary_rows(run, seen))
 
 
-def _measure_train(run: Run, layerwise: LayerwiseLosses, track: Track) -> list[float]:
-    """f_1 … f_L on training data at γ_train, measured as training measures validation data, on as many examples."""
+def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Track) -> list[float]:
+    """f_1 … f_L on data that training used, at γ_train, with the noise that training validates with.
+
+    Of the training data, as many examples as validation data has.
+    """
     task, settings = layerwise.task, run.recipe.settings
-    examples = task.examples("train")
-    indices = constraints.train_examples(len(examples), len(task.examples("validation")))
-    chosen = [examples[index] for index in indices]
-    source = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
-    tracked = _tracked(run, layerwise, chosen, "training data", track)
-    return measure(layerwise, tracked, source, [settings.noise.gamma_train])[0].layer_losses.tolist()
+    examples = task.examples(split)
+    indices = constraints.spaced(len(examples), len(task.examples("validation")))
+    tracked = _tracked(run, layerwise, [examples[index] for index in indices], f"{split} data", track)
+    noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
+    return measure(layerwise, tracked, noise, [settings.noise.gamma_train])[0].layer_losses.tolist()
 
 
 def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:

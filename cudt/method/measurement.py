@@ -33,12 +33,13 @@ class Measurement:
         """
         orders = [sorted(range(len(part.ids)), key=part.ids.__getitem__) for part in parts]
         weights = torch.stack([part.weights[order] for part, order in zip(parts, orders, strict=True)])
-        means = []
-        for values in ([part.losses for part in parts], [part.scores for part in parts]):
-            stacked = torch.stack([one[:, order] for one, order in zip(values, orders, strict=True)])
-            # An example that never counts has weight 0.
-            means.append((stacked * weights.unsqueeze(1)).sum(0) / weights.sum(0).clamp_min(torch.finfo().tiny))
-        return cls(*means, weights.mean(0), sorted(parts[0].ids))
+        losses, scores = (
+            torch.stack([values[:, order] for values, order in zip(column, orders, strict=True)])
+            for column in ([part.losses for part in parts], [part.scores for part in parts])
+        )
+        # An example that never counts has weight 0.
+        shares = (weights / weights.sum(0).clamp_min(torch.finfo().tiny)).unsqueeze(1)
+        return cls((losses * shares).sum(0), (scores * shares).sum(0), weights.mean(0), sorted(parts[0].ids))
 
     @property
     def layer_losses(self) -> Tensor:

@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+import torch
 
 from cudt.data.batching import batches
+from cudt.data.splits import Split
 from cudt.evaluation import constraints, evaluate
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
@@ -22,6 +24,8 @@ from cudt.runs.tables import TABLES
 from cudt.training import trained
 from tests.conftest import tiny_recipe, train_quietly
 from tests.runs import plant_info, raw_info
+
+SEEN: dict[Split, list[float]] = {"train": [0.47, 0.51, 0.5], "validation": [0.5, 0.5, 0.5]}
 
 
 def untracked(found, total, what):
@@ -45,11 +49,13 @@ def numbers(run: Run, kind: str = "gaussian") -> pd.DataFrame:
     return mine.pivot(index="gamma", columns="name", values="value")
 
 
-def measured(run: Run, split: str, seed: int | str, gamma: float, sigma: float, kind: str = "gaussian") -> Measurement:
+def measured(
+    run: Run, split: Split, seed: int | str, gamma: float, sigma: float, kind: str = "gaussian"
+) -> Measurement:
     layerwise = trained.load(run, "cpu", None)
     examples = layerwise.task.examples(split)
     source = NoiseSource(kind, sigma, seed)
-    return measure(layerwise, batches(layerwise.task, examples, 16, "cpu"), source, [gamma])[0]
+    return measure(layerwise, batches(layerwise.task, examples, 16, torch.device("cpu")), source, [gamma])[0]
 
 
 # ---------------------------------------------------------------- constraints.csv
@@ -129,7 +135,6 @@ def test_a_run_that_does_not_say_its_rates_has_neither_table(run):
 
 def test_the_summary_of_constraints_made_by_hand(run):
     plant_info(run, reference=1.0, rates=[0.2, 0.1, 0.1])
-    plant_info(run, verdicts=[{**one, "loss": 0.5} for one in raw_info(run)["verdicts"]])
     curves = {0.4: [0.8, 0.4, 0.2], 2.0: [0.9, 0.3, 0.6]}
     verdicts = {0.4: ["met", "borderline", "met"], 2.0: ["violated", "met", "relaxed"]}
     rows = [
@@ -138,7 +143,7 @@ def test_the_summary_of_constraints_made_by_hand(run):
         for layer, loss in enumerate(losses, 1)
     ]
     run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
-    run.write_table("descent", constraints.summary_rows(run, [0.47, 0.51, 0.5]))
+    run.write_table("descent", constraints.summary_rows(run, SEEN))
     trained_at, far = (numbers(run).loc[gamma].to_dict() for gamma in (0.4, 2.0))
     assert trained_at == pytest.approx(
         {
@@ -157,36 +162,34 @@ def test_the_summary_of_constraints_made_by_hand(run):
     )
     table = run.read_table("descent").set_index(["gamma", "layer", "name"])["value"]
     assert [table[2.0, layer, "rate"] for layer in (1, 2, 3)] == pytest.approx([0.1, 2 / 3, -1])
-    assert constraints.train_losses(run) == [0.47, 0.51, 0.5]
+    assert constraints.seen_losses(run) == SEEN
 
 
 def test_training_data_are_measured_as_validation_data_are(run, monkeypatch):
     """With all training examples (96, of which 40 are used): the mean loss at γ_train under the noise of validation."""
-    monkeypatch.setattr(constraints, "train_examples", lambda n_train, n_validation: list(range(n_train)))
+    monkeypatch.setattr(constraints, "spaced", lambda n, count: list(range(n)))
     evaluated(run)
-    info = run.finished_info()
+    info, seen = run.finished_info(), constraints.seen_losses(run)
     level = measured(run, "train", "validation", 0.4, info.sigma_x.training)
-    assert constraints.train_losses(run) == pytest.approx(level.layer_losses.tolist(), abs=1e-6)
-    # By the same function, validation data have the losses that training wrote down.
-    again = measured(run, "validation", "validation", 0.4, info.sigma_x.training)
-    assert [one.loss for one in info.verdicts] == pytest.approx(again.layer_losses.tolist(), abs=1e-6)
+    assert seen["train"] == pytest.approx(level.layer_losses.tolist(), abs=1e-6)
+    assert seen["validation"] == pytest.approx([one.loss for one in info.verdicts], abs=1e-6)
 
 
 @pytest.mark.parametrize(("n_train", "n_validation"), [(96, 40), (40, 96), (7, 7), (10, 1)])
 def test_as_many_training_examples_as_validation_has_evenly_spaced(n_train, n_validation):
-    chosen = constraints.train_examples(n_train, n_validation)
+    chosen = constraints.spaced(n_train, n_validation)
     assert len(set(chosen)) == len(chosen) == min(n_train, n_validation)
     assert set(chosen) <= set(range(n_train))
     steps = [after - before for before, after in pairwise(chosen)]
     assert max(steps, default=0) - min(steps, default=0) <= 1
 
 
-def test_training_data_are_measured_once(run, monkeypatch):
+def test_data_that_training_used_are_measured_once(run, monkeypatch):
     evaluated(run, Grid([0.0]))
-    before = constraints.train_losses(run)
-    monkeypatch.setattr(evaluate, "_measure_train", None)
+    before = constraints.seen_losses(run)
+    monkeypatch.setattr(evaluate, "_measure_seen", None)
     evaluated(run, Grid([1.0]))
-    assert constraints.train_losses(run) == before
+    assert constraints.seen_losses(run) == before
     assert sorted(numbers(run).index) == [0, 0.4, 1]
 
 

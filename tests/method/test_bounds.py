@@ -121,7 +121,8 @@ def test_the_bound_at_a_depth_has_the_closed_form_of_a_geometric_series():
 def test_losses_that_meet_the_constraints_stay_below_the_bound_after_any_shift():
     """A feasible curve, shifted by anything: its last loss, and so its best, is at most the bound at its depth."""
     for generator, layers, _, _ in random_curves():
-        rates, curve = generator.uniform(0, 0.9, layers).tolist(), []
+        rates = generator.uniform(0, 0.9, layers).tolist()
+        curve: list[float] = []
         for rate in rates:
             curve.append((1 - rate) * (curve[-1] if curve else 0.7) * generator.uniform(0.5, 1))
         shifted = np.maximum(curve + generator.normal(0, 0.2, layers), 0).tolist()

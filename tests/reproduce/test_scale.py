@@ -51,7 +51,9 @@ def test_full_is_the_papers_sweeps_and_llama():
 
 
 def test_smoke_has_every_search_of_full_in_small():
-    in_full = {re.sub(r"^(gamma-train|video-search)-.*", r"\1", one.sweep.name) for one in scale.load("full").experiments}
+    in_full = {
+        re.sub(r"^(gamma-train|video-search)-.*", r"\1", one.sweep.name) for one in scale.load("full").experiments
+    }
     assert {one.sweep.name for one in scale.load("smoke").experiments} == {f"smoke-{name}" for name in in_full}
 
 

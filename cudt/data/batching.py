@@ -26,6 +26,15 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
+def take(batch: Batch, rows: Tensor) -> Batch:
+    """Some examples of a batch, by their indices; the padding stays."""
+    picked = rows.tolist()
+    return {
+        key: value[rows] if isinstance(value, Tensor) else [value[row] for row in picked]
+        for key, value in batch.items()
+    }
+
+
 def n_batches(examples: Sequence[Any], size: int) -> int:
     return -(-len(examples) // size)
 

@@ -78,5 +78,10 @@ def first(value: Any) -> Any:
     return value[0] if hasattr(value, "to_tuple") else value
 
 
+def with_first(value: Any, state: Tensor) -> Any:
+    """A module's output with another hidden state."""
+    return type(value)([state, *value[1:]]) if isinstance(value, tuple | list) else state
+
+
 def _same(one: Any, other: Any) -> bool:
     return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)

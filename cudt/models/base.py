@@ -10,18 +10,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import ModelSection, NamedSection
-from cudt.data.batching import Batch
+from cudt.data.batching import Batch, take
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
 
-Visit = Callable[[Tensor], None]
+Visit = Callable[[Tensor], Tensor | None]
+"""Reads a layer's state. It may return the indices of the rows that are still needed."""
+VisitNeeded = Callable[[Tensor, Batch], Tensor]
+"""Reads a layer's state and the batch of its rows; returns a mask of the rows that are still needed."""
+
+
+class _AllReadError(Exception):
+    """Leaves the forward pass when no later layer is needed."""
 
 
 class LayeredModel(nn.Module, ABC):
@@ -41,7 +50,8 @@ class LayeredModel(nn.Module, ABC):
         """Call `visit` with X_1 … X_L as they are computed, without the embedding, and keep none of them.
 
         X_L must be exactly the state that the plain model would hand to its head (or to its final norm, if the readout
-        applies that norm).
+        applies that norm). If `visit` returns the indices of some rows of the state, only these rows are needed from
+        now on; a model may compute and visit the later states for these rows only, or go on with all.
         """
 
     @abstractmethod
@@ -60,6 +70,29 @@ class LayeredModel(nn.Module, ABC):
         states: list[Tensor] = []
         self.visit_layers(signal, batch, states.append)
         return states
+
+    def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:
+        """Call `visit` with the state of each layer, as long as it needs rows.
+
+        Rows that it does not need any more are left out of its next state and batch. Layers that no row needs are not
+        computed.
+        """
+        rows, kept = torch.arange(len(signal), device=signal.device), batch
+
+        def read(state: Tensor) -> Tensor | None:
+            nonlocal rows, kept
+            # A model may go on computing all rows.
+            state = state if len(state) == len(rows) else state[rows]
+            needed = visit(state, kept).nonzero().squeeze(-1)
+            if not len(needed):
+                raise _AllReadError
+            if len(needed) == len(rows):
+                return None
+            rows, kept = rows[needed], take(kept, needed)
+            return needed
+
+        with suppress(_AllReadError):
+            self.visit_layers(signal, batch, read)
 
 
 def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from cudt.models.anatomy import dissect, first
+from cudt.models.anatomy import dissect, first, with_first
 from cudt.models.watched import five_tokens
 
 # Finding the layers takes a forward pass, so each model is dissected once.
@@ -42,7 +42,7 @@ def layer_losses(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     layers = _layers(model, batch)
     outputs, last = _record(model, layers, arguments)
     losses = [
-        _replay(model, layers, [*outputs[:-1], _with_state(outputs[-1], first(output))], arguments)
+        _replay(model, layers, [*outputs[:-1], with_first(outputs[-1], first(output))], arguments)
         for output in outputs[:-1]
     ]
     return torch.stack([*losses, last])
@@ -117,11 +117,6 @@ def _replaced(layer: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
         for name in changes:
             del layer.__dict__[name]
         layer.__dict__.update(before)
-
-
-def _with_state(output: Any, state: Tensor) -> Any:
-    """A layer's output with another hidden state."""
-    return type(output)([state, *output[1:]]) if isinstance(output, tuple | list) else state
 
 
 def _loss(model: nn.Module, arguments: dict[str, Any]) -> Tensor:

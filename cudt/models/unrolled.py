@@ -81,7 +81,8 @@ class UnrolledTransformer(LayeredModel):
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
             x = relu_step(attend(x, w1, mask), w2, self.step_size)
-            visit(x)
+            if (rows := visit(x)) is not None:
+                x, mask = x[rows], mask[rows]
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
-from cudt.models.base import LayeredModel, Visit
+from cudt.models.base import LayeredModel, Visit, VisitNeeded
+from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
 
 
 class Watched(LayeredModel):
@@ -33,9 +35,10 @@ class Watched(LayeredModel):
         finally:
             self._visit = None
 
-    def _leave_layer(self, module: nn.Module, given: Any, state: Any) -> None:
+    def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
+        """Visit a layer's state; a hook that returns None leaves the output as it is."""
         if self._visit is not None:
-            self._visit(first(state))
+            self._visit(first(output))
 
 
 class WatchedText(Watched):
@@ -48,12 +51,16 @@ class WatchedText(Watched):
         """`always` are arguments of the backbone besides its batch."""
         anatomy = dissect(backbone.eval(), five_tokens())
         super().__init__(anatomy)
+        for layer in dict.fromkeys(anatomy.layers):
+            layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True)
         # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
         self._backbone = (backbone,)
+        self._layers = (anatomy.layers,)
         self._final_norm = (anatomy.final_norm,)
         self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
         self._replace: Callable[[Tensor], Tensor] | None = None
+        self._narrowing: Narrowing | None = None
         backbone.get_input_embeddings().register_forward_hook(self._look_up)
 
     def _look_up(self, module: nn.Module, given: Any, embeddings: Tensor) -> Tensor:
@@ -75,6 +82,33 @@ class WatchedText(Watched):
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
         with self._visited_by(visit), self.replacing(lambda clean: signal):
             self._backbone[0](**inputs, **self._always)
+
+    def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:
+        """Call `visit` with the state of each layer, as long as it needs rows; only these are computed."""
+        shared = self._shared_inputs
+        self._narrowing = None if shared is None else Narrowing(shared)
+        try:
+            super().visit_needed(signal, batch, visit)
+        finally:
+            self._narrowing = None
+
+    @cached_property
+    def _shared_inputs(self) -> frozenset[ArgumentPath] | None:
+        device = self._backbone[0].device
+
+        def run(size: int) -> None:
+            # Of different lengths, so that the layers get a mask.
+            mask = torch.ones(size, 5, dtype=torch.long, device=device).tril(5 - size)
+            self._backbone[0](input_ids=torch.ones_like(mask), attention_mask=mask, **self._always)
+
+        return shared_inputs(self._layers[0], run)
+
+    def _enter_layer(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return None if self._narrowing is None else self._narrowing.inputs(args, kwargs)
+
+    def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
+        needed = None if self._visit is None else self._visit(first(output))
+        return None if self._narrowing is None else self._narrowing.output(output, needed)
 
     def normed(self, state: Tensor) -> Tensor:
         """The state after a pre-norm model's final norm, which belongs to the readout of every layer."""

@@ -162,7 +162,11 @@ def _named(values: dict[str, Any], source: str) -> NamedRecipe:
     name = values.pop("name", None)
     if not isinstance(name, str):
         raise UserError(f"{source}: name: missing; this is not the recipe of a run")
-    return NamedRecipe(name, validate(values, source))
+    # Runs of earlier versions are read, even if this version would not train them.
+    recipe, found = _typed(values)
+    if recipe is None:
+        mistakes.refuse(source, found)
+    return NamedRecipe(name, recipe)
 
 
 def _apply_override(document: Document, override: str) -> None:
@@ -189,12 +193,32 @@ def validate(values: dict[str, Any], source: str) -> Recipe:
 
 def check(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
     """The typed recipe, or everything that is wrong with it."""
+    recipe, found = _typed(values)
+    if recipe is not None:
+        found = _never_constrained(recipe)
+    return (None if found else recipe), found
+
+
+def _typed(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
+    """The typed recipe, or everything in which it does not fit the schema."""
     schema, unknown = _typed_schema(values)
     try:
         recipe = schema.model_validate(values)
     except ValidationError as error:
         return None, [*unknown, *mistakes.explain(schema, error)]
     return (None if unknown else recipe), unknown
+
+
+def _never_constrained(recipe: Recipe) -> list[Mistake]:
+    """Refuse a constrained run that is all warm-up: it would be ERM under another name."""
+    warmup, epochs = recipe.descent.warmup_epochs, recipe.training.epochs
+    if warmup < epochs or not registry.load("objective", recipe.objective).OBJECTIVE.is_constrained:
+        return []
+    message = (
+        f"{warmup} warm-up epochs of training.epochs = {epochs} leave no epoch with constraints; "
+        f"lower descent.warmup_epochs, raise training.epochs above {warmup}, or choose objective erm"
+    )
+    return [Mistake(("descent", "warmup_epochs"), NO_VALUE, message)]
 
 
 class _AnyNamedSection(NamedSection):

@@ -34,11 +34,12 @@ def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibi
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     rates = info.rates or []
     slack = torch.tensor([verdict.slack for verdict in info.verdicts], dtype=torch.double)
-    if run.recipe.settings.descent.form == "log":
+    form = run.recipe.settings.descent.form
+    if form == "log":
         # A slack of the log form is a factor on what is allowed, which differs between levels.
         without = feasibility.judge(measured, info.reference, rates, torch.zeros_like(slack))
         slack *= torch.tensor([now.allowed / then.allowed for now, then in zip(without, info.verdicts, strict=True)])
-    return feasibility.judge(measured, info.reference, rates, slack)
+    return feasibility.judge(measured, info.reference, rates, slack, form)
 
 
 def spaced(n: int, count: int) -> list[int]:

@@ -409,6 +409,30 @@ def test_the_recipe_of_a_run_is_read_back_unchanged(overrides, tmp_path):
     assert after.identity() == before.identity()
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_constrained_run_that_is_all_warm_up_is_refused(epochs):
+    with pytest.raises(UserError, match=rf"descent\.warmup_epochs: 2 .* of training\.epochs = {epochs} leave no epoch"):
+        recipe.load("reviews-ut", ["descent.warmup_epochs=2", f"training.epochs={epochs}"])
+
+
+def test_warm_up_as_long_as_training_is_refused_where_it_was_inherited():
+    message = r"^avenue-dust\.yaml: descent\.warmup_epochs: 1 warm-up .*objective erm \(from .*ucsd-dust\.yaml\)$"
+    with pytest.raises(UserError, match=message):
+        recipe.load("avenue-dust", ["training.epochs=1"])
+
+
+@pytest.mark.parametrize("changes", [["training.epochs=3"], ["training.epochs=2", "objective=erm"]])
+def test_warm_up_is_fine_where_constraints_follow_or_there_are_none(changes):
+    recipe.load("reviews-ut", ["descent.warmup_epochs=2", *changes])
+
+
+def test_a_run_of_an_earlier_version_that_was_all_warm_up_can_still_be_read(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    values = {**recipe.load("reviews-ut").resolved(), "training": {"epochs": 1}, "descent": {"warmup_epochs": 1}}
+    path.write_text(strict_yaml.dump(values), encoding="utf-8")
+    assert recipe.load_resolved(path).settings.descent.warmup_epochs == 1
+
+
 def test_the_recipe_of_a_run_must_have_a_name(tmp_path):
     with pytest.raises(UserError, match="name: missing; this is not the recipe of a run"):
         recipe.load_resolved(recipe_file(tmp_path))

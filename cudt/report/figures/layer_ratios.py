@@ -66,9 +66,13 @@ def _bins(group: Group, kind: str) -> pd.DataFrame:
 
 
 def _asked_rate(groups: Sequence[Group]) -> float | None:
-    """The descent rate α that all constrained groups were asked for, where that is one number above 0."""
-    rates = {group.settings.get("descent.alpha") for group in groups if objectives.is_constrained(group.objective)}
-    if len(rates) != 1:
+    """The descent rate α that all constrained groups were asked for, where that is one number above 0.
+
+    A ladder of bounds asks for no ratio.
+    """
+    constrained = [group for group in groups if objectives.is_constrained(group.objective)]
+    rates = {group.settings.get("descent.alpha") for group in constrained}
+    if len(rates) != 1 or any(group.settings.get("descent.form") == "ladder" for group in constrained):
         return None
     (rate,) = rates
     return rate if isinstance(rate, int | float) and rate > 0 else None

@@ -167,6 +167,7 @@ def evaluate(
     noise_seeds: Sequence[int] | None = None,
     *,
     probabilities: str | Sequence[float] | None = None,
+    weights: Literal["best", "last"] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -176,6 +177,9 @@ def evaluate(
     `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for noise in texts; each is
     a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
     are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`.
+
+    `weights` are those of the best or of the last epoch; None for the run's own (`training.select`). The tables of
+    weights that are not the run's own are `run.with_weights(weights).read_table(name)`.
     """
     from functools import partial
 
@@ -188,6 +192,7 @@ def evaluate(
     from cudt.utils.progress import track
 
     opened = run if isinstance(run, Run) else open_run(run)
+    opened = opened if weights is None else opened.with_weights(weights)
     kinds = [perturbations] if isinstance(perturbations, str) else perturbations
     grid = Grid(
         None if gammas is None else _levels(gammas, GAMMA),

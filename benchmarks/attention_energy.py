@@ -27,7 +27,7 @@ from cudt.models.unrolled_steps import (
     relu_energy,
 )
 from cudt.runs.find import open_run
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 
 
 def share_raised(before: Tensor, after: Tensor) -> str:
@@ -63,7 +63,7 @@ def trained(path: Path) -> Table:
     """Every layer of a trained UT on its clean test data."""
     run = open_run(path)
     experiment = assemble(run.recipe, None, torch.device("cpu"))
-    experiment.layerwise.load_learned_weights(load_best_weights(run))
+    experiment.layerwise.load_learned_weights(load_weights(run))
     model = experiment.layerwise.double().model
     assert isinstance(model, UnrolledTransformer), f"{path} is not a UT"
     table = Table("layer", *STEPS, "g₂, ReLU step", "η / bound", title=f"{run.recipe.name} {path.name}")

@@ -21,7 +21,7 @@ from cudt.models.dust import Dust, dust_energy, lista_loss, lista_step, squared_
 from cudt.models.patches import to_patches
 from cudt.models.unrolled_steps import attend
 from cudt.runs.find import open_run
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def trained(path: Path, data_root: Path) -> Table:
     """Every layer of a trained DUST, at the codes that it really gets."""
     run = open_run(path)
     experiment = assemble(run.recipe, data_root, torch.device("cpu"))
-    experiment.layerwise.load_learned_weights(load_best_weights(run))
+    experiment.layerwise.load_learned_weights(load_weights(run))
     model = experiment.layerwise.double().model
     assert isinstance(model, Dust), f"{path} is not a DUST"
     steps = ["LISTA loss, LISTA step", "energy, attention", "energy, layer", "‖D‖²"]

@@ -167,6 +167,7 @@ def evaluate(
     noise_seeds: Sequence[int] | None = None,
     *,
     probabilities: str | Sequence[float] | None = None,
+    weights: Literal["best", "last"] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -175,19 +176,16 @@ def evaluate(
 
     `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for noise in texts; each is
     a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
-    are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`.
+    are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`, and
+    `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`).
     """
-    from functools import partial
-
-    from rich.console import Console
-
     from cudt.config.levels import GAMMA, PROBABILITY
     from cudt.evaluation.evaluate import check, evaluate_ood
     from cudt.evaluation.grid import Grid
     from cudt.runs.run import Run
-    from cudt.utils.progress import track
 
     opened = run if isinstance(run, Run) else open_run(run)
+    opened = opened.with_weights(weights or opened.weights)
     kinds = [perturbations] if isinstance(perturbations, str) else perturbations
     grid = Grid(
         None if gammas is None else _levels(gammas, GAMMA),
@@ -197,7 +195,7 @@ def evaluate(
     )
     check(opened, grid)
     with opened.locked():
-        evaluate_ood(opened, grid, device, _data_root(data_root), partial(track, console=Console(quiet=quiet)))
+        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet))
     return opened.read_table("ood")
 
 
@@ -205,6 +203,16 @@ def _data_root(folder: str | Path | None) -> Path | None:
     from cudt.utils.files import check_data_root
 
     return check_data_root(None if folder is None else Path(folder))
+
+
+def _progress(quiet: bool) -> Any:
+    from functools import partial
+
+    from rich.console import Console
+
+    from cudt.utils.progress import track
+
+    return partial(track, console=Console(quiet=quiet))
 
 
 def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:

@@ -152,16 +152,20 @@ def test_a_run_is_trained_found_opened_evaluated_and_read(trained, capsys):
     assert sorted(set(layers[layers["split"] == "test"]["layer"])) == [1, 2, 3]
     more = cudt.evaluate(str(run.path), "0.25:1:0.75", "uniform", device="cpu", quiet=True)
     assert set(more[more["perturbation"] == "uniform"]["gamma"]) == {0.25, 1.0}
+    last = cudt.evaluate(opened, [0.5], weights="last", device="cpu", quiet=True)
+    assert last.equals(opened.with_weights("last").read_table("ood"))
+    assert (run.path / "last" / "ood.csv").is_file()
+    assert opened.read_table("ood").equals(more)
     assert capsys.readouterr().out == ""
 
 
 def test_training_again_returns_the_finished_run(trained):
     run, out = trained
-    before = run.best_weights.stat().st_mtime_ns
+    before = run.weights_file("best").stat().st_mtime_ns
     settings = {"name": "reviews-ut", **recipes.read(recipes.locate("reviews-ut"))}
     again = cudt.train(cudt.load_recipe(settings, CHANGES), out, device="cpu", quiet=True)
     assert again.path == run.path
-    assert run.best_weights.stat().st_mtime_ns == before
+    assert run.weights_file("best").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from cudt.cli.options import (
     DataRoot,
     Device,
     DeviceChoice,
+    EvaluatedWeights,
     Perturbations,
     RunFolders,
     SavedSamples,
@@ -46,6 +47,7 @@ def eval_ood(
     perturbation: Perturbations = None,
     noise_seed: NoiseSeeds = None,
     save_samples: SavedSamples = 0,
+    weights: EvaluatedWeights = None,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
 ) -> None:
@@ -65,7 +67,8 @@ def eval_ood(
     from cudt.runs.find import open_run
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
-    evaluate_all(make_console(), [open_run(path) for path in run], grid, device, data_root, save_samples)
+    runs = [open_run(path).with_weights(weights.value if weights else None) for path in run]
+    evaluate_all(make_console(), runs, grid, device, data_root, save_samples)
 
 
 def evaluate_all(
@@ -81,7 +84,7 @@ def evaluate_all(
             evaluate.evaluate_ood(run, grid, device.value, data_root, progress_on(console), n_samples)
         _print_curve(console, run)
         if n_samples:
-            console.print(f"pictures in {run.path / 'samples'}", soft_wrap=True)
+            console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)
 
 
 def _print_curve(console: Console, run: Run) -> None:
@@ -91,4 +94,4 @@ def _print_curve(console: Console, run: Run) -> None:
     for table in (ratio_table(run), descent_table(run)):
         if table.row_count:
             console.print(table)
-    console.print(f"written to {run.path / 'ood.csv'} and the tables in the same folder", soft_wrap=True)
+    console.print(f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, DeviceChoice, require_folder
+from cudt.cli.options import DataRoot, Device, DeviceChoice, EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console, progress_on
 from cudt.utils.errors import UserError
 
@@ -40,6 +40,7 @@ def generate(
     max_new_tokens: MaxNewTokens = 256,
     batch_size: BatchSize = 8,
     limit: Limit = None,
+    weights: EvaluatedWeights = None,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
 ) -> None:
@@ -51,7 +52,7 @@ def generate(
     from cudt.evaluation import generate as generation
     from cudt.runs.find import open_run
 
-    opened = [open_run(path) for path in run]
+    opened = [open_run(path).with_weights(weights.value if weights else None) for path in run]
     for one in opened:
         generation.check(one)
     request = generation.Request(instructions, gamma, noise_seed, max_new_tokens, batch_size, limit)

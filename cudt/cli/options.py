@@ -23,6 +23,13 @@ class DeviceChoice(str, Enum):
     cuda = "cuda"
 
 
+class WeightsChoice(str, Enum):
+    """Values of --weights."""
+
+    best = "best"
+    last = "last"
+
+
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
     # The shell asks for completions with a half-written command line, which must not be refused.
     return folder if context.resilient_parsing else check_data_root(folder)
@@ -83,6 +90,15 @@ Perturbations = Annotated[
 ]
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
+EvaluatedWeights = Annotated[
+    WeightsChoice | None,
+    typer.Option(
+        "--weights",
+        help="Weights of the best or of the last epoch. Results of weights that are not the run's own are written to "
+        "its subfolder best or last.",
+        show_default="the run's own (training.select)",
+    ),
+]
 SavedSamples = Annotated[
     int,
     typer.Option(min=0, metavar="N", help="Save pictures of N test examples (video only).", show_default="none"),

@@ -130,4 +130,4 @@ def _print_verdict(console: Console, run: Run) -> None:
     console.print(verdict_table(info.verdicts))
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
-    console.print(f"{feasible}; {monotone} (validation data, best epoch {info.best.epoch})", soft_wrap=True)
+    console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)

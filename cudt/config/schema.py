@@ -22,6 +22,7 @@ from cudt.utils.errors import UserError
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Weights = Literal["best", "last"]
 
 
 class AddedLater:
@@ -237,6 +238,9 @@ class Training(Section):
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
+    select: Annotated[Weights, ADDED_LATER] = "best"
+    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last one.
+    Both are kept."""
 
 
 class Readout(Section):

@@ -16,7 +16,7 @@ def curve_table(run: Run) -> Table:
     metric = info.metric.name
     _, *ends = metric_and_ends(metric)
     further = further_metrics(ood, metric)
-    table = Table(box=None, padding=(0, 2, 0, 0), title=run.path.name, title_justify="left")
+    table = Table(box=None, padding=(0, 2, 0, 0), title=run.label, title_justify="left")
     for column in ("noise", "level", "", metric, "95 % interval", *further, "loss"):
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):

@@ -163,7 +163,7 @@ def _notes_without(run: Run, kind: str) -> dict[str, EvaluationNote]:
 def evaluate_validation(
     run: Run, gammas: Sequence[float], device: DeviceName, data_root: Path | None, track: Track
 ) -> None:
-    """Write `validation.csv`: the best weights on validation data at each level, under the noise of training.
+    """Write `validation.csv`: the run's weights on validation data at each level, under the noise of training.
 
     For selecting among runs, for which test data must not be used. Levels in the file are kept.
     """
@@ -215,4 +215,4 @@ def _tracked(run: Run, layerwise: LayerwiseLosses, examples: Sequence[Any], what
     """The batches of some examples, with progress."""
     size, device = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
     found = batches(layerwise.task, examples, size, device)
-    return track(found, n_batches(examples, size), f"{run.path.name} {what}")
+    return track(found, n_batches(examples, size), f"{run.label} {what}")

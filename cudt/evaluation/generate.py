@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from cudt.config.schema import Weights
 from cudt.data.records import Columns, read_files
 from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
@@ -86,24 +87,24 @@ def check(run: Run) -> None:
 
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
     """Write completions into the run folder, batch by batch; existing ones are kept. `check` the run first."""
-    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
     asked = request.read()
     path = path_of(run, request)
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
         layerwise = trained.load(run, device, data_root)
+        noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
-        for start in track(starts, len(starts), f"{run.path.name} γ = {request.gamma:g}"):
+        for start in track(starts, len(starts), f"{run.label} γ = {request.gamma:g}"):
             batch = left[start : start + request.batch_size]
-            done += _completed(layerwise, batch, noise, request, f"{run.recipe.name}-{run.path.name}")
+            done += _completed(layerwise, batch, noise, request, f"{run.recipe.name}-{run.label}")
             write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
 def path_of(run: Run, request: Request) -> Path:
     """The file of a run's completions."""
-    return run.path / "completions" / f"{request.name}.json"
+    return run.results / "completions" / f"{request.name}.json"
 
 
 def is_done(run: Run, request: Request) -> bool:
@@ -126,9 +127,15 @@ def compare(first: Path, second: Path, limit: int | None = None) -> Path:
         }
         for a, b in zip(one, two, strict=True)
     ]
-    path = first.with_name(f"{first.stem}-against-{second.parent.parent.name}.json")
+    path = first.with_name(f"{first.stem}-against-{_label(second)}.json")
     write_text(path, json.dumps(pairs, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def _label(completions: Path) -> str:
+    """The label of the run that a file of completions belongs to (`Run.label`)."""
+    results = completions.parent.parent
+    return f"{results.parent.name}-{results.name}" if results.name in get_args(Weights) else results.name
 
 
 def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:

@@ -54,7 +54,7 @@ def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Seque
     """Save strips and animations of `count` test examples, spread over the test data, in `samples/`."""
     examples = layerwise.task.examples("test")
     chosen = np.unique(np.linspace(0, len(examples) - 1, count).round().astype(int))
-    folder = run.path / "samples"
+    folder = run.results / "samples"
     # Pictures of an earlier call may show other examples or levels.
     for old in folder.glob(f"{noise.kind}-*"):
         old.unlink()

@@ -68,16 +68,6 @@ def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:
     return all(verdict.verdict in ("met", "borderline") for verdict in verdicts)
 
 
-_ORDER: tuple[Verdict, ...] = ("met", "borderline", "relaxed", "violated")
-
-
-def badness(verdicts: Sequence[LayerVerdict]) -> list[float]:
-    """A rank for choosing epochs, lower is better: the worst verdict, then the total excess if a layer is violated."""
-    worst = max(_ORDER.index(verdict.verdict) for verdict in verdicts)
-    excess = sum(max(verdict.violation - verdict.slack, 0.0) for verdict in verdicts)
-    return [float(worst), excess if _ORDER[worst] == "violated" else 0.0]
-
-
 def is_monotone(reference: float, layer_losses: Sequence[float]) -> bool:
     """Whether f_0 > f_1 > … > f_L: every layer lowers the loss, starting from the reference."""
     return all(later < earlier for earlier, later in pairwise([reference, *layer_losses]))

@@ -1,7 +1,8 @@
 """Which runs may be compared: the one definition that every table, figure and comparison of a report uses.
 
-Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train and the task's settings, from which
-the test data follow. Runs of one group differ in nothing but their seed; a cell holds groups of several objectives.
+Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's settings, from which the
+test data follow, and the choice of the epoch whose weights are evaluated. Runs of one group differ in nothing but their
+seed; a cell holds groups of several objectives.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from cudt.config.schema import Weights
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.objectives import BASELINE
 
@@ -30,15 +32,18 @@ class ComparableCell:
     """The name of the task; in a table of the paper, of the data set."""
     task: str = ""
     """The task's settings as JSON; empty in a table of the paper, whose recipes fix them."""
+    weights: Weights = "best"
+    """The weights that were evaluated: of the best or of the last epoch (training.select)."""
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}"
+        last = ", last epoch" if self.weights == "last" else ""
+        return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}{last}"
 
 
 def cell_of(run: ReadRun) -> ComparableCell:
     """The cell of a run, by its recipe."""
-    task = run.run.recipe.settings.task
-    return ComparableCell(run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
+    task, numbers = run.run.recipe.settings.task, (run.metric, run.n_layers, run.gamma_train)
+    return ComparableCell(run.recipe, *numbers, task.name, task.model_dump_json(), run.run.weights)
 
 
 def by_cell(

@@ -26,7 +26,7 @@ def is_done(run: Run) -> bool:
 
 
 def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
-    """Save the run's best model, its tokenizer and a card; return the folder's name, or None if only cudt can load it.
+    """Save the run's model, its tokenizer and a card; return the folder's name, or None if only cudt can load it.
 
     The folder is renamed into place at the end, so that it is always complete.
     """

@@ -13,11 +13,16 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from cudt.config.plugin_names import ObjectiveName
+from cudt.config.schema import Weights
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
 
 #: The version of the run folder's format.
 FORMAT = 1
+
+#: The file that says what was evaluated with weights that are not the run's own, in their subfolder. It is not called
+#: run.json, because that marks a run folder.
+OTHER_WEIGHTS = "evaluation.json"
 
 Status = Literal["running", "interrupted", "failed", "finished"]
 
@@ -46,7 +51,7 @@ class MetricInfo(InfoPart):
 
 
 class BestEpoch(InfoPart):
-    """The epoch whose weights are evaluated."""
+    """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
 
     epoch: int
     validation_loss: float
@@ -69,6 +74,20 @@ class VerdictInfo(InfoPart):
     standard_error: float
     slack: float
     verdict: str
+
+
+class MultiplierInfo(InfoPart):
+    """The multipliers λ_1 … λ_L at the end of the best epoch and of the last one."""
+
+    best: list[float] | None
+    """None for runs of earlier versions, which recorded only the last ones."""
+    last: list[float]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, values: Any) -> Any:
+        """Runs of earlier versions have a list, the multipliers of the last epoch."""
+        return {"best": None, "last": values} if isinstance(values, list) else values
 
 
 class EvaluationNote(InfoPart):
@@ -129,13 +148,15 @@ class RunInfo(InfoPart):
     begun: str | None = None
     """When the run was started, UTC."""
     best: BestEpoch | None = None
+    """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
     sigma_x: SigmaX | None = None
     feasible: bool | None = None
     """Whether every layer's constraint is met or borderline."""
     monotone: bool | None = None
     """Whether every layer lowers the loss."""
     verdicts: list[VerdictInfo] | None = None
-    multipliers: list[float] | None = None
+    multipliers: MultiplierInfo | None = None
+    """At the end of the best epoch and of the last one."""
     ended: str | None = None
     """When the run ended, UTC."""
     saved_model: str | None = None
@@ -174,20 +195,23 @@ class FinishedInfo(RunInfo):
         return values
 
 
-def read_info(folder: Path) -> RunInfo:
-    """The run.json of a folder; all defaults where there is none."""
-    return _validated(RunInfo, folder)
+def read_info(folder: Path, other: Weights | None = None) -> RunInfo:
+    """The run.json of a folder; all defaults where there is none.
+
+    `other` names weights that are not the run's own. What was evaluated with them is in a file in their subfolder.
+    """
+    return _validated(RunInfo, folder, other)
 
 
-def read_finished_info(folder: Path) -> FinishedInfo:
-    """The run.json of a finished run; a UserError for any other."""
+def read_finished_info(folder: Path, other: Weights | None = None) -> FinishedInfo:
+    """The run.json of a finished run, as `read_info` reads it; a UserError for a run that is not finished."""
     status = read_info(folder).status
     if status != "finished":
         raise UserError(
             f"'{folder}' is {status or 'not started'}, not finished; "
             "run `cudt train` with the same recipe and settings to resume it"
         )
-    return _validated(FinishedInfo, folder)
+    return _validated(FinishedInfo, folder, other)
 
 
 def read_format(folder: Path) -> Any:
@@ -195,9 +219,12 @@ def read_format(folder: Path) -> Any:
     return _read_values(folder / "run.json").get("format")
 
 
-def write_info(folder: Path, changes: RunInfo) -> None:
-    """Replace in run.json the keys that `changes` sets; all others stay, also those that this version does not know."""
-    file = folder / "run.json"
+def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> None:
+    """Replace in run.json the keys that `changes` sets; all others stay, also those that this version does not know.
+
+    With `other`, write to the file of these weights instead.
+    """
+    file = _file_of(folder, other)
     values = {"format": FORMAT, **_read_values(file), **changes.model_dump(exclude_unset=True)}
     write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
@@ -205,10 +232,17 @@ def write_info(folder: Path, changes: RunInfo) -> None:
 _Info = TypeVar("_Info", bound=RunInfo)
 
 
-def _validated(kind: type[_Info], folder: Path) -> _Info:
-    file = folder / "run.json"
+def _file_of(folder: Path, other: Weights | None) -> Path:
+    return folder / "run.json" if other is None else folder / other / OTHER_WEIGHTS
+
+
+def _validated(kind: type[_Info], folder: Path, other: Weights | None) -> _Info:
+    file = _file_of(folder, other)
+    values = _read_values(folder / "run.json")
+    if other is not None:
+        values = {**values, "evaluated": {}, **_read_values(file)}
     try:
-        return kind.model_validate(_read_values(file))
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

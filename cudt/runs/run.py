@@ -14,10 +14,11 @@
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict
         descent.csv     perturbation, gamma, layer, name, value: the constraints of each level in numbers
-        checkpoints/    last.pt (training resumes from it), best.safetensors (evaluated)
+        checkpoints/    last.pt (training resumes from it), best.safetensors and last.safetensors (the weights)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
-        model/          the best model as transformers or peft loads it, with a card (pretrained text models)
+        model/          the model as transformers or peft loads it, with a card (pretrained text models)
+        last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
 
 Every file is written under a temporary name and renamed, so that it is always complete.
 """
@@ -27,13 +28,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock, Timeout
 
 from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import Weights
 from cudt.runs import info, tables
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.utils.errors import DataWarning, UserError
@@ -46,46 +48,72 @@ class Run:
 
     path: Path
     recipe: NamedRecipe
+    other_weights: Weights | None = None
+    """Weights to evaluate that are not the run's own; see `with_weights`."""
+
+    def with_weights(self, weights: Weights | None) -> Run:
+        """The run with its best or its last weights; None for its own, which `training.select` names.
+
+        Tables and other results of weights that are not the run's own are in a subfolder, so that nothing mixes them.
+        The verdicts in run.json stay those of the run's own weights.
+        """
+        return replace(self, other_weights=None if weights == self.recipe.settings.training.select else weights)
+
+    @property
+    def weights(self) -> Weights:
+        """Which weights are evaluated."""
+        return self.other_weights or self.recipe.settings.training.select
+
+    @property
+    def results(self) -> Path:
+        """The folder of the tables: the run folder, or the subfolder of weights that are not its own."""
+        return self.path / self.other_weights if self.other_weights else self.path
+
+    @property
+    def label(self) -> str:
+        """The name of the run folder; with `-best` or `-last` for weights that are not the run's own."""
+        return f"{self.path.name}-{self.other_weights}" if self.other_weights else self.path.name
 
     @property
     def last_checkpoint(self) -> Path:
         return self.path / "checkpoints" / "last.pt"
 
-    @property
-    def best_weights(self) -> Path:
-        return self.path / "checkpoints" / "best.safetensors"
+    def weights_file(self, weights: Weights) -> Path:
+        """The file of the best or of the last weights."""
+        return self.path / "checkpoints" / f"{weights}.safetensors"
 
     def info(self) -> RunInfo:
         """run.json as it is now; all defaults if it does not exist yet."""
-        return info.read_info(self.path)
+        return info.read_info(self.path, self.other_weights)
 
     def finished_info(self) -> FinishedInfo:
         """run.json of a finished run; a UserError for a run that is not finished."""
-        return info.read_finished_info(self.path)
+        return info.read_finished_info(self.path, self.other_weights)
 
     def update_info(self, changes: RunInfo) -> None:
-        """Replace in run.json the keys that `changes` sets."""
-        info.write_info(self.path, changes)
+        """Replace in run.json the keys that `changes` sets; for other weights, in the file of their subfolder."""
+        info.write_info(self.path, changes, self.other_weights)
 
     def read_table(self, name: str) -> pd.DataFrame:
         """A table as a DataFrame, such as "ood", "layers" or "history"; empty if its file does not exist."""
-        return tables.read_table(self.path, name)
+        # Training has one history, whichever weights are evaluated.
+        return tables.read_table(self.path if name == "history" else self.results, name)
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         """Write a table, replacing its file."""
-        tables.write_table(self.path, name, rows)
+        tables.write_table(self.results, name, rows)
 
     def merge_table(self, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
         """Add rows to a table; they replace all rows with the same keys."""
-        tables.merge_table(self.path, name, rows, keys)
+        tables.merge_table(self.results, name, rows, keys)
 
     def read_examples(self, kind: str | None = None) -> pd.DataFrame:
         """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
-        return tables.read_examples(self.path, kind)
+        return tables.read_examples(self.results, kind)
 
     def merge_examples(self, rows: pd.DataFrame, keys: list[str]) -> None:
         """Add scores of single test examples; they replace all rows with the same keys."""
-        tables.merge_examples(self.path, rows, keys)
+        tables.merge_examples(self.results, rows, keys)
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Checkpoints: `last.pt`, from which training resumes, and `best.safetensors`, which is evaluated."""
+"""Checkpoints: `last.pt`, from which training resumes, and the weights of the best and of the last epoch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
@@ -32,6 +33,10 @@ class TrainingState:
     """The rank of the best epoch; lower is better, compared from left to right."""
     best_epoch: int = 0
     best_slack: list[float] = field(default_factory=list)
+    """In units of the loss, at the end of the best epoch, before it restarts."""
+    last_slack: list[float] = field(default_factory=list)
+    """The same of the last epoch."""
+    best_multipliers: list[float] | None = None
     validation_losses: list[float] | None = None
     """Of the last validation, by layer."""
 
@@ -76,12 +81,15 @@ class Checkpoints:
         if content["cuda_generator"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(content["cuda_generator"])
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
+        if "best_multipliers" not in content["progress"]:
+            # Earlier versions ranked epochs by another rule, so the best one is chosen among those that follow.
+            state.best = None
         return state, History.read(self.run, content["history_length"])
 
-    def save_best(self) -> None:
-        """Write the learned weights to best.safetensors."""
+    def save_weights(self, which: Weights) -> None:
+        """Write the learned weights to best.safetensors or last.safetensors."""
         weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
-        write_atomically(self.run.best_weights, lambda file: file.write(save(weights)))
+        write_atomically(self.run.weights_file(which), lambda file: file.write(save(weights)))
 
 
 def load_last(run: Run) -> dict[str, Any]:
@@ -94,9 +102,15 @@ def load_last(run: Run) -> dict[str, Any]:
         ) from None
 
 
-def load_best_weights(run: Run) -> dict[str, Tensor]:
-    """The weights of the best epoch, on the CPU."""
+def load_weights(run: Run) -> dict[str, Tensor]:
+    """The weights of a run that are evaluated, on the CPU."""
+    file = run.weights_file(run.weights)
+    if run.other_weights and not file.is_file():
+        raise UserError(
+            f"{file}: missing (earlier versions of cudt kept only the best weights); "
+            f"leave out --weights, or delete {run.path} to train again"
+        )
     try:
-        return load_file(run.best_weights)
+        return load_file(file)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{run.best_weights}: missing or damaged ({error}); delete {run.path} to train again") from None
+        raise UserError(f"{file}: missing or damaged ({error}); delete {run.path} to train again") from None

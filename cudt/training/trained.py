@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudt.data.batching import batches
 from cudt.models.assemble import assemble_model
-from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
+from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 from cudt.utils.device import DeviceName, choose
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The run's best model and its task; refuses other pretrained weights than the run was trained with."""
+    """The run's model and its task; refuses other pretrained weights than the run was trained with."""
     layerwise = assemble_model(run.recipe, data_root, choose(device))
     check_same_base(run, layerwise.frozen_digest())
-    layerwise.load_learned_weights(load_best_weights(run))
+    layerwise.load_learned_weights(load_weights(run))
+    if run.other_weights and layerwise.model.signal_is_learned:
+        _record_sigma(run, layerwise)
     return layerwise.eval()
+
+
+def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
+    """Measure σ_x for weights that are not the run's own: training measured only that of its own."""
+    task, device = layerwise.task, next(layerwise.parameters()).device
+    examples = batches(task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device)
+    training = run.finished_info().sigma_x.training
+    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=measure_sigma(layerwise.model, examples))))

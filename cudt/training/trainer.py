@@ -27,6 +27,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from cudt.config.schema import Weights
 from cudt.data.batching import Batch, batches, n_batches, to_device, updates
 from cudt.data.splits import Split
 from cudt.method import feasibility
@@ -34,9 +35,9 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.noise.source import NoiseSource
-from cudt.runs.info import BestEpoch, RunInfo, SigmaX, VerdictInfo
+from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
-from cudt.training.checkpoint import Checkpoints, TrainingState, load_best_weights
+from cudt.training.checkpoint import Checkpoints, TrainingState, load_weights
 from cudt.training.display import Display, TrainingView
 from cudt.training.history import History
 from cudt.utils.errors import TrainingStoppedError, UserError
@@ -216,17 +217,15 @@ class Trainer:
         # Validation can run out of memory; with a smaller evaluation.batch_size the run then resumes from here.
         self._save()
         measured = self._validate()
-        slack = self.descent.slack_in_loss_units(measured.layer_losses)
-        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack, self.descent.form)
         self._log_validation(measured)
-        # Of a constrained run, epochs that meet the constraints come first, then those with the lowest last loss.
-        badness = feasibility.badness(verdicts) if self.objective.is_constrained else []
-        rank = [float(self._warming_up), *badness, measured.layer_losses[-1].item()]
+        self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
+        # Warm-up solves another problem: its epochs count only while there are no others.
+        rank = [float(self._warming_up), *self.objective.rank(measured)]
         if self.state.best is None or rank < self.state.best:
             self.state.best, self.state.best_epoch = rank, self.state.epoch + 1
-            self.state.best_slack = slack.tolist()
-            if self.accelerator.is_main_process:
-                self.checkpoints.save_best()
+            self.state.best_slack = self.state.last_slack
+            self.state.best_multipliers = self.descent.multiplier_values.tolist()
+            self._save_weights("best")
         if self.settings.descent.slack_restart:
             self.descent.restart_slack()
         self.state.epoch += 1
@@ -243,12 +242,16 @@ class Trainer:
         return Measurement.joined(gather_object(parts))
 
     def _conclude(self) -> None:
-        """Measure the best weights on validation data, write the verdict and mark the run as finished."""
+        """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
+        self._save_weights("last")
         self.accelerator.wait_for_everyone()
-        self.layerwise.load_learned_weights(load_best_weights(self.run))
+        self.layerwise.load_learned_weights(load_weights(self.run))
         measured = self._validate()
-        slack = torch.tensor(self.state.best_slack, dtype=torch.double)
-        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, slack, self.descent.form)
+        epoch, slack = self.state.epoch, self.state.last_slack
+        if self.run.weights == "best":
+            epoch, slack = self.state.best_epoch, self.state.best_slack
+        allowed = torch.tensor(slack, dtype=torch.double)
+        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, allowed, self.descent.form)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
         if not self.accelerator.is_main_process:
             return
@@ -266,12 +269,14 @@ class Trainer:
         self.run.update_info(
             RunInfo(
                 status="finished",
-                best=BestEpoch(epoch=self.state.best_epoch, validation_loss=measured.layer_losses[-1].item()),
+                best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item()),
                 sigma_x=SigmaX(training=self.state.sigma_x, evaluation=sigma_x),
                 feasible=feasibility.is_feasible(verdicts),
                 monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
                 verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
-                multipliers=self.descent.multiplier_values.tolist(),
+                multipliers=MultiplierInfo(
+                    best=self.state.best_multipliers, last=self.descent.multiplier_values.tolist()
+                ),
             )
         )
 
@@ -337,6 +342,10 @@ class Trainer:
         if self.accelerator.num_processes == 1:
             return flag
         return bool(self._sum_over_processes(torch.tensor(float(flag), device=self.accelerator.device)).item())
+
+    def _save_weights(self, which: Weights) -> None:
+        if self.accelerator.is_main_process:
+            self.checkpoints.save_weights(which)
 
     def _save(self) -> None:
         if self.accelerator.is_main_process:

@@ -7,7 +7,7 @@ import pytest
 
 from cudt.evaluation.evaluate import check, evaluate_ood, left
 from cudt.evaluation.grid import Grid
-from cudt.runs.find import open_run
+from cudt.runs.find import find_runs, open_run
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
@@ -116,11 +116,38 @@ def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
 
 @pytest.mark.parametrize("damage", ["junk", None])
 def test_missing_or_damaged_weights_are_reported(run, damage):
-    run.best_weights.unlink()
+    run.weights_file("best").unlink()
     if damage:
-        run.best_weights.write_text(damage)
+        run.weights_file("best").write_text(damage)
     with pytest.raises(UserError, match="missing or damaged"):
         evaluate(run)
+
+
+def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0])
+    best = train_quietly(tiny_recipe(), tmp_path)
+    last = train_quietly(tiny_recipe("training.select=last"), tmp_path)
+    evaluate(best)
+    evaluate(last)
+    before = {path.name: path.read_bytes() for path in best.path.iterdir() if path.is_file()}
+    assert best.with_weights("last").info().evaluated == {}
+    evaluate(best.with_weights("last"))
+    assert {path.name: path.read_bytes() for path in best.path.iterdir() if path.is_file()} == before
+    for name in ("ood", "ratios", "ratio_bins"):
+        assert (best.path / "last" / f"{name}.csv").read_bytes() == (last.path / f"{name}.csv").read_bytes()
+        assert (best.path / f"{name}.csv").read_bytes() != (last.path / f"{name}.csv").read_bytes()
+    # The signal of this model is learned, so each epoch has its own σ_x.
+    sigmas = [run.finished_info().sigma_x for run in (best, best.with_weights("last"), last)]
+    assert sigmas[0] != sigmas[1] == sigmas[2]
+    assert best.with_weights("last").info().evaluated == last.info().evaluated
+    # The subfolder is not a run.
+    assert sorted(find_runs([tmp_path])) == sorted([best.path, last.path])
+
+
+def test_the_runs_own_weights_have_no_subfolder(run):
+    assert run.with_weights("best") == run.with_weights(None) == run
+    evaluate(run.with_weights("best"))
+    assert not (run.path / "best").exists()
 
 
 def test_an_unfinished_run_is_refused(run):

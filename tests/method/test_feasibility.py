@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudt.method.feasibility import LayerVerdict, badness, is_feasible, is_monotone, judge
+from cudt.method.feasibility import LayerVerdict, is_feasible, is_monotone, judge
 from cudt.method.measurement import Measurement
 
 
@@ -56,14 +56,6 @@ def test_feasible_is_what_the_data_cannot_refute():
     met, borderline, relaxed = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 1.0) for g in (-0.1, 0.01, 0.5))
     assert is_feasible([met, borderline])
     assert not is_feasible([met, relaxed])
-
-
-def test_badness_ranks_the_worst_verdict_and_then_how_much_is_violated():
-    met, borderline, relaxed = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 1.0) for g in (-0.1, 0.01, 0.5))
-    bad, worse = (LayerVerdict(1, 0.5, 0.5, g, 0.01, 0.0) for g in (0.1, 0.2))
-    ranked = [[met], [met, borderline], [borderline, relaxed], [met, bad], [relaxed, worse], [bad, worse]]
-    assert [badness(one) for one in ranked] == sorted(badness(one) for one in ranked)
-    assert len({tuple(badness(one)) for one in ranked}) == len(ranked)
 
 
 @pytest.mark.parametrize(

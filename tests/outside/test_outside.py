@@ -59,7 +59,7 @@ def test_runs_are_trained_and_evaluated_under_the_outside_noise(folder):
 
 def test_the_outside_dual_optimiser_moves_the_multipliers(folder):
     (run,) = (folder / "outputs" / "mine").glob("constrained-*")
-    assert any(json.loads((run / "run.json").read_text())["multipliers"])
+    assert any(json.loads((run / "run.json").read_text())["multipliers"]["last"])
 
 
 def test_the_outside_objective_trains_the_layers_that_it_names(folder):

@@ -55,6 +55,14 @@ def test_runs_with_other_settings_of_the_task_are_not_comparable(constrained, er
     assert not matches([constrained, changed])
 
 
+def test_runs_evaluated_with_the_weights_of_another_epoch_are_not_comparable(constrained, erm):
+    last = [variant_of(run, "last", {"training": {"select": "last"}}) for run in (constrained, erm)]
+    assert not pairs([constrained, last[1]])
+    assert not matches([constrained, last[1]])
+    assert len(pairs(last)) == len(matches(last)) == 1
+    assert str(cell_of(last[0])) == f"{cell_of(constrained)}, last epoch"
+
+
 def test_cells_are_in_order_whatever_that_of_the_runs(constrained):
     levels = [0.7, 0.1, 0.4]
     cells = by_cell([with_info(constrained, gamma_train=level) for level in levels])

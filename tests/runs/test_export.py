@@ -21,7 +21,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.tasks.text_classification import TextClassification
 from cudt.training import launch
-from cudt.training.checkpoint import load_best_weights, load_last
+from cudt.training.checkpoint import load_last, load_weights
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
 from tests.conftest import quiet
@@ -115,7 +115,7 @@ def logits(model: Causal) -> torch.Tensor:
 
 def best(run: Run, folder: Path) -> LayerwiseLosses:
     layerwise = assemble(run.recipe, folder, torch.device("cpu")).layerwise.eval()
-    layerwise.load_learned_weights(load_best_weights(run))
+    layerwise.load_learned_weights(load_weights(run))
     return layerwise
 
 

@@ -11,6 +11,7 @@ from cudt.runs.info import (
     EvaluationNote,
     FinishedInfo,
     MetricInfo,
+    MultiplierInfo,
     RunInfo,
     SigmaX,
     read_finished_info,
@@ -80,9 +81,14 @@ WHOLE = """{
       "verdict": "borderline"
     }
   ],
-  "multipliers": [
-    0.0910244807600975
-  ],
+  "multipliers": {
+    "best": [
+      0.0910244807600975
+    ],
+    "last": [
+      0.0
+    ]
+  },
   "ended": "2026-11-17T08:53:31+00:00",
   "saved_model": null,
   "evaluated": {
@@ -259,3 +265,28 @@ def test_an_update_of_a_run_is_read_back(tmp_path):
     assert run.info().reason == "because"
     assert run.finished_info().best.epoch == 1
     assert raw_info(run)["note"] == "γ"
+
+
+# ---------------------------------------------------------------- multipliers and other weights
+
+
+def test_the_multipliers_of_earlier_versions_are_those_of_the_last_epoch(folder):
+    plant(folder, multipliers=[0.5])
+    assert read_finished_info(folder).multipliers == MultiplierInfo(best=None, last=[0.5])
+    # Writing something else leaves the list as it is.
+    write_info(folder, RunInfo(ended="later"))
+    assert values(folder)["multipliers"] == [0.5]
+
+
+def test_what_was_evaluated_with_other_weights_is_in_a_file_of_its_own(folder):
+    before = (folder / "run.json").read_bytes()
+    assert read_info(folder, "last").evaluated == {}
+    assert read_info(folder, "last").test_data == "b5cf52327d1612ea"
+    note = EvaluationNote(levels=[0.5], seeds=[0], samples=0)
+    sigma_x = SigmaX(training=0.1, evaluation=0.2)
+    write_info(folder, RunInfo(evaluated={"uniform": note}, sigma_x=sigma_x), "last")
+    assert (folder / "run.json").read_bytes() == before
+    assert list(json.loads((folder / "last" / "evaluation.json").read_text())) == ["format", "sigma_x", "evaluated"]
+    assert read_finished_info(folder, "last").evaluated == {"uniform": note}
+    assert read_finished_info(folder, "last").sigma_x == sigma_x
+    assert read_finished_info(folder, "last").recipe == "smoke-llama"

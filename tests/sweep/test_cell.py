@@ -169,10 +169,10 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
 
 
 def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
-    weights = run.best_weights.read_bytes()
+    weights = run.weights_file("best").read_bytes()
     first = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
     assert cell.run_cell(job_for(run, "grid", GAMMAS), ignore) == first
-    assert run.best_weights.read_bytes() == weights
+    assert run.weights_file("best").read_bytes() == weights
 
 
 def test_a_cell_waits_for_another_process_that_uses_its_run(run, no_training):

@@ -24,7 +24,7 @@ from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.tasks.base import IGNORED
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError
 from tests import texts
@@ -63,7 +63,7 @@ def run(trained, tmp_path) -> Run:
 def problem_of(run: Run, folder: Path) -> TrainingProblem:
     """The run's best model, built anew."""
     problem = assemble(run.recipe, folder, CPU)
-    problem.layerwise.load_learned_weights(load_best_weights(run))
+    problem.layerwise.load_learned_weights(load_weights(run))
     return problem
 
 
@@ -110,11 +110,11 @@ def test_adapters_leave_the_embeddings_and_their_deviation_alone(trained):
 
 
 def test_the_best_weights_of_a_run_with_adapters_are_the_adapters(trained, folder):
-    weights = load_file(trained.best_weights)
+    weights = load_file(trained.weights_file("best"))
     assert all("lora_" in name for name in weights)
     assert sum(weight.numel() for weight in weights.values()) == ADAPTERS
     # Four bytes each, and names.
-    assert trained.best_weights.stat().st_size < 4 * ADAPTERS + 200 * len(weights)
+    assert trained.weights_file("best").stat().st_size < 4 * ADAPTERS + 200 * len(weights)
     assert trained.info().parameters == ADAPTERS + sum(
         weight.numel() for weight in load_file(folder / "llama" / "model.safetensors").values()
     )
@@ -144,7 +144,7 @@ def test_checkpointing_trains_alike(folder, tmp_path):
 
 def test_weights_in_bf16_are_trained(folder, tmp_path):
     finished = train(folder, tmp_path, *FEW, "model.dtype=bf16")
-    assert {weight.dtype for weight in load_best_weights(finished).values()} == {torch.float32}
+    assert {weight.dtype for weight in load_weights(finished).values()} == {torch.float32}
     assert finished.finished_info().best.validation_loss < 6
 
 

@@ -24,7 +24,7 @@ from cudt.noise.source import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.conftest import quiet
@@ -103,7 +103,7 @@ def test_a_width_that_the_embeddings_do_not_have_is_refused(texts):
 def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
     values = evaluate(run, texts)["value"]
     problem = assemble(run.recipe, texts, CPU)
-    problem.layerwise.load_learned_weights(load_best_weights(run))
+    problem.layerwise.load_learned_weights(load_weights(run))
     task = problem.task
     (clean,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0])
     for kind in ("gaussian", "uniform", "discrete"):
@@ -149,7 +149,7 @@ def test_another_noise_seed_is_other_noise_and_the_same_is_the_same(run, texts):
 def test_ratios_and_intervals_are_those_of_the_examples(run, texts):
     values = evaluate(run, texts, Grid(gammas=[0.5], perturbations=["gaussian"]))["value"]
     problem = assemble(run.recipe, texts, CPU)
-    problem.layerwise.load_learned_weights(load_best_weights(run))
+    problem.layerwise.load_learned_weights(load_weights(run))
     task = problem.task
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
     (measured,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])

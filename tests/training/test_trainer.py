@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import pytest
@@ -17,6 +19,7 @@ from safetensors.torch import load_file
 from cudt.models.assemble import assemble
 from cudt.models.unrolled import UnrolledTransformer
 from cudt.runs.find import find_runs, open_run, run_for
+from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import load_last
@@ -27,6 +30,8 @@ from cudt.utils.errors import TrainingInterruptedError, TrainingStoppedError, Us
 from tests.conftest import TINY, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
+#: The epochs of both weights if the first of three is the best.
+EPOCHS: dict[Literal["best", "last"], int] = {"best": 1, "last": 3}
 
 
 def trainer_for(out: Path, *overrides: str, objective: str = "constrained") -> Trainer:
@@ -232,17 +237,31 @@ def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
     assert set(losses[losses["split"] == "validation"]["layer"]) == {1, 2, 3}
 
 
-def test_best_prefers_an_epoch_that_keeps_its_constraints(tmp_path):
-    trainer = trainer_for(tmp_path)
-    trainer.state.best, trainer.state.best_epoch = [0.0, 3.0, 0.1, 0.0], 1
-    trainer.descent.reference = 100.0
-    trainer.descent.rates = [0.0, 0.0, 0.0]
-    head_of(trainer).weight.data.zero_()
-    trainer.state.epoch = 4
-    trainer._end_epoch()
-    # Equal losses at all layers keep α = 0 exactly; a lower loss that violated counts for less.
-    assert trainer.state.best_epoch == 5
-    assert trainer.state.best[:3] == [0, 0, 0]
+def test_the_best_epoch_has_the_lowest_rank(tmp_path, monkeypatch):
+    ranks = {1: [1.0, 0.2, 0.1], 2: [0.0, 0.0, 0.5], 3: [0.0, 0.0, 0.4], 4: [1.0, 0.1, 0.0]}
+    trainer = trainer_for(tmp_path, "training.epochs=4", "descent.alpha=0.5")
+    monkeypatch.setattr(trainer.objective, "rank", lambda measured: ranks[trainer.state.epoch + 1])
+    trainer.fit()
+    assert trainer.state.best_epoch == 3
+    assert trainer.state.best == [0.0, *ranks[3]]
+
+
+@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
+def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objective):
+    resilience = ("descent.form=log", "descent.resilience=decay", "descent.beta=2.0")
+    settings = ("training.epochs=4", "training.learning_rate=0.03", "descent.alpha=0.3", *resilience)
+    run = train_quietly(tiny_recipe(*settings, objective=objective), tmp_path)
+    history, info = run.read_table("history"), run.finished_info()
+    rows = history[(history["split"] == "validation") & (history["name"] == "loss")]
+
+    def value(losses: list[float]) -> float:
+        f = [math.log(loss) for loss in (info.reference, *losses)]
+        violations = [after - before - math.log(0.7) for before, after in pairwise(f)]
+        resilient = f[-1] + sum(max(violation, 0) ** 2 for violation in violations)
+        return {"erm": f[-1], "supervised": sum(f[1:]) / 3, "constrained": resilient}[objective]
+
+    values = {epoch: value(losses["value"].tolist()) for epoch, losses in rows.groupby("epoch")}
+    assert info.best.epoch == min(values, key=lambda epoch: values[epoch])
 
 
 def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
@@ -252,6 +271,29 @@ def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
     info = train_quietly(recipe, tmp_path).finished_info()
     assert info.best.epoch == 3
     assert not info.feasible
+
+
+def test_a_run_keeps_both_weights_and_both_multipliers_and_is_judged_by_the_selected(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0])
+    settings = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0", "training.epochs=3")
+    runs = {which: train_quietly(tiny_recipe(*settings, f"training.select={which}"), tmp_path) for which in EPOCHS}
+    for run in runs.values():
+        weights = {which: load_file(run.weights_file(which)) for which in EPOCHS}
+        assert any(not torch.equal(weights["best"][name], weights["last"][name]) for name in weights["best"])
+        assert torch.equal(weights["last"]["model.head.bias"], load_last(run)["weights"]["model.head.bias"])
+        multipliers = run.read_table("history").query("name == 'multiplier'").groupby("epoch").tail(3)
+        by_epoch = {epoch: rows["value"].tolist() for epoch, rows in multipliers.groupby("epoch")}
+        assert run.finished_info().multipliers == MultiplierInfo(best=by_epoch[1], last=by_epoch[3])
+    for which, epoch in EPOCHS.items():
+        run, info = runs[which], runs[which].finished_info()
+        losses = run.read_table("history").query(f"split == 'validation' and name == 'loss' and epoch == {epoch}")
+        assert info.best.epoch == epoch
+        assert [row.loss for row in info.verdicts] == pytest.approx(losses["value"].tolist())
+        assert run.read_table("layers")["loss"].tolist() == [row.loss for row in info.verdicts]
+    # The slacks of the epoch that is judged, as they were before they restarted.
+    slacks = {which: [row.slack for row in run.finished_info().verdicts] for which, run in runs.items()}
+    assert min(max(slack) for slack in slacks.values()) > 0
+    assert slacks["best"] != slacks["last"]
 
 
 def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
@@ -315,10 +357,13 @@ def in_new_process(out: Path, stop_at: int, how: signal.Signals, settings: tuple
     return subprocess.run([sys.executable, "-c", STOPPING, *arguments], capture_output=True, check=False).returncode
 
 
+RESULTS = ("history.csv", "layers.csv", "checkpoints/best.safetensors", "checkpoints/last.safetensors")
+
+
 def what_is_left(out: Path) -> dict[str, bytes]:
     (run,) = find_runs([out])
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    return {name: (run / name).read_bytes() for name in ("history.csv", "layers.csv", "checkpoints/best.safetensors")}
+    return {name: (run / name).read_bytes() for name in RESULTS}
 
 
 @pytest.mark.parametrize("settings", GOING_ON, ids=["linear", "slack", "log-decay-nupi-micro", "erm"])

@@ -26,7 +26,7 @@ from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import load_best_weights
+from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
@@ -179,7 +179,7 @@ def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finis
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
     rmse = evaluate(run, Grid(gammas=[0.5])).set_index("metric")["value"]["RMSE"]
     problem = assemble(run.recipe, None, CPU)
-    problem.layerwise.load_learned_weights(load_best_weights(run))
+    problem.layerwise.load_learned_weights(load_weights(run))
     task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
     noise = draw_noise(model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0))

@@ -7,6 +7,7 @@ descent.form = log, every objective uses log f in place of f, so two runs differ
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cudt.method.descent import LayerwiseDescent
+    from cudt.method.measurement import Measurement
 
 
 class Objective(ABC):
@@ -31,7 +33,7 @@ class Objective(ABC):
     card: ClassVar[str]
     """The paragraph of the model card about the objective: a Jinja template with `info`, the contents of run.json."""
     is_constrained: ClassVar[bool] = False
-    """Whether the constraints are part of the objective; if so, the best epoch is chosen among feasible ones."""
+    """Whether the constraints are part of the objective."""
     reads_all_layers: ClassVar[bool] = True
     """Whether an update reads more than the last layer."""
 
@@ -76,6 +78,15 @@ class Objective(ABC):
     def constraints(self) -> list[int]:
         """The layers whose constraints this update uses."""
         return self._sampled or list(range(1, self.descent.n_layers + 1))
+
+    def rank(self, measured: Measurement) -> list[float]:
+        """The rank of an epoch on validation data: lower is better, compared from left to right.
+
+        It chooses the best epoch. Unless overridden, it is J(f), with all layers if `readout.layers` samples them.
+        """
+        whole = copy.copy(self)
+        whole._sampled = None
+        return [whole.value(measured.layer_losses[self.indices(whole.layers)]).item()]
 
     @property
     def gradient_needs_losses(self) -> bool:

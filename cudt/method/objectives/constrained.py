@@ -9,6 +9,8 @@ from cudt.method.objectives.base import Objective
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cudt.method.measurement import Measurement
+
 
 class Constrained(Objective):
     """J = f_L + Σ λ_l·g_l; λ ascends on the same f (see method/descent.py, and constraints.py for g)."""
@@ -44,6 +46,21 @@ class Constrained(Objective):
         """Add ∂J/∂u to the slack's `.grad`."""
         if self.constrains and any(True for _ in self.descent.slack_parameters()):
             self.descent.lagrangian(self.spread(f.detach()), self._sampled).backward()
+
+    def rank(self, measured: Measurement) -> list[float]:
+        """The value of the problem that is solved, with f and g in the units of `descent.form`.
+
+        With resilience, f_L + β/2·Σ [g_l]₊²: the cheapest slacks for these losses are u_l = [g_l]₊. Without it,
+        feasible epochs come first, by f_L, then the others by Σ [g_l]₊. λ does not count: it is no part of the problem.
+        """
+        from cudt.method import feasibility
+
+        descent, f = self.descent, measured.layer_losses
+        last, excess = descent.in_form(f[-1]).item(), descent.violations(f).clamp_min(0)
+        if descent.resilience != "none":
+            return [last + 0.5 * descent.beta * excess.square().sum().item()]
+        verdicts = feasibility.judge(measured, descent.reference, descent.rates, f.new_zeros(len(f)), descent.form)
+        return [0.0, 0.0, last] if feasibility.is_feasible(verdicts) else [1.0, excess.sum().item(), last]
 
 
 OBJECTIVE = Constrained

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cudt.config.schema import ModelSection
 from cudt.data import hub
 from cudt.data.batching import Batch
+from cudt.data.text_checks import check_vocabulary
 from cudt.models.watched import WatchedText
 from cudt.tasks.base import Task
 from cudt.tasks.text_classification import TextClassification
@@ -87,6 +88,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.pretrained, data_root)
+    check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}

@@ -54,7 +54,15 @@ def load_tokenizer(name: str, data_root: Path | None) -> Any:
     def load(source: str, **options: Any) -> Any:
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(source, **options)
+        try:
+            return AutoTokenizer.from_pretrained(source, **options)
+        except ValueError as error:
+            if "backend tokenizer" not in str(error):
+                raise
+            raise ValueError(
+                "the tokenizer's vocabulary (tokenizer.json, vocab.txt or tokenizer.model) is missing, or needs the "
+                "package sentencepiece or tiktoken"
+            ) from None
 
     return _load(load, name, data_root)
 

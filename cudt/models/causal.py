@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cudt.config.schema import Count, ModelSection, NamedSection, Positive, Section, WordOrWords
 from cudt.data import hub
 from cudt.data.batching import Batch
+from cudt.data.text_checks import check_vocabulary
 from cudt.models.base import Visit
 from cudt.models.watched import WatchedText
 from cudt.tasks.alpaca import Alpaca
@@ -154,6 +155,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     """A causal language model for a task that uses its tokenizer."""
     assert isinstance(task, Alpaca)
     lm = hub.load_causal_lm(config.pretrained, data_root, _DTYPES[config.dtype])
+    check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     _check_head(lm, config.pretrained)
     _decode_plainly(lm)
     model = Causal(lm, config)

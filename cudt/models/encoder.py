@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from cudt.config.schema import ModelSection
 from cudt.data import hub
 from cudt.data.batching import Batch
+from cudt.data.text_checks import check_vocabulary
 from cudt.models.watched import WatchedText
 from cudt.tasks.base import Task
 from cudt.tasks.text_classification import TextClassification
@@ -20,11 +22,17 @@ from cudt.utils.files import write_atomically
 
 #: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
 _SNIPPET = """\
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
-encoder, tokenizer = AutoModel.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
-state = encoder(**tokenizer("a text", return_tensors="pt")).last_hidden_state.{state}
-logits = state @ (readout := load_file("FOLDER/readout.safetensors"))["weight"].T + readout["bias"]
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+encoder = AutoModel.from_pretrained("FOLDER"{options})
+readout = load_file("FOLDER/readout.safetensors")
+with torch.no_grad():
+    state = encoder(**tokenizer("a text", return_tensors="pt")).last_hidden_state.{state}
+logits = state @ readout["weight"].T + readout["bias"]
+label = encoder.config.id2label[logits.argmax().item()]
 """
 
 
@@ -46,9 +54,11 @@ class Encoder(WatchedText):
 
     def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"]) -> None:
         # The readout replaces the pooler, whose weights would get no gradient.
-        if getattr(encoder, "pooler", None) is not None:
+        has_pooler = getattr(encoder, "pooler", None) is not None
+        if has_pooler:
             encoder.pooler = None
         super().__init__(encoder)
+        self._lost_pooler = has_pooler
         self.encoder = encoder
         self.head = nn.Linear(encoder.config.hidden_size, n_classes)
         nn.init.normal_(self.head.weight, std=0.02)
@@ -67,7 +77,10 @@ class Encoder(WatchedText):
         self.encoder.save_pretrained(folder)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
         write_atomically(folder / "readout.safetensors", lambda file: file.write(save(weights)))
-        return _SNIPPET.format(state="mean(1)" if self._pools else "select(1, 0)")
+        # Without this, transformers would make a random pooler and report its weights as missing.
+        takes_option = "add_pooling_layer" in inspect.signature(type(self.encoder).__init__).parameters
+        options = ", add_pooling_layer=False" if self._lost_pooler and takes_option else ""
+        return _SNIPPET.format(options=options, state="mean(1)" if self._pools else "select(1, 0)")
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
@@ -75,6 +88,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.pretrained, data_root)
+    check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import torch
@@ -15,7 +16,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import Task
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 
 #: How many entries of each frozen weight go into its digest.
 _DIGESTED = 256
@@ -124,7 +125,16 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
         total += values.sum().item()
         squares += values.square().sum().item()
     mean = total / count
-    return math.sqrt(max(squares / count - mean**2, 0.0))
+    sigma = math.sqrt(max(squares / count - mean**2, 0.0))
+    # The difference of two equal numbers is not always 0.
+    if sigma <= 1e-6 * abs(mean):
+        warnings.warn(
+            f"σ_x = {sigma:.2g}: the signal is constant, so noise of σ = γ·σ_x has no effect; check the data and the "
+            "pretrained weights",
+            DataWarning,
+            stacklevel=2,
+        )
+    return sigma
 
 
 @torch.no_grad()

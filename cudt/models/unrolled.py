@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from cudt.config.schema import Count, ModelSection
 from cudt.data import hub
 from cudt.data.batching import Batch
+from cudt.data.text_checks import check_vocabulary
 from cudt.models.base import LayeredModel, Visit
 from cudt.models.unrolled_steps import attend, relu_step
 from cudt.tasks.base import Task
@@ -101,6 +102,8 @@ def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
             "remove the key, or set task.name to imdb, mnli or text"
         )
     words = _words(config, sizes.pop("vocabulary_size"), data_root)
+    if isinstance(task, TextClassification) and config.embeddings_from is not None:
+        check_vocabulary(task.tokenizer, words.num_embeddings, config.embeddings_from)
     model = UnrolledTransformer(config, words, **sizes)
     if config.embeddings_from is not None:
         # Pretrained embeddings are small: positions drawn from N(0, 1) would dominate them.
@@ -117,10 +120,5 @@ def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.E
         raise UserError(
             f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width {width}; "
             f"set model.width to {width}, or remove it"
-        )
-    if len(weights) < vocabulary_size:
-        raise UserError(
-            f"model.embeddings_from = '{config.embeddings_from}': has {len(weights)} embeddings, and the task has "
-            f"{vocabulary_size} words; choose a model whose tokenizer fits its embeddings"
         )
     return nn.Embedding.from_pretrained(weights.clone(), freeze=False)

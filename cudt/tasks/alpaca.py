@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config.schema import Limit, NamedSection
-from cudt.data import token_cache
+from cudt.data import text_checks, token_cache
 from cudt.data.batching import Batch
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
@@ -102,6 +102,7 @@ class Alpaca(Task):
     def examples(self, split: Split) -> Sequence[DialogueTokens]:
         if split not in self._tokens:
             self._tokens[split] = self._tokenised(self._texts[split], split)
+            self._check(split)
         return self._tokens[split]
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[DialogueTokens]:
@@ -110,6 +111,21 @@ class Alpaca(Task):
             (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
         ]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
+
+    def _check(self, split: Split) -> None:
+        """Refuse a split of unknown words, and warn of other problems."""
+        texts, tokens = self._sources(split), [example.tokens for example in self._tokens[split]]
+        findings = [
+            text_checks.unknown(self.tokenizer, tokens, split),
+            text_checks.empty([(instruction,) for instruction, *_ in texts]),
+            text_checks.repeated(tokens),
+        ]
+        if split != "train":
+            findings.append(text_checks.leaked(texts, self._sources("train")))
+        self._notes.update(text_checks.report(split, findings))
+
+    def _sources(self, split: Split) -> list[tuple[str, ...]]:
+        return [texts for _, texts in self._texts[split]]
 
     def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[DialogueTokens]:
         """The examples that have a response; warns with the number of cut and skipped ones."""

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 
 from cudt.config.schema import Limit, NamedSection
-from cudt.data import token_cache
+from cudt.data import text_checks, token_cache
 from cudt.data.batching import Batch
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
@@ -71,6 +71,7 @@ class TextClassification(Classification):
     def __init__(self, splits: Mapping[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
         self._texts = splits
         self._tokens: dict[Split, list[Tokens]] = {}
+        self._notes: dict[str, int] = {}
         self.tokenizer = tokenizer
         self.classes = list(classes)
         self.n_classes = len(self.classes)
@@ -80,6 +81,7 @@ class TextClassification(Classification):
     def examples(self, split: Split) -> Sequence[Tokens]:
         if split not in self._tokens:
             self._tokens[split] = self._tokenised(self._texts[split], token_cache.tokenise)
+            self._check(split)
         return self._tokens[split]
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
@@ -89,6 +91,26 @@ class TextClassification(Classification):
         ]
         # Not cached: each noisy version of a split is used once.
         return self._tokenised(damaged, token_cache.cut)
+
+    def notes(self) -> dict[str, int]:
+        return dict(self._notes)
+
+    def _check(self, split: Split) -> None:
+        """Refuse a split of unknown words, and warn of other problems."""
+        texts, tokens = self._sources(split), [example.inputs["input_ids"] for example in self._tokens[split]]
+        findings = [
+            text_checks.unknown(self.tokenizer, tokens, split),
+            text_checks.empty(texts),
+            text_checks.repeated(tokens),
+        ]
+        if len(texts[0]) == 2:
+            findings.append(text_checks.shortened(self.tokenizer, texts, tokens, self.max_length))
+        if split != "train":
+            findings.append(text_checks.leaked(texts, self._sources("train")))
+        self._notes |= text_checks.report(split, findings)
+
+    def _sources(self, split: Split) -> list[tuple[str, ...]]:
+        return [text.texts for text in self._texts[split]]
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []

@@ -161,7 +161,7 @@ def test_a_vision_transformer_has_its_layers_and_no_norm_behind_them_in_its_list
 
 @pytest.mark.parametrize("settings", PROCESSORS.values(), ids=PROCESSORS)
 def test_frames_become_what_pillow_makes_of_them(tmp_path, settings):
-    """Pillow rounds resized pixels, so they may differ by one of 255; it also clips, so no frame is near 0 or 255."""
+    """Pillow rounds after each of two passes, and clips: pixels may differ by two of 255, and none is near the ends."""
     from transformers import ViTImageProcessorPil
 
     model, frames = with_processor(tmp_path, settings), noisy_frames().round().clamp(60, 190)
@@ -169,7 +169,7 @@ def test_frames_become_what_pillow_makes_of_them(tmp_path, settings):
     processor = ViTImageProcessorPil.from_pretrained(tmp_path)
     expected = processor(images=pictures, return_tensors="pt")["pixel_values"]
     assert model.process(frames).shape == expected.shape
-    rounding = 1.01 * model.scale / model.deviation if "size" in settings else 1e-4
+    rounding = 2 * model.scale / model.deviation if "size" in settings else 1e-4
     assert bool(((model.process(frames) - expected).abs() <= rounding).all())
 
 

@@ -126,6 +126,8 @@ def train(
 
     The same recipe is the same run: calling again resumes an interrupted run and returns a finished one unchanged.
     """
+    from functools import partial
+
     from rich.console import Console
 
     from cudt.config.recipe import NamedRecipe
@@ -133,8 +135,15 @@ def train(
     from cudt.training.display import display_for
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
-    display = display_for(Console(markup=False, emoji=False, quiet=quiet))
-    return launch.train(loaded, Path(out), device, _data_root(data_root), display)
+    console = Console(markup=False, emoji=False, quiet=quiet)
+    return launch.train(
+        loaded,
+        Path(out),
+        device,
+        _data_root(data_root),
+        display_for(console),
+        announce=partial(console.print, soft_wrap=True),
+    )
 
 
 def open_run(path: str | Path) -> Run:

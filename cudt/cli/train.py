@@ -113,7 +113,13 @@ def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceC
     else:
         console.print(f"training {_describe(loaded)} in {run.path}", soft_wrap=True)
     trained = launch.train(
-        loaded, out, device.value, data_root, display_for(console), command=shlex.join(["cudt", *sys.argv[1:]])
+        loaded,
+        out,
+        device.value,
+        data_root,
+        display_for(console),
+        command=shlex.join(["cudt", *sys.argv[1:]]),
+        announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
     )
     _print_verdict(console, trained)
     return trained

@@ -92,11 +92,18 @@ class Limit(Section):
     """Test examples to use; null for all."""
 
 
+NumberOrAuto = Annotated[
+    Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
+]
+
+
 class TargetLoss(Section):
     """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
-    target_loss: Positive
-    """Loss that the last layer should reach; sets the same α for every layer."""
+    target_loss: NumberOrAuto
+    """Loss that the last layer should reach; sets the same α for every layer. auto takes the validation loss that ERM
+    reaches: in finished ERM runs of the same recipe and settings, or else in a pilot run of a quarter of the epochs."""
 
 
 def _alpha_kind(value: Any) -> str:
@@ -108,10 +115,6 @@ Alpha = Annotated[
     | Annotated[list[DescentRate], Tag("<list>")]
     | Annotated[TargetLoss, Tag("<target>")],
     Discriminator(_alpha_kind),
-]
-Reference = Annotated[
-    Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
 ]
 Gammas = Annotated[
     Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
@@ -156,7 +159,7 @@ class Descent(Section):
     alpha: Alpha = 0.1
     """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss: f}. Typical for
     pretrained encoders: 0.1 to 0.25."""
-    reference: Reference = "auto"
+    reference: NumberOrAuto = "auto"
     """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer that ignores the input.
     Typical for pretrained encoders: 1."""
     form: Literal["linear", "log", "ladder"] = "linear"

@@ -14,6 +14,7 @@ constraint allows as a number, so λ_l only pays for lowering f_l (Cotter et al.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -73,6 +74,25 @@ def descent_violations(
         before = in_form(_previous(bounding, reference), form)
         return in_form(layer_losses, form) - before - _retained(layer_losses, rates).log()
     return layer_losses - allowed_losses(bounding, reference, rates, form)
+
+
+def loss_asked_of_last(reference: float, rates: Sequence[float]) -> float:
+    """(1−α_1)·…·(1−α_L)·f_0: the largest loss of the last layer that all constraints together allow, in every form."""
+    return reference * math.prod(1 - rate for rate in rates)
+
+
+def effective_weights(multipliers: Tensor, rates: Sequence[float], form: Form, gradient: Gradient) -> Tensor:
+    """w_1 … w_L: the weight of each layer's loss in the primal step, ∂(f_L + Σ λ·g)/∂f_l; a negative one raises it.
+
+    w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α); on the
+    ladder and with the proxy gradient w_l = λ_l.
+    """
+    weights = multipliers.clone()
+    if form != "ladder" and gradient == "full":
+        passed_on = multipliers[1:] if form == "log" else _retained(multipliers[1:], rates[1:]) * multipliers[1:]
+        weights[:-1] -= passed_on
+    weights[-1] += 1
+    return weights
 
 
 def _retained(layer_losses: Tensor, rates: Sequence[float]) -> Tensor:

@@ -18,7 +18,15 @@ from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import Dual
-from cudt.method.constraints import Form, Gradient, allowed_losses, descent_violations, in_form, rates_per_layer
+from cudt.method.constraints import (
+    Form,
+    Gradient,
+    allowed_losses,
+    descent_violations,
+    effective_weights,
+    in_form,
+    rates_per_layer,
+)
 
 Resilience = Literal["none", "slack", "decay"]
 Decay = Literal["coupled", "decoupled"]
@@ -136,17 +144,21 @@ class LayerwiseDescent(nn.Module):
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
     def effective_weights(self) -> Tensor:
-        """w_1 … w_L: the weight of each layer's loss in the primal step, ∂(Lagrangian)/∂f_l; a negative one raises it.
+        """w_1 … w_L: the weight of each layer's loss in the primal step; a negative one raises it (constraints.py)."""
+        return effective_weights(self.multiplier_values, self.rates, self.form, self.gradient)
 
-        w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α);
-        on the ladder and with the proxy gradient w_l = λ_l.
+    def settled_weights(self) -> Tensor | None:
+        """w_1 … w_L where λ would settle if no layer improved on f_0; None without resilience, where it would not.
+
+        Then g_l = α_l·f_0 in the linear form, and λ_l = β·g_l; under Adam with decoupled decay, λ_l = β.
         """
-        weights = self.multiplier_values.clone()
-        if self.form != "ladder" and self.gradient == "full":
-            retained = 1 - torch.as_tensor(self.rates[1:]).to(weights) if self.form == "linear" else 1.0
-            weights[:-1] -= retained * self.multiplier_values[1:]
-        weights[-1] += 1
-        return weights
+        if self.resilience == "none":
+            return None
+        stuck = torch.full((self.n_layers,), self.reference, dtype=torch.double)
+        violation = self.violations(stuck).clamp_min(0)
+        if self.decay == "decoupled" and isinstance(self.dual_optimizer, torch.optim.Adam):
+            violation = (violation > 0).double()
+        return effective_weights(self.beta * violation, self.rates, self.form, self.gradient)
 
     def layers_of(self, constraints: Sequence[int]) -> list[int]:
         """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last.

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import Descent, TargetLoss
+from cudt.config.schema import Alpha, Descent, TargetLoss
 from cudt.method.constraints import rate_for_target, rates_per_layer
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
@@ -32,8 +32,14 @@ class TrainingProblem:
         return self.objective.descent
 
 
-def assemble(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> TrainingProblem:
-    """Build everything that training needs; new weights are drawn from the recipe's seed."""
+def assemble(
+    recipe: NamedRecipe, data_root: Path | None, device: torch.device, erm_loss: float | None = None
+) -> TrainingProblem:
+    """Build everything that training needs; new weights are drawn from the recipe's seed.
+
+    `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
+    constraints then ask only that no layer raises the loss.
+    """
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
     task = layerwise.task
     if settings.readout.tokens is not None and not task.has_token_answers:
@@ -41,7 +47,7 @@ def assemble(recipe: NamedRecipe, data_root: Path | None, device: torch.device) 
             f"readout.tokens: task {settings.task.name} has one answer per example, not one per token; "
             "remove readout.tokens"
         )
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, device)
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, device, erm_loss)
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
 
 
@@ -54,7 +60,9 @@ def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.de
     return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
 
 
-def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device) -> LayerwiseDescent:
+def _descent(
+    settings: Descent, n_layers: int, task: Task, device: torch.device, erm_loss: float | None
+) -> LayerwiseDescent:
     reference = task.reference_loss() if settings.reference == "auto" else settings.reference
     if not reference > 0:
         raise UserError(
@@ -62,10 +70,7 @@ def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device)
             "training data, and f_0 must be above 0; use more training data, or set descent.reference to a number"
         )
     try:
-        if isinstance(settings.alpha, TargetLoss):
-            rates = [rate_for_target(settings.alpha.target_loss, reference, n_layers)] * n_layers
-        else:
-            rates = rates_per_layer(settings.alpha, n_layers)
+        rates = _rates(settings.alpha, reference, n_layers, erm_loss)
     except ValueError as error:
         raise UserError(f"descent.alpha: {error}") from None
     return LayerwiseDescent(
@@ -82,3 +87,20 @@ def _descent(settings: Descent, n_layers: int, task: Task, device: torch.device)
         # The trainer checks losses together with gradients, and reports the update in which they fail.
         check_finite=False,
     )
+
+
+def _rates(alpha: Alpha, reference: float, n_layers: int, erm_loss: float | None) -> list[float]:
+    """α_1 … α_L; ValueError if they do not fit."""
+    if not isinstance(alpha, TargetLoss):
+        return rates_per_layer(alpha, n_layers)
+    if alpha.target_loss != "auto":
+        return [rate_for_target(alpha.target_loss, reference, n_layers)] * n_layers
+    if erm_loss is None:
+        return [0.0] * n_layers
+    if erm_loss >= reference:
+        raise ValueError(
+            f"target_loss: auto takes ERM's validation loss {erm_loss:g}, which does not improve on "
+            f"f_0 = {reference:g}; set alpha to a number, or train ERM first (--objective erm) and delete "
+            "target-*.json in the recipe's folder"
+        )
+    return [rate_for_target(erm_loss, reference, n_layers)] * n_layers

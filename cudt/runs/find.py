@@ -44,7 +44,9 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
         paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
         for path in sorted(paths):
-            found.setdefault(path.resolve(), path)
+            # Hidden folders are unfinished work, such as the pilot run of `target_loss: auto`.
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                found.setdefault(path.resolve(), path)
     return list(found.values())
 
 

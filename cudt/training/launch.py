@@ -7,6 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from cudt.models.assemble import assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export
 from cudt.runs.find import run_for
-from cudt.runs.info import MetricInfo, RunInfo
+from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
-from cudt.training import trained
+from cudt.training import expectations, trained
+from cudt.training import target as targets
 from cudt.training.display import Display
+from cudt.training.target import Announce
 from cudt.training.trainer import Trainer
 from cudt.utils.device import DeviceName, accelerator_for
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError
@@ -41,35 +44,55 @@ def train(
     command: str | None = None,
     export_model: bool = True,
     wait: bool = False,
+    announce: Announce | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
     `command` is recorded in run.json as the command that repeats the run; by default, training from the run's own
     recipe.yaml. Without `export_model` the model is not saved for other libraries; a later call can do that. If
-    another process is using the run, `wait` waits for it and returns its result.
+    another process is using the run, `wait` waits for it and returns its result. `announce` is told what the
+    constraints ask for before the first update; with it, doubtful settings are reported as warnings.
     """
     run = run_for(recipe, out)
     if run.info().status == "finished":
-        # Evaluation settings are not part of a run's identity, so the recipe may have changed.
-        write_recipe(run)
-        if export_model and not export.is_done(run):
-            _export(run, trained.load(run, device, data_root))
-        return run
+        return _keep(run, device, data_root, export_model=export_model)
+    precision = recipe.settings.training.precision
+    pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
+    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, recipe.settings.training.precision)
-    problem = assemble(recipe, data_root, accelerator.device)
+    accelerator = accelerator_for(device, precision)
+    problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
     check_same_data(run, data := problem.task.fingerprint(SEEN))
     check_same_base(run, base := problem.layerwise.frozen_digest())
     trainer = Trainer(run, problem, accelerator, display)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
             if not (wait and run.info().status == "finished"):
+                _announce(announce, trainer, target, out)
                 again = command or _repeat_command(run, out, data_root)
-                _train_and_record(trainer, _started(trainer, data, base, again), export_model=export_model)
+                _train_and_record(trainer, _started(trainer, target, data, base, again), export_model=export_model)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
+
+
+def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool) -> Run:
+    """A finished run as it is; its model is exported if that was not done yet."""
+    # Evaluation settings are not part of a run's identity, so the recipe may have changed.
+    write_recipe(run)
+    if export_model and not export.is_done(run):
+        _export(run, trained.load(run, device, data_root))
+    return run
+
+
+def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | None, out: Path) -> None:
+    """Say what the constraints ask for, and warn of doubtful settings."""
+    if announce is None or not trainer.objective.is_constrained:
+        return
+    announce(expectations.asked(trainer.descent, target))
+    for doubt in expectations.doubts(trainer.descent, trainer.run.recipe, out):
+        warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
 def _train_and_record(trainer: Trainer, started: RunInfo, *, export_model: bool) -> None:
@@ -115,7 +138,9 @@ def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
     return shlex.join(["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root])
 
 
-def _started(trainer: Trainer, training_data: str, frozen_weights: str, command: str) -> RunInfo:
+def _started(
+    trainer: Trainer, target: TargetInfo | None, training_data: str, frozen_weights: str, command: str
+) -> RunInfo:
     """The part of run.json that is known before the first update."""
     recipe, settings, accelerator = trainer.run.recipe, trainer.settings, trainer.accelerator
     task, layerwise, descent = trainer.task, trainer.layerwise, trainer.descent
@@ -138,6 +163,7 @@ def _started(trainer: Trainer, training_data: str, frozen_weights: str, command:
         parameters=sum(weight.numel() for weight in layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
+        target=target,
         form=descent.form,
         device=_device_name(accelerator.device),
         processes=accelerator.num_processes,

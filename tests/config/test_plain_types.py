@@ -7,7 +7,7 @@ from pydantic import Field, Tag
 
 from cudt.config import plain_types
 from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Alpha, ColumnNames, Count, Positive, Reference, Section
+from cudt.config.schema import Alpha, ColumnNames, Count, NumberOrAuto, Positive, Section
 
 
 class Inner(Section):
@@ -27,7 +27,7 @@ class Inner(Section):
         (Positive | None, "a positive number or null"),
         (Annotated[int, Field(ge=0, lt=10)], "an integer ≥ 0 and < 10"),
         (Literal["a", "b"], "one of 'a', 'b'"),
-        (Reference, "a positive number or 'auto'"),
+        (NumberOrAuto, "a positive number or 'auto'"),
         (Alpha, "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section with `target_loss`"),
         (ColumnNames, "text or a list of texts of 1 to 2 entries"),
         (list[Count], "a list of positive integers"),
@@ -52,7 +52,7 @@ def test_type_and_range_are_distinguished():
 
 
 def test_choices_are_found_inside_a_union():
-    assert plain_types.choices(Reference) == ["auto"]
+    assert plain_types.choices(NumberOrAuto) == ["auto"]
     assert plain_types.choices(int) == []
 
 

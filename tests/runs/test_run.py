@@ -221,6 +221,13 @@ def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkey
     assert len(find_runs(folders)) == 1
 
 
+def test_runs_in_hidden_folders_are_unfinished_work(run, tmp_path):
+    hidden = run.path.parent / ".pilot" / run.path.name
+    shutil.copytree(run.path, hidden)
+    assert find_runs([tmp_path]) == [run.path]
+    assert find_runs([hidden]) == [hidden]
+
+
 def test_a_folder_that_does_not_exist_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"folder '.*gone' does not exist"):
         find_runs([tmp_path / "gone"])

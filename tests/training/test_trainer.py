@@ -66,6 +66,10 @@ def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
         ("descent.form=log",),
         ("descent.resilience=slack", "descent.beta=1.0"),
         ("descent.resilience=decay", "descent.beta=1.0", "descent.form=log"),
+        ("descent.gradient=proxy",),
+        ("descent.gradient=proxy", "descent.form=log"),
+        ("descent.form=ladder", "readout.layers=2"),
+        ("descent.resilience=decay", "descent.beta=1.0", "descent.decay=decoupled"),
     ],
 )
 @pytest.mark.parametrize("objective", ["constrained", "erm", "supervised"])

@@ -1,0 +1,51 @@
+"""What the constraints ask for, in words, before the first update, and which settings are doubtful."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cudt.config.recipe import NamedRecipe
+from cudt.method.constraints import loss_asked_of_last
+from cudt.method.descent import LayerwiseDescent
+from cudt.runs.info import TargetInfo
+from cudt.training import target as targets
+
+#: With weights below this, the layers before the last are trained as good as not at all; the last layer has at least 1.
+LEAST_WEIGHT = 0.05
+
+
+def asked(descent: LayerwiseDescent, target: TargetInfo | None) -> str:
+    """What α asks of the last layer: the loss that all constraints together allow."""
+    reached = loss_asked_of_last(descent.reference, descent.rates)
+    rates = sorted(set(descent.rates))
+    alpha = f"α = {rates[0]:.4g}" if len(rates) == 1 else f"α from {rates[0]:.4g} to {rates[-1]:.4g}"
+    line = (
+        f"{alpha} asks the last of {descent.n_layers} layers for a loss of at most (1 − α)^L·f_0 = {reached:.4g}, "
+        f"with f_0 = {descent.reference:.4g}"
+    )
+    return line if target is None else f"{line}; target_loss: auto is {target.loss:.4g}, from {target.source}"
+
+
+def doubts(descent: LayerwiseDescent, recipe: NamedRecipe, out: Path) -> Iterator[str]:
+    """One line for each setting that probably does not do what it is meant to."""
+    reached = loss_asked_of_last(descent.reference, descent.rates)
+    erm = targets.of_finished_runs(recipe, out)
+    # α that was computed from a target leads back to it only up to rounding.
+    if erm is not None and reached < erm.loss * (1 - 1e-6):
+        yield (
+            f"descent.alpha asks the last layer for a loss of {reached:.4g}, and ERM reaches {erm.loss:.4g} on "
+            f"validation data ({erm.source}): lower alpha, or set it to {{target_loss: auto}}"
+        )
+    weights = descent.settled_weights()
+    # In the log form equal multipliers cancel for every α and β, so the estimate says nothing about them.
+    if weights is None or descent.form == "log" or descent.n_layers == 1:
+        return
+    if (most := weights[:-1].max().item()) < LEAST_WEIGHT:
+        otherwise = (
+            ", or set descent.gradient: proxy" if descent.form == "linear" and descent.gradient == "full" else ""
+        )
+        yield (
+            f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight of about {most:.2g} "
+            f"in the primal step (the last has at least 1): raise beta or alpha{otherwise}"
+        )

@@ -1,0 +1,119 @@
+"""What ERM reaches on validation data: the loss that `alpha: {target_loss: auto}` stands for.
+
+It is measured once for a recipe and its settings, and kept in `<out>/<recipe>/target-<hash>.json`, so that all seeds
+and processes train with the same α. Each run also records it, so that a resumed run does not depend on that file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from filelock import FileLock
+
+from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import Descent, TargetLoss
+from cudt.method.objectives.base import objective_class
+from cudt.runs.find import open_run
+from cudt.runs.info import TargetInfo
+from cudt.runs.run import Run
+from cudt.utils.errors import UserError
+from cudt.utils.files import write_text
+
+#: The share of the recipe's epochs that a pilot run trains, rounded up.
+PILOT_SHARE = 0.25
+
+TrainPilot = Callable[[NamedRecipe, Path], Run]
+Announce = Callable[[str], None]
+
+
+def resolve(
+    run: Run, out: Path, accelerator: Accelerator, train: TrainPilot, announce: Announce | None
+) -> TargetInfo | None:
+    """The target of a run with `target_loss: auto`: recorded, or what ERM reaches; None for runs that need none.
+
+    All processes call it together. `train` trains a pilot in a folder if there is no finished ERM run, after
+    `announce`, if given, was told so.
+    """
+    if not _is_needed(run.recipe):
+        return None
+    if (recorded := run.info().target) is not None:
+        return recorded
+    twin = _erm_twin(run.recipe)
+    folder = out / run.recipe.name
+    file = folder / f"target-{twin.identity(without_seed=True)}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of several runs that start at the same time, the first one measures.
+    with FileLock(folder / f".{file.stem}.lock") if accelerator.is_main_process else nullcontext():
+        known = (_read(file) or of_finished_runs(run.recipe, out)) if accelerator.is_main_process else None
+        (target,) = broadcast_object_list([known])
+        if target is None:
+            if announce is not None and accelerator.is_main_process:
+                announce(f"target_loss: auto: no ERM run of {run.recipe.name} has these settings; training a pilot")
+            target = _of_pilot(twin, folder / f".pilot-{file.stem}", accelerator, train)
+        if accelerator.is_main_process:
+            write_text(file, json.dumps(target.model_dump(), ensure_ascii=False) + "\n")
+    return target
+
+
+def of_finished_runs(recipe: NamedRecipe, out: Path) -> TargetInfo | None:
+    """The mean validation loss of the finished ERM runs of a recipe, whatever their seeds and their constraints."""
+    wanted = _erm_twin(recipe).identity(without_seed=True)
+    losses = {}
+    for path in sorted((out / recipe.name).glob("erm-*")):
+        try:
+            run = open_run(path)
+            if run.info().status == "finished" and _erm_twin(run.recipe).identity(without_seed=True) == wanted:
+                # Runs of one seed that differ in their constraints alone are the same training.
+                losses[run.recipe.settings.seed] = run.finished_info().verdicts[-1].loss
+        except UserError:
+            # A damaged folder, which `cudt runs` reports.
+            continue
+    if not losses:
+        return None
+    seeds = ", ".join(map(str, sorted(losses)))
+    source = f"finished ERM runs of {recipe.name}, seed{'s' if len(losses) > 1 else ''} {seeds}"
+    return TargetInfo(loss=sum(losses.values()) / len(losses), source=source)
+
+
+def _is_needed(recipe: NamedRecipe) -> bool:
+    alpha = recipe.settings.descent.alpha
+    is_auto = isinstance(alpha, TargetLoss) and alpha.target_loss == "auto"
+    return is_auto and objective_class(recipe.settings.objective).is_constrained
+
+
+def _erm_twin(recipe: NamedRecipe) -> NamedRecipe:
+    """The recipe's ERM run. Of the constraints' settings only the log form affects it."""
+    descent = Descent(form="log") if recipe.settings.descent.form == "log" else Descent()
+    changes = {"objective": "erm", "descent": descent}
+    return dataclasses.replace(recipe, settings=recipe.settings.model_copy(update=changes))
+
+
+def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: TrainPilot) -> TargetInfo:
+    """What ERM reaches in its first epochs, always with seed 0, so that it does not depend on which run asks."""
+    epochs = math.ceil(PILOT_SHARE * twin.settings.training.epochs)
+    training = twin.settings.training.model_copy(update={"epochs": epochs})
+    settings = twin.settings.model_copy(update={"training": training, "seed": 0})
+    pilot = train(dataclasses.replace(twin, settings=settings), folder)
+    loss = pilot.finished_info().verdicts[-1].loss
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        shutil.rmtree(folder)
+    return TargetInfo(loss=loss, source=f"a pilot run of ERM, {epochs} epoch{'s' if epochs > 1 else ''}, seed 0")
+
+
+def _read(file: Path) -> TargetInfo | None:
+    """The target that an earlier run measured."""
+    try:
+        return TargetInfo.model_validate(json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file}: damaged ({error}); delete it, and the target is measured again") from None

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cudt.method.constraints import rate_for_target
+from cudt.runs.find import find_runs, run_for
+from cudt.training import launch, target
+from cudt.utils.errors import UserError
+from tests.conftest import quiet, tiny_recipe, train_quietly
+
+AUTO = "descent.alpha={target_loss: auto}"
+#: A loss that every model reaches: this is about α, not about learning.
+EASY = "descent.reference=9.0"
+
+
+def target_file(out: Path) -> Path:
+    (file,) = (out / "reviews-ut").glob("target-*.json")
+    return file
+
+
+def no_training(*_: object, **__: object) -> None:
+    raise AssertionError("trained again")
+
+
+def test_without_an_erm_run_a_pilot_of_a_quarter_of_the_epochs_is_trained(tmp_path):
+    said: list[str] = []
+    loaded = tiny_recipe(AUTO, EASY, "training.epochs=5", seed=3)
+    run = launch.train(loaded, tmp_path, "cpu", None, quiet(), announce=said.append)
+    # Seed 0 and two of five epochs, whichever run asks.
+    pilot = train_quietly(tiny_recipe(EASY, "training.epochs=2", objective="erm"), tmp_path / "pilot")
+    found = run.finished_info()
+    assert found.target is not None
+    assert found.target.loss == pilot.finished_info().verdicts[-1].loss
+    assert found.target.source == "a pilot run of ERM, 2 epochs, seed 0"
+    assert found.rates == pytest.approx([rate_for_target(found.target.loss, 9.0, 3)] * 3)
+    assert said[0] == "target_loss: auto: no ERM run of reviews-ut has these settings; training a pilot"
+    assert f"(1 − α)^L·f_0 = {found.target.loss:.4g}" in said[1]
+    assert found.target.source in said[1]
+    # The pilot leaves nothing but its number.
+    assert find_runs([tmp_path / "reviews-ut"]) == [run.path]
+    assert json.loads(target_file(tmp_path).read_text()) == found.target.model_dump()
+
+
+def test_finished_erm_runs_of_the_same_settings_are_averaged_whatever_their_constraints(tmp_path):
+    trained = [
+        train_quietly(tiny_recipe(EASY, objective="erm", seed=0), tmp_path),
+        train_quietly(tiny_recipe(EASY, AUTO, objective="erm", seed=1), tmp_path),
+    ]
+    others = [
+        tiny_recipe("training.learning_rate=1e-5", objective="erm"),
+        tiny_recipe("descent.form=log", objective="erm"),
+    ]
+    for other in others:
+        train_quietly(other, tmp_path)
+    (tmp_path / "reviews-ut" / "erm-damaged").mkdir()
+    found = target.of_finished_runs(tiny_recipe(AUTO, EASY), tmp_path)
+    assert found is not None
+    losses = [run.finished_info().verdicts[-1].loss for run in trained]
+    assert found.loss == pytest.approx(sum(losses) / 2)
+    assert found.source == "finished ERM runs of reviews-ut, seeds 0, 1"
+    # An ERM run is judged without a target of its own.
+    assert trained[1].finished_info().rates == [0, 0, 0]
+    assert trained[1].finished_info().target is None
+
+
+def test_all_seeds_and_resumed_runs_use_the_first_measurement(tmp_path, monkeypatch):
+    train_quietly(tiny_recipe(EASY, objective="erm"), tmp_path)
+    first = train_quietly(tiny_recipe(AUTO, EASY), tmp_path)
+    train_quietly(tiny_recipe(EASY, objective="erm", seed=1), tmp_path)
+    second = train_quietly(tiny_recipe(AUTO, EASY, seed=1), tmp_path)
+    assert first.finished_info().target == second.finished_info().target
+    # A run that has begun does not need the file.
+    third = run_for(tiny_recipe(AUTO, EASY, seed=2), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("cudt.training.trainer.Trainer.fit", lambda trainer: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(Exception, match="interrupted"):
+            train_quietly(third.recipe, tmp_path)
+    target_file(tmp_path).write_text(json.dumps({"loss": 0.001, "source": "other"}))
+    train_quietly(third.recipe, tmp_path)
+    assert third.finished_info().target == first.finished_info().target
+
+
+def test_a_target_that_does_not_improve_on_the_reference_is_refused(tmp_path):
+    train_quietly(tiny_recipe("training.learning_rate=1e-9", "descent.reference=0.1", objective="erm"), tmp_path)
+    message = (
+        r"^descent\.alpha: target_loss: auto takes ERM's validation loss 0\.\d+, which does not improve on f_0 = 0\.1;"
+    )
+    with pytest.raises(UserError, match=message):
+        train_quietly(tiny_recipe("training.learning_rate=1e-9", "descent.reference=0.1", AUTO), tmp_path)
+
+
+def test_a_damaged_target_is_reported_with_its_file(tmp_path):
+    train_quietly(tiny_recipe(EASY, objective="erm"), tmp_path)
+    train_quietly(tiny_recipe(AUTO, EASY), tmp_path)
+    target_file(tmp_path).write_text("{")
+    with pytest.raises(UserError, match=r"target-\w+\.json: damaged .*delete it"):
+        train_quietly(tiny_recipe(AUTO, EASY, seed=1), tmp_path)
+
+
+def test_runs_that_need_no_target_measure_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "_of_pilot", no_training)
+    for loaded in (tiny_recipe(), tiny_recipe("descent.alpha={target_loss: 0.5}"), tiny_recipe(AUTO, objective="erm")):
+        assert train_quietly(loaded, tmp_path).finished_info().target is None

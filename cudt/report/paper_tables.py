@@ -78,9 +78,10 @@ def _note_on_bold(table: ResultTable) -> str:
     better = [result for result in table.results if any(side.is_better for side in result.sides.values())]
     if not better:
         return ""
-    single = " Intervals of single runs are over test examples and say nothing about other training seeds."
-    is_single = any(result.difference.unit == "examples" for result in better)
-    return "Bold: better according to the 95 % interval of the paired difference." + (single if is_single else "")
+    units = {result.difference.unit for result in better} & {"examples", "clips"}
+    over = f"test {' and '.join(sorted(units))}"
+    single = f" Intervals of single runs are over {over} and say nothing about other training seeds."
+    return "Bold: better according to the 95 % interval of the paired difference." + (single if units else "")
 
 
 def _note_on_uneven_sides(table: ResultTable) -> str:

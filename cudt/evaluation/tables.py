@@ -9,6 +9,7 @@ import pandas as pd
 from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
+from cudt.evaluation.curves import input_metric
 from cudt.method.measurement import Measurement
 from cudt.runs.tables import EXAMPLES, TABLES
 from cudt.tasks.base import Task
@@ -17,7 +18,10 @@ from cudt.tasks.base import Task
 def ood_rows(
     task: Task, kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]
 ) -> pd.DataFrame:
-    """The last layer's metric and loss at each level, each with the ends of its interval, if it has one."""
+    """The last layer's metric and loss at each level, each with the ends of its interval, if it has one.
+
+    For tasks where the noisy input is an answer, also its metric.
+    """
     rows = []
     for gamma, level in zip(levels, measured, strict=True):
         n = level.losses.shape[1]
@@ -29,6 +33,8 @@ def ood_rows(
             # Without an interval there is only the first row.
             named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=False)
             rows += [(kind, gamma, seed, *pair, n) for pair in named]
+        if level.input_score is not None:
+            rows.append((kind, gamma, seed, input_metric(task.metric_name), task.metric(level.input_score), n))
     return pd.DataFrame(rows, columns=TABLES["ood"])
 
 

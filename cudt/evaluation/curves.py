@@ -20,6 +20,11 @@ def metric_and_ends(metric: str) -> list[str]:
     return [metric, f"{metric}_low", f"{metric}_high"]
 
 
+def input_metric(metric: str) -> str:
+    """The name in ood.csv of a metric of the noisy input itself, for tasks where it is an answer."""
+    return f"input_{metric}"
+
+
 def further_metrics(ood: pd.DataFrame, metric: str) -> list[str]:
     """The metrics in ood.csv other than the main metric, the loss and the ends of intervals."""
     names = ood["metric"].unique()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
-from cudt.evaluation.curves import area_under_curve, further_metrics, metric_and_ends
+from cudt.evaluation.curves import area_under_curve, further_metrics, input_metric, metric_and_ends
 from cudt.noise.base import distribution, scale_of
 from cudt.runs.run import Run
 
@@ -16,8 +16,11 @@ def curve_table(run: Run) -> Table:
     metric = info.metric.name
     _, *ends = metric_and_ends(metric)
     further = further_metrics(ood, metric)
+    noisy = input_metric(metric)
     table = Table(box=None, padding=(0, 2, 0, 0), title=run.label, title_justify="left")
-    for column in ("noise", "level", "", metric, "95 % interval", *further, "loss"):
+    # The metric of the noisy input itself; a longer heading would break lines at 80 columns.
+    headings = ["input" if name == noisy else name for name in further]
+    for column in ("noise", "level", "", metric, "95 % interval", *headings, "loss"):
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):
         values = rows.pivot_table(index="gamma", columns="metric", values="value", aggfunc="mean")
@@ -27,16 +30,17 @@ def curve_table(run: Run) -> Table:
         for gamma, row in values.iterrows():
             level = float(str(gamma))
             where = distribution(str(kind), level, info.gamma_train)
-            interval = "" if row[ends].isna().any() else " to ".join(f"{row[end]:.4f}" for end in ends)
+            interval = "" if row[ends].isna().any() else " to ".join(short_number(row[end]) for end in ends)
             numbers = (
-                f"{row[metric]:.4f}",
+                short_number(row[metric]),
                 interval,
                 *(f"{row[name]:.2f}" for name in further),
                 short_number(row["loss"]),
             )
             table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
         if len(values) > 1:
-            table.add_row(str(kind), *_over_levels(values[metric], symbol, info.metric.higher_is_better))
+            means = (f"{values[name].mean():.2f}" if name == noisy else "" for name in further)
+            table.add_row(str(kind), *_over_levels(values[metric], symbol, info.metric.higher_is_better), *means)
     return table
 
 
@@ -44,7 +48,7 @@ def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -
     """One number for a curve, as in the paper: the area under an accuracy, the mean of an error."""
     levels = curve.index.tolist()
     if not higher_is_better:
-        return "mean", "", f"{curve.mean():.4f}", f"of {len(levels)} levels"
+        return "mean", "", short_number(curve.mean()), f"of {len(levels)} levels"
     area = area_under_curve(levels, curve.tolist())
     return "AUC", "", f"{area:.4f}", f"over {symbol} {min(levels):g} to {max(levels):g}"
 

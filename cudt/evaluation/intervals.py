@@ -45,17 +45,49 @@ def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def resampled_means(values: Array, weights: Array) -> Array:
+def bootstrap_of_clips(values: Array, weights: Array, clips: Array) -> tuple[float, float] | None:
+    """m·exp(±r) for m = Σ w·v / Σ w: an interval over resamples of whole clips; None for one clip, or if m can be 0.
+
+    r is half the width of Student's interval of log m (`student`, `variance_over_clips`). The percentiles of few
+    clips would be far too narrow, and an interval of m itself could reach below 0, where an error cannot be.
+    """
+    n_clips = len(np.unique(clips))
+    means = resampled_means(values[:, None], weights[:, None], clips)
+    if n_clips < 2 or (means <= 0).any():
+        return None
+    (reach,) = student([variance_over_clips(np.log(means), n_clips)])
+    mean = values @ weights / weights.sum()
+    return float(mean * np.exp(-reach)), float(mean * np.exp(reach))
+
+
+def clips_of(ids: Sequence[str]) -> Array:
+    """The number of each window's clip, in the order of their names; a window's id is its clip's, a slash and more."""
+    return np.unique([name.rpartition("/")[0] for name in ids], return_inverse=True)[1]
+
+
+def variance_over_clips(resampled: Array, n_clips: int) -> tuple[Array, int]:
+    """The variance of each column over resamples of k clips, and its k − 1 degrees of freedom.
+
+    Times k/(k−1): resamples scatter around the mean of the k clips, whose own mean square deviation is too small.
+    """
+    return resampled.var(0, ddof=1) * n_clips / (n_clips - 1), n_clips - 1
+
+
+def resampled_means(values: Array, weights: Array, clips: Array | None = None) -> Array:
     """Σ c·w·v / Σ c·w of every column over 2,000 resamples of the rows, where c counts how often each was drawn.
 
-    The draws depend only on the number of rows: tables of the same examples in the same order have the same
-    resamples, so that differences of their means are paired.
+    With the numbers of their clips, the rows of one clip are drawn together. The draws depend only on the number of
+    rows or clips: tables of the same examples in the same order have the same resamples, so that differences of their
+    means are paired.
     """
     generator = np.random.default_rng(0)
-    n, columns = values.shape
+    columns = values.shape[1]
     # Usually an example has the same weight at every level; then one sum of weights is enough.
     counted = weights[:, :1] if (weights == weights[:, :1]).all() else weights
     sums = np.hstack([values * weights, counted])
+    if clips is not None:
+        sums = np.eye(clips.max() + 1)[clips].T @ sums
+    n = len(sums)
     size = max(1, _DRAWS // n)
     means = []
     for start in range(0, _PAIRED_RESAMPLES, size):

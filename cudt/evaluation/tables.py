@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
+from cudt.evaluation.curves import input_metric
 from cudt.method.measurement import Measurement
 from cudt.runs.tables import EXAMPLES, TABLES
 from cudt.tasks.base import Task
@@ -16,22 +18,31 @@ from cudt.tasks.base import Task
 def ood_rows(
     task: Task, kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]
 ) -> pd.DataFrame:
-    """The last layer's metric and loss at each level, each with the ends of its interval."""
+    """The last layer's metric and loss at each level, each with the ends of its interval, if it has one.
+
+    For tasks where the noisy input is an answer, also its metric.
+    """
     rows = []
     for gamma, level in zip(levels, measured, strict=True):
         n = level.losses.shape[1]
         score = level.layer_scores[-1].item()
-        ends = (
-            intervals.wilson(score, n)
-            if task.scores_are_shares
-            else intervals.bootstrap(level.scores[-1], level.weights)
-        )
+        ends = intervals.wilson(score, n) if task.scores_are_shares else _over_examples(task, level.scores[-1], level)
         values = {name: [_metrics(task, one)[name] for one in (score, *ends)] for name in _metrics(task, score)}
-        values["loss"] = [level.layer_losses[-1].item(), *intervals.bootstrap(level.losses[-1], level.weights)]
+        values["loss"] = [level.layer_losses[-1].item(), *_over_examples(task, level.losses[-1], level)]
         for name, (value, *interval) in values.items():
-            named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=True)
+            # Without an interval there is only the first row.
+            named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=False)
             rows += [(kind, gamma, seed, *pair, n) for pair in named]
+        if level.input_score is not None:
+            rows.append((kind, gamma, seed, input_metric(task.metric_name), task.metric(level.input_score), n))
     return pd.DataFrame(rows, columns=TABLES["ood"])
+
+
+def _over_examples(task: Task, values: Tensor, level: Measurement) -> tuple[float, ...]:
+    """The ends of the interval of a mean over examples, or over their clips; none if all are from one clip."""
+    if not task.windows_of_clips:
+        return intervals.bootstrap(values, level.weights)
+    return intervals.bootstrap_of_clips(values.numpy(), level.weights.numpy(), intervals.clips_of(level.ids)) or ()
 
 
 def example_rows(kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]) -> pd.DataFrame:

@@ -17,13 +17,17 @@ class Measurement:
     scores: Tensor
     weights: Tensor
     ids: list[str]
+    input_scores: Tensor | None = None
+    """The score of each example's noisy input as an answer, (examples,); None for tasks where it is none."""
 
     @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
         """One measurement of the examples of all parts."""
         columns = ([part.losses, part.scores, part.weights] for part in parts)
         losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
-        return cls(losses, scores, weights, [example_id for part in parts for example_id in part.ids])
+        inputs = [part.input_scores for part in parts if part.input_scores is not None]
+        ids = [example_id for part in parts for example_id in part.ids]
+        return cls(losses, scores, weights, ids, torch.cat(inputs) if inputs else None)
 
     @classmethod
     def averaged(cls, parts: Sequence[Measurement]) -> Measurement:
@@ -50,3 +54,8 @@ class Measurement:
     def layer_scores(self) -> Tensor:
         """The weighted mean score of each layer."""
         return self.scores @ self.weights / self.weights.sum()
+
+    @property
+    def input_score(self) -> float | None:
+        """The weighted mean score of the noisy inputs."""
+        return None if self.input_scores is None else (self.input_scores @ self.weights / self.weights.sum()).item()

@@ -71,6 +71,15 @@ class LayerwiseLosses(nn.Module):
         losses, scores = zip(*judged, strict=True)
         return torch.stack(losses), torch.stack(scores)
 
+    @torch.no_grad()
+    def input_scores(self, batch: Batch, noise: Tensor | None = None) -> Tensor | None:
+        """The scores of the noisy signal itself as the answer, on the CPU; None for tasks where it is no answer."""
+        if not self.task.input_is_answer:
+            return None
+        signal, _ = self.model.signal(batch)
+        noisy = signal if noise is None else signal + noise
+        return self.task.scores(noisy.double(), batch).cpu()
+
     def learned_weights(self) -> dict[str, Tensor]:
         """The weights that training changes, each once; without frozen ones, such as pretrained weights under LoRA."""
         left_out = self._frozen_or_repeated()
@@ -148,7 +157,8 @@ def measure(
         drawn = draw_noise(layerwise.model, batch, noise) if noise is not None and any(gammas) else None
         weights = layerwise.task.weights(batch)
         for gamma, rows in zip(gammas, parts, strict=True):
-            judged = layerwise.judge(batch, gamma * drawn if drawn is not None and gamma else None)
-            losses, scores, counts = (part.double().cpu() for part in (*judged, weights))
-            rows.append(Measurement(losses, scores, counts, [*batch["ids"]]))
+            scaled = gamma * drawn if drawn is not None and gamma else None
+            losses, scores, counts = (part.double().cpu() for part in (*layerwise.judge(batch, scaled), weights))
+            inputs = layerwise.input_scores(batch, scaled)
+            rows.append(Measurement(losses, scores, counts, [*batch["ids"]], inputs))
     return [Measurement.joined(rows) for rows in parts]

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from cudt.config.differences import flat_settings
+from cudt.evaluation.curves import input_metric
 from cudt.report.objectives import is_constrained
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.info import FinishedInfo
@@ -102,7 +103,15 @@ class ReadRun:
     @cached_property
     def curves(self) -> dict[str, dict[float, float]]:
         """The metric by kind and level of noise, averaged over noise seeds; nan if it is nan for one of them."""
-        rows = self.ood[self.ood["metric"] == self.metric]
+        return self._curves_of(self.metric)
+
+    @cached_property
+    def input_curves(self) -> dict[str, dict[float, float]]:
+        """The same of the noisy input itself; empty for tasks where it is no answer, and for earlier versions."""
+        return self._curves_of(input_metric(self.metric))
+
+    def _curves_of(self, metric: str) -> dict[str, dict[float, float]]:
+        rows = self.ood[self.ood["metric"] == metric]
         by_level: dict[tuple[str, float], list[float]] = {}
         for kind, gamma, value in zip(rows["perturbation"], rows["gamma"], rows["value"], strict=True):
             by_level.setdefault((str(kind), float(gamma)), []).append(float(value))

@@ -83,6 +83,13 @@ class Comparison:
         values = self.values(side, quantity)
         return float(np.mean(values)) if values else np.nan
 
+    @property
+    def input_mean(self) -> float:
+        """The mean over the levels of the noisy input's own metric; nan for tasks where it is no answer."""
+        runs = [run for side in self.sides.values() for run in side.runs]
+        curves = [found for run in runs if (found := run.input_curves.get(self.noise, {}))]
+        return float(np.mean([curves[0].get(level, np.nan) for level in self.levels])) if curves else np.nan
+
     def difference(self, quantity: str) -> Difference:
         rows = self.rows[self.rows["quantity"] == quantity]
         if rows.empty:

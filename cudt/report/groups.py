@@ -94,6 +94,11 @@ class Group:
         found = self._by_kind.get(kind)
         return self.curves.iloc[:0].assign(lower=[], upper=[]) if found is None else found
 
+    def input_curve(self, kind: str) -> pd.DataFrame | None:
+        """The metric of the noisy input by level, in the column `input`; None for tasks where it is no answer."""
+        found = self.curve(kind).dropna(subset="input")
+        return None if found.empty else found
+
     @cached_property
     def _by_kind(self) -> dict[Any, pd.DataFrame]:
         rows = self.curves

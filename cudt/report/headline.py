@@ -16,6 +16,7 @@ _WINNERS = {CONSTRAINED: "the constrained model", BASELINE: "the unconstrained o
 _UNITS = {
     "intervals over training seeds": ("seeds", "seeds paired"),
     "intervals over test examples of single runs, which say nothing about other training seeds": ("examples",),
+    "intervals over test clips of single runs, which say nothing about other training seeds": ("clips",),
 }
 
 

@@ -97,6 +97,7 @@ def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
         "symbol": scale_of(kind).symbol,
         "seen": next(iter(levels)) if len(levels) == 1 else None,
         "curves": [_curve(group, kind) for group in groups],
+        "input": next((noisy for group in groups if (noisy := _input(group, kind))), None),
         "gammas": gammas,
         "layers": [_by_level(_test_rows(group, kind), "loss", gammas) for group in groups],
         "ratios": [_ratios(group, kind, grids) for group in groups],
@@ -115,6 +116,12 @@ def _curve(group: Group, kind: str) -> dict[str, Any] | None:
         "high": _numbers(rows["upper"]),
         "seeds": group.seeds(kind),
     }
+
+
+def _input(group: Group, kind: str) -> dict[str, Any] | None:
+    """The metric of the noisy input itself."""
+    rows = group.input_curve(kind)
+    return None if rows is None else {"x": _numbers(rows["gamma"]), "y": _numbers(rows["input"])}
 
 
 def _test_rows(group: Group, kind: str) -> pd.DataFrame:

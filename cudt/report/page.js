@@ -45,6 +45,11 @@
         hovertemplate: `${plain(group.name)}<br>${drawn.symbol} = %{x}: %{y:.4g}<br>${curve.seeds} seed(s)<extra></extra>`,
       }));
     });
+    if (drawn.input) {
+      traces.push({ x: drawn.input.x, y: drawn.input.y, mode: "lines+text", line: { color: "#8a94a0", dash: "dot", width: 1.5 },
+        text: drawn.input.x.map((_, index) => (index === drawn.input.x.length - 1 ? "noisy input" : "")), textposition: "bottom left",
+        textfont: { color: "#5a6675" }, hovertemplate: `noisy input<br>${drawn.symbol} = %{x}: %{y:.4g}<extra></extra>` });
+    }
     const shapes = drawn.seen ? [{ type: "rect", xref: "x", yref: "paper", x0: 0, x1: drawn.seen, y0: 0, y1: 1,
       fillcolor: "#eceff3", line: { width: 0 }, layer: "below" }] : [];
     const annotations = drawn.seen ? [{ x: drawn.seen / 2, y: 1, xref: "x", yref: "paper", text: "ID", showarrow: false,

@@ -41,6 +41,7 @@ _COLUMNS = {
     "id_mean": "ID",
     "ood_mean": "OOD",
     "grid_mean": "mean",
+    "input_mean": "mean of the noisy input",
     "auc": "AUC",
     "range": "over",
     "validation_loss": "validation f_L",
@@ -73,7 +74,7 @@ def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
         script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),
         data=data,
-        columns=_COLUMNS,
+        columns=_columns(made.summary),
         compared=made.comparisons,
         verdict=headline.verdict(made.comparisons),
         reasons=Counter(row["reason"] for row in made.comparisons if not row["unit"]).most_common(),
@@ -83,6 +84,12 @@ def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
         n_runs=len(made.collected.runs),
         **shown,
     )
+
+
+def _columns(summary: pd.DataFrame) -> dict[str, str]:
+    """The columns of the page's tables; that of the noisy input only if a task has one."""
+    has_input = not summary.empty and summary["input_mean"].notna().any()
+    return {column: heading for column, heading in _COLUMNS.items() if has_input or column != "input_mean"}
 
 
 # ---------------------------------------------------------------- sections

@@ -30,8 +30,8 @@ COLUMNS = [
     *("gamma_train", "layers", "perturbation", "metric"),
     *("quantity", "gamma", "difference", "low", "high", "unit", "n", "better", "reason"),
 ]
-#: A bootstrap over fewer examples gives intervals that are far too narrow.
-_FEWEST = 20
+#: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over clips does not.
+_FEWEST = {"examples": 20, "clips": 2}
 
 
 # ---------------------------------------------------------------- one pair
@@ -79,10 +79,13 @@ class _Estimate:
 
 
 def _chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
-    """The unit of the interval and the runs it is over: training seeds where both sides have several, else examples."""
+    """The unit of the interval and the runs it is over: training seeds where both sides have several.
+
+    Otherwise it is over test examples, or over the clips that they are windows of.
+    """
     seeds = sorted({run.seed for run in pair.ours} & {run.seed for run in pair.baseline})
     if min(len(pair.ours), len(pair.baseline)) == 1:
-        return "examples", pair.ours, pair.baseline
+        return ("clips" if pair.ours[0].info.resamples_clips else "examples"), pair.ours, pair.baseline
     if len(seeds) < 2:
         return "seeds", pair.ours, pair.baseline
     ours, baseline = ({run.seed: run for run in runs} for runs in (pair.ours, pair.baseline))
@@ -106,18 +109,21 @@ def _estimate(unit: str, ours: Sequence[Measured], baseline: Sequence[Measured],
             ids = ids.intersection(one.scores.ids).sort_values()
     if ids.empty:
         raise NoIntervalError("no test example in common")
-    if len(ids) < _FEWEST:
-        raise NoIntervalError(f"{len(ids)} test examples are too few for an interval; it needs at least {_FEWEST}")
     left, right = ([one.scores.of(ids) for one in side] for side in (ours, baseline))
+    sampled, found = left[0].unit, left[0].n_units
+    if found < _FEWEST[sampled]:
+        raise NoIntervalError(
+            f"{found} test {sampled} are too few for an interval; it needs at least {_FEWEST[sampled]}"
+        )
     return _interval(unit, left, right, wanted)
 
 
 def _interval(unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: _Quantities) -> _Estimate:
-    """mean(ours) − mean(baseline), with its percentile interval over examples, or ± √(r_seeds² + r_examples²).
+    """mean(ours) − mean(baseline), with percentiles over examples, ± r_clips, or ± √(r_seeds² + r_examples²).
 
     r is the half-width of a Student's t interval that treats the other source of variation as fixed. Another test set
     would change all seeds alike, so the spread over seeds does not include it; nor does that over examples include
-    other seeds.
+    other seeds. Where examples are windows of clips, r_clips takes the place of r_examples.
     """
     left, right = (
         wanted.of(np.stack([one.whole[one.columns(wanted.levels)] for one in side])) for side in (ours, baseline)
@@ -127,14 +133,22 @@ def _interval(unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wan
         np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0) for side in (ours, baseline)
     ]
     resampled = wanted.of(drawn[0] - drawn[1])
-    n_examples = len(ours[0].ids)
     if unit == "examples":
-        return _Estimate(difference, *intervals.percentiles(resampled), n_examples)
+        return _Estimate(difference, *intervals.percentiles(resampled), ours[0].n_units)
+    reach = intervals.student([_of_resamples(resampled, ours[0])])
+    if unit == "clips":
+        return _Estimate(difference, difference - reach, difference + reach, ours[0].n_units)
     over_seeds = [_of_mean(left - right)] if unit == "seeds paired" else [_of_mean(left), _of_mean(right)]
-    over_examples = [(resampled.var(0, ddof=1), max(1, n_examples - 1))]
-    reach = np.hypot(intervals.student(over_seeds), intervals.student(over_examples))
+    reach = np.hypot(intervals.student(over_seeds), reach)
     n = len(ours) if unit == "seeds paired" else len(ours) + len(baseline)
     return _Estimate(difference, difference - reach, difference + reach, n)
+
+
+def _of_resamples(resampled: Array, scores: Scores) -> tuple[Array, int]:
+    """The variance over resamples of the examples or clips, and its degrees of freedom."""
+    if scores.of_clips:
+        return intervals.variance_over_clips(resampled, scores.n_units)
+    return resampled.var(0, ddof=1), max(1, scores.n_units - 1)
 
 
 def _of_mean(values: Array) -> tuple[Array, int]:

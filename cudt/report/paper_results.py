@@ -56,6 +56,8 @@ class Result:
     sides: dict[str, Side]
     difference: Difference
     is_even: bool
+    input: float = np.nan
+    """The same quantity of the noisy input itself, for denoising."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
             "levels": " ".join(f"{level:g}" for level in side.levels),
             "paper": side.paper,
             "difference": side.difference,
+            "input": result.input,
             **pair,
             "is_better": side.is_better,
             # The run's folder, so that programs find the run.
@@ -180,7 +183,7 @@ def _result(kind: PaperTable, cell: ComparableCell, runs: Sequence[ReadRun], pri
     between = compared.difference(kind.quantity)
     sides = {name: _side(kind, compared, name, printed.get(name, np.nan)) for name in SIDES}
     marked = {name: replace(side, is_better=between.better == name) for name, side in sides.items()}
-    return Result(cell, marked, between, compared.is_even)
+    return Result(cell, marked, between, compared.is_even, compared.input_mean)
 
 
 def _side(kind: PaperTable, compared: Comparison, name: str, printed: float) -> Side:

@@ -19,13 +19,15 @@ _FEW = 12
 def of_results(table: ResultTable) -> TextTable:
     """Model, L and γ_train against data sets, constrained next to unconstrained."""
     datasets = list(dict.fromkeys(result.cell.dataset for result in table.results))
+    has_input = not all(np.isnan(result.input) for result in table.results)
     rows = []
     for (model, layers, gamma), results in itertools.groupby(table.results, key=_row_of):
         found = {result.cell.dataset: result for result in results}
-        entries = [entry for name in datasets for entry in _entries(found.get(name))]
+        entries = [entry for name in datasets for entry in _entries(found.get(name), has_input)]
         rows.append([Entry(model), Entry(f"{layers}"), Entry(f"{gamma:g}"), *entries])
-    groups = [("", 3), *((name, 2) for name in datasets)]
-    headings = ["model", "L", "γ_train", *(_HEADINGS[side] for _ in datasets for side in SIDES)]
+    of_dataset = [*(_HEADINGS[side] for side in SIDES), *(["input"] if has_input else [])]
+    groups = [("", 3), *((name, len(of_dataset)) for name in datasets)]
+    headings = ["model", "L", "γ_train", *(of_dataset * len(datasets))]
     return TextTable(table.stem, table.title, groups, headings, rows, _notes(table))
 
 
@@ -33,8 +35,12 @@ def _row_of(result: Result) -> tuple[str, int, float]:
     return result.cell.model, result.cell.layers, result.cell.gamma_train
 
 
-def _entries(result: Result | None) -> list[Entry]:
-    return [_entry(result.sides[side]) if result is not None else Entry() for side in SIDES]
+def _entries(result: Result | None, has_input: bool) -> list[Entry]:
+    """Both objectives of a cell and, for denoising, the noisy input itself."""
+    sides = [_entry(result.sides[side]) if result is not None else Entry() for side in SIDES]
+    if not has_input:
+        return sides
+    return [*sides, Entry() if result is None or np.isnan(result.input) else Entry(f"{result.input:.3f}")]
 
 
 def _entry(side: Side) -> Entry:
@@ -53,6 +59,8 @@ def _entry(side: Side) -> Entry:
 
 def _notes(table: ResultTable) -> list[str]:
     notes = [_note_on_numbers(table), _note_on_bold(table), _note_on_uneven_sides(table)]
+    if not all(np.isnan(result.input) for result in table.results):
+        notes.append("Input: the noisy input itself, unchanged.")
     if table.infeasible:
         notes.append("†: infeasible, a constraint is not kept. " + "; ".join(table.infeasible) + ".")
     if table.is_published and table.missing:
@@ -78,9 +86,10 @@ def _note_on_bold(table: ResultTable) -> str:
     better = [result for result in table.results if any(side.is_better for side in result.sides.values())]
     if not better:
         return ""
-    single = " Intervals of single runs are over test examples and say nothing about other training seeds."
-    is_single = any(result.difference.unit == "examples" for result in better)
-    return "Bold: better according to the 95 % interval of the paired difference." + (single if is_single else "")
+    units = {result.difference.unit for result in better} & {"examples", "clips"}
+    over = f"test {' and '.join(sorted(units))}"
+    single = f" Intervals of single runs are over {over} and say nothing about other training seeds."
+    return "Bold: better according to the 95 % interval of the paired difference." + (single if units else "")
 
 
 def _note_on_uneven_sides(table: ResultTable) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,8 @@ class Scores:
     values: Array
     weights: Array
     is_root: bool
+    of_clips: bool = False
+    """Whether the examples are windows of clips, which are resampled as a whole."""
 
     def metrics(self, means: Array) -> Array:
         """From mean scores (…, levels · noise seeds) to the metric at each level, averaged over noise seeds."""
@@ -45,15 +47,30 @@ class Scores:
 
     @cached_property
     def resampled(self) -> Array:
-        """The metric at each level on each resample of the examples, (resamples, levels)."""
-        return self.metrics(intervals.resampled_means(*self._flat()))
+        """The metric at each level on each resample of the examples or their clips, (resamples, levels)."""
+        return self.metrics(intervals.resampled_means(*self._flat(), self.clips))
+
+    @cached_property
+    def clips(self) -> Array | None:
+        """The number of each example's clip, if they are windows of clips."""
+        return intervals.clips_of(self.ids.tolist()) if self.of_clips else None
+
+    @property
+    def unit(self) -> str:
+        """What is resampled."""
+        return "clips" if self.of_clips else "examples"
+
+    @property
+    def n_units(self) -> int:
+        """The number of clips, or of examples."""
+        return len(self.ids) if self.clips is None else len(np.unique(self.clips))
 
     def of(self, ids: pd.Index[str]) -> Scores:
         """The scores of some examples; the same object for all of them, so that a run is resampled once."""
         if ids.equals(self.ids):
             return self
         rows = self.ids.get_indexer(ids)
-        return Scores(ids, self.levels, self.values[rows], self.weights[rows], self.is_root)
+        return replace(self, ids=ids, values=self.values[rows], weights=self.weights[rows])
 
     def columns(self, levels: Sequence[float]) -> list[int]:
         """The indices of these levels."""
@@ -97,7 +114,8 @@ class Measured:
         if len(missing):
             level = f"{scale_of(self.noise).symbol} = {missing[0]:g}"
             raise self._outdated(f"no scores of single examples at {level} (evaluated by an earlier version)")
-        return Scores(pd.Index(ids), levels.tolist(), values, weights, self.run.is_root), is_present
+        of_clips = self.run.info.resamples_clips
+        return Scores(pd.Index(ids), levels.tolist(), values, weights, self.run.is_root, of_clips), is_present
 
     def _outdated(self, problem: str) -> NoIntervalError:
         path = self.run.run.path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.evaluation.curves import area_under_curve, metric_and_ends
+from cudt.evaluation.curves import area_under_curve, input_metric, metric_and_ends
 from cudt.noise.base import distribution, scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import by_group
@@ -24,13 +24,13 @@ def deviation(values: Sequence[float]) -> float:
 
 def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The metric of each run at each level with its interval, averaged over noise seeds; vectorised, for many runs."""
-    names = ["value", "low", "high"]
+    names = ["value", "low", "high", "input"]
     levels = ["run", "perturbation", "gamma"]
     rows = pd.concat([run.ood.assign(run=index) for index, run in enumerate(runs)], ignore_index=True)
     spelled = {
         (index, spelling): name
         for index, run in enumerate(runs)
-        for spelling, name in zip(metric_and_ends(run.metric), names, strict=True)
+        for spelling, name in zip([*metric_and_ends(run.metric), input_metric(run.metric)], names, strict=True)
     }
     rows["name"] = [spelled.get(key) for key in zip(rows["run"], rows["metric"], strict=True)]
     rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
@@ -46,7 +46,8 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
 def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The metric against the level: mean and standard deviation over the seeds of each group.
 
-    `low` and `high` are the ends of one seed's 95 % interval over test examples, averaged over the seeds.
+    `low` and `high` are the ends of one seed's 95 % interval over test examples or clips, averaged over the seeds;
+    `input` is the metric of the noisy input itself, for denoising.
     Only levels that every evaluated seed of a group has: a mean must not change its seeds along a curve. The column
     `place` says whether a level is in distribution (ID) or not (OOD).
     """
@@ -63,6 +64,7 @@ def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
             std=("value", "std"),
             low=("low", "mean"),
             high=("high", "mean"),
+            input=("input", "mean"),
             seeds=("seed", "nunique"),
             noise_seeds=("noise_seeds", "min"),
             n=("n", "first"),
@@ -164,6 +166,7 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "id_mean": inside["mean"].mean(skipna=False),
         "ood_mean": outside["mean"].mean(skipna=False),
         "grid_mean": curve["mean"].mean(skipna=False),
+        "input_mean": curve["input"].mean(skipna=False),
         "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist()) if evaluated else np.nan,
         "validation_loss": float(np.mean([run.validation_loss for run in members])),
     }

@@ -133,6 +133,8 @@ class RunInfo(InfoPart):
     """Whether noise in source texts can be evaluated."""
     has_pictures: bool = False
     """Whether pictures of test examples can be saved."""
+    windows_of_clips: bool | None = None
+    """Whether examples are windows of clips, which intervals resample as a whole."""
     gamma_train: float | None = None
     layers: int | None = None
     """Number of layers L."""
@@ -203,6 +205,11 @@ class FinishedInfo(RunInfo):
         if isinstance(values, dict) and isinstance(values.get("verdicts"), list):
             return {"layers": len(values["verdicts"]), **values}
         return values
+
+    @property
+    def resamples_clips(self) -> bool:
+        """Whether intervals resample clips; runs of earlier versions do not say it, and their pictures are of clips."""
+        return self.has_pictures if self.windows_of_clips is None else self.windows_of_clips
 
 
 def read_info(folder: Path, other: Weights | None = None) -> RunInfo:

@@ -50,6 +50,11 @@ class Task(ABC):
     """Whether an example has an answer for each token, so that some can be left out (`thinned`)."""
     has_pictures: bool = False
     """Whether inputs and answers can be shown as images (`pictures`)."""
+    input_is_answer: bool = False
+    """Whether the noisy input is itself an answer, as in denoising; its metric is then measured like the model's."""
+    windows_of_clips: bool = False
+    """Whether examples are windows of longer clips: an id is the clip's name, a slash, and the window's. Windows of one
+    clip resemble each other, so intervals resample whole clips; stored with every run."""
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:

@@ -69,6 +69,8 @@ class VideoDenoising(Task):
     metric_of_mean = "root"
     higher_is_better = False
     has_pictures = True
+    input_is_answer = True
+    windows_of_clips = True
 
     def __init__(self, splits: Mapping[Split, list[Window]]) -> None:
         self._splits = splits

@@ -158,6 +158,7 @@ def _started(
         metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
         has_texts=task.has_texts,
         has_pictures=task.has_pictures,
+        windows_of_clips=task.windows_of_clips,
         gamma_train=settings.noise.gamma_train,
         layers=layerwise.model.n_layers,
         parameters=sum(weight.numel() for weight in layerwise.parameters()),

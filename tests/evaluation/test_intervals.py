@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudt.evaluation.intervals import bootstrap, resampled_means, student, student_quantile, wilson
+from cudt.evaluation.intervals import (
+    bootstrap,
+    bootstrap_of_clips,
+    clips_of,
+    resampled_means,
+    student,
+    student_quantile,
+    variance_over_clips,
+    wilson,
+)
 
 Z = 1.959963984540054
 
@@ -130,3 +139,74 @@ def test_more_examples_than_are_drawn_at_once_give_the_same_means(monkeypatch):
     whole = resampled_means(values, np.ones_like(values))
     monkeypatch.setattr("cudt.evaluation.intervals._DRAWS", 350)
     assert resampled_means(values, np.ones_like(values)) == pytest.approx(whole)
+
+
+# ---------------------------------------------------------------- windows of clips
+
+
+def windows(rng: np.random.Generator, n_clips: int, true_mean: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Squared errors of 5 to 20 windows of each clip, whose clips differ more than their windows, and their clips."""
+    clips = np.repeat(np.arange(n_clips), rng.integers(5, 20, n_clips))
+    errors = true_mean + rng.normal(0, 0.2, n_clips)[clips] + rng.normal(0, 0.1, len(clips))
+    return errors, clips
+
+
+def test_the_clip_of_a_window_is_all_but_the_end_of_its_id():
+    ids = ["test/b/0", "test/a/0", "test/b/8", "test/a/b/0", "test/b/16"]
+    assert clips_of(ids).tolist() == [2, 0, 2, 1, 2]
+
+
+def test_clips_are_drawn_with_all_their_windows():
+    rng = np.random.default_rng(0)
+    clips = np.array([0, 2, 1, 0, 2, 2, 1, 0])
+    values, weights = rng.normal(size=(8, 2)), rng.integers(1, 5, (8, 2)).astype(float)
+    found = resampled_means(values, weights, clips)
+    draws = np.random.default_rng(0)
+    for row in found:
+        rows = [index for clip in draws.integers(3, size=3) for index in np.flatnonzero(clips == clip)]
+        wanted = [np.average(values[rows, column], weights=weights[rows, column]) for column in range(2)]
+        assert row == pytest.approx(wanted, abs=1e-12)
+
+
+def test_clips_of_one_window_are_drawn_like_examples():
+    values, weights = np.random.default_rng(0).random((2, 30, 2))
+    assert np.allclose(resampled_means(values, weights, np.arange(30)), resampled_means(values, weights), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_clips", [2, 12])
+def test_the_variance_over_clips_of_one_size_is_that_of_their_mean(n_clips):
+    values = np.random.default_rng(0).normal(size=n_clips)
+    clips = np.repeat(np.arange(n_clips), 7)
+    resampled = resampled_means(values[clips][:, None], np.ones((len(clips), 1)), clips)
+    (variance,), freedom = variance_over_clips(resampled, n_clips)
+    assert variance == pytest.approx(values.var(ddof=1) / n_clips, rel=0.1)
+    assert freedom == n_clips - 1
+
+
+def test_the_interval_over_many_clips_is_the_normal_one_and_wider_than_that_over_windows():
+    rng = np.random.default_rng(0)
+    values, clips = windows(rng, 1000)
+    low, high = bootstrap_of_clips(values, np.ones(len(values)), clips)
+    mean = values.mean()
+    # The standard error of a ratio: √Σ (Σ v − m·n)² / N, with sums over the windows of each clip.
+    error = math.sqrt((np.bincount(clips, values - mean) ** 2).sum()) / len(values)
+    assert [low, high] == pytest.approx([mean - Z * error, mean + Z * error], abs=0.1 * error)
+    of_windows = bootstrap(torch.from_numpy(values), torch.ones(len(values)))
+    assert high - low > 2 * (of_windows[1] - of_windows[0])
+
+
+@pytest.mark.parametrize("n_clips", [2, 4, 12])
+def test_about_95_of_100_intervals_over_few_clips_hold_the_true_mean(n_clips):
+    rng = np.random.default_rng(1)
+    hits = []
+    for _ in range(100):
+        values, clips = windows(rng, n_clips)
+        low, high = bootstrap_of_clips(values, np.ones(len(values)), clips)
+        hits.append(low <= 1 <= high)
+    # The binomial(100, 0.95) lies within these bounds in 99 cases of 100.
+    assert 88 <= sum(hits) <= 99
+
+
+def test_one_clip_and_means_of_zero_have_no_interval():
+    assert bootstrap_of_clips(np.array([1.0, 2.0, 3.0]), np.ones(3), np.zeros(3, dtype=int)) is None
+    assert bootstrap_of_clips(np.zeros(4), np.ones(4), np.array([0, 0, 1, 1])) is None

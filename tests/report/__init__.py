@@ -23,6 +23,8 @@ from tests.runs import plant_info, raw_info
 GAMMA_TRAIN = 0.4
 #: How far the ends of every interval lie from its middle.
 REACH = 0.05
+#: The RMSE of the noisy input itself at γ = 1 in runs of video.
+INPUT_RMSE = 45.0
 
 
 def changed_info(info: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
@@ -104,6 +106,7 @@ def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **chang
         for name, value in (("RMSE", error), ("PSNR", 20 * math.log10(255 / error)), ("loss", 256 * error**2))
         for end, away in (("", 0.0), ("_low", -REACH), ("_high", REACH))
     ]
+    ood += [(kind, gamma, 0, "input_RMSE", INPUT_RMSE * gamma, 40) for gamma in rmse]
     run.write_table("ood", pd.DataFrame(ood, columns=TABLES["ood"]))
     return run
 

@@ -92,6 +92,77 @@ def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(root, noise_seeds, 
     assert set(table["n"]) == {n}
 
 
+CLIPS = ["test/a/0", "test/a/8", "test/b/0", "test/b/8", "test/b/16", "test/c/0", "test/d/0", "test/d/8"]
+
+
+def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
+    """The difference in RMSE, and the half-width of its interval over whole clips, one window at a time."""
+    by_clip = {clip: [n for n, name in enumerate(CLIPS) if name.startswith(f"test/{clip}/")] for clip in "abcd"}
+
+    def difference(rows: list[int]) -> float:
+        return math.sqrt(sum(ours[row, 0] for row in rows) / len(rows)) - math.sqrt(
+            sum(erm[row, 0] for row in rows) / len(rows)
+        )
+
+    rng = np.random.default_rng(0)
+    drawn = [
+        difference([row for clip in rng.integers(4, size=4) for row in by_clip["abcd"[clip]]]) for _ in range(2000)
+    ]
+    # Student's t with three degrees of freedom.
+    return difference(list(range(len(CLIPS)))), 3.182446 * math.sqrt(4 / 3 * np.var(drawn, ddof=1))
+
+
+def test_windows_of_a_clip_are_drawn_together(trained_run, tmp_path):
+    ours, erm = (drawn(seed, len(CLIPS)) for seed in (1, 2))
+    for objective, scores in (("constrained", ours), ("erm", erm)):
+        make_scored_run(trained_run, tmp_path, scores, ids=CLIPS, root=True, objective=objective, windows_of_clips=True)
+    table = by_quantity(compared(tmp_path))
+    assert set(table["unit"]) == {"clips"}
+    assert set(table["n"]) == {4}
+    for gamma in LEVELS:
+        whole, reach = by_hand_over_clips(ours[gamma], erm[gamma])
+        row = table.loc[str(gamma), ["difference", "low", "high"]].tolist()
+        assert row == pytest.approx([whole, whole - reach, whole + reach], abs=1e-6)
+
+
+def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
+    scores = {
+        (objective, seed): drawn(7 * seed + len(objective), len(CLIPS))
+        for objective in ("constrained", "erm")
+        for seed in (0, 1)
+    }
+    for (objective, seed), values in scores.items():
+        changes = {"objective": objective, "seed": seed, "windows_of_clips": True}
+        make_scored_run(trained_run, tmp_path, values, ids=CLIPS, root=True, **changes)
+    table = by_quantity(compared(tmp_path))
+    assert set(table["unit"]) == {"seeds paired"}
+    row = table.loc["1.0"]
+    whole = [
+        math.sqrt(scores["constrained", seed][1.0].mean()) - math.sqrt(scores["erm", seed][1.0].mean())
+        for seed in (0, 1)
+    ]
+    over_seeds = 12.706205 * np.std(whole, ddof=1) / math.sqrt(2)
+    over_clips = math.sqrt((row["high"] - row["difference"]) ** 2 - over_seeds**2)
+    rng = np.random.default_rng(0)
+    by_clip = [[n for n, name in enumerate(CLIPS) if f"/{clip}/" in name] for clip in "abcd"]
+    resampled = []
+    for _ in range(2000):
+        rows = [row for clip in rng.integers(4, size=4) for row in by_clip[clip]]
+        means = {key: math.sqrt(values[1.0][rows].mean()) for key, values in scores.items()}
+        resampled.append(np.mean([means["constrained", seed] - means["erm", seed] for seed in (0, 1)]))
+    assert over_clips == pytest.approx(3.182446 * math.sqrt(4 / 3 * np.var(resampled, ddof=1)), rel=1e-5)
+
+
+def test_a_single_clip_has_no_interval(trained_run, tmp_path):
+    ids = [f"test/a/{start}" for start in range(30)]
+    for objective, seed in (("constrained", 1), ("erm", 2)):
+        changes = {"objective": objective, "windows_of_clips": True}
+        make_scored_run(trained_run, tmp_path, drawn(seed, 30), ids=ids, root=True, **changes)
+    table = compared(tmp_path)
+    assert table["low"].isna().all()
+    assert set(table["reason"]) == {"1 test clips are too few for an interval; it needs at least 2"}
+
+
 def test_few_examples_have_no_interval(trained_run, tmp_path):
     for objective, seed in (("constrained", 1), ("erm", 2)):
         make_scored_run(trained_run, tmp_path, drawn(seed, 19, 1), objective=objective)

@@ -59,6 +59,14 @@ def test_a_row_is_a_model_its_depth_and_level_with_both_objectives_of_each_data_
     ]
 
 
+def test_tables_of_denoising_have_the_noisy_input_next_to_both_objectives(filled):
+    made = laid_out(result(filled, input=21.9524), result(filled, dataset="MNLI"))
+    assert made.groups == [("", 3), ("IMDb", 3), ("MNLI", 3)]
+    assert made.headings == ["model", "L", "γ_train", *(["constr.", "unconstr.", "input"] * 2)]
+    assert [entry.text for entry in made.rows[0]] == ["UT", "3", "0.5", "1.550", "", "21.952", "1.550", "", ""]
+    assert "Input: the noisy input itself, unchanged." in made.notes
+
+
 def test_an_entry_has_our_number_the_papers_the_difference_and_the_seeds(filled):
     assert entries(filled) == [Entry("1.550", "1.500, +0.050; 3 seeds"), Entry("", "1.250")]
 

@@ -7,7 +7,7 @@ import pytest
 from cudt.evaluation.curves import area_under_curve
 from cudt.report import tables
 from cudt.report.collect import collect
-from tests.report import GAMMA_TRAIN, REACH, make_run, make_video_run
+from tests.report import GAMMA_TRAIN, INPUT_RMSE, REACH, make_run, make_video_run
 
 
 def test_the_area_under_a_curve_is_that_of_its_trapezoids():
@@ -180,3 +180,19 @@ def test_errors_are_summed_up_by_their_mean_and_further_metrics_stay_out_of_the_
     summary = tables.summary(runs).set_index("metric")
     assert summary["grid_mean"].to_dict() == pytest.approx({"RMSE": 18, "accuracy": 0.7})
     assert summary["higher_is_better"].to_dict() == {"RMSE": False, "accuracy": True}
+
+
+def test_the_noisy_input_of_video_is_in_curves_and_in_the_summary(trained_run, tmp_path):
+    for seed in (0, 1):
+        make_video_run(trained_run, tmp_path, {0.0: 9.0, 1.0: 12.0, 1.5: 13.5}, seed=seed)
+    runs = collect([tmp_path]).runs
+    assert tables.curves(runs)["input"].tolist() == [0, INPUT_RMSE, 1.5 * INPUT_RMSE]
+    (row,) = tables.summary(runs).to_dict("records")
+    assert row["input_mean"] == pytest.approx(2.5 * INPUT_RMSE / 3)
+
+
+def test_text_has_no_noisy_input(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 0.9})
+    runs = collect([tmp_path]).runs
+    assert tables.curves(runs)["input"].isna().all()
+    assert tables.summary(runs)["input_mean"].isna().all()

@@ -290,3 +290,11 @@ def test_what_was_evaluated_with_other_weights_is_in_a_file_of_its_own(folder):
     assert read_finished_info(folder, "last").evaluated == {"uniform": note}
     assert read_finished_info(folder, "last").sigma_x == sigma_x
     assert read_finished_info(folder, "last").recipe == "smoke-llama"
+
+
+@pytest.mark.parametrize(
+    ("said", "has_pictures", "resamples"), [(None, True, True), (None, False, False), (False, True, False)]
+)
+def test_runs_of_earlier_versions_with_pictures_are_resampled_by_clips(said, has_pictures, resamples, folder):
+    write_info(folder, RunInfo(has_pictures=has_pictures, **({} if said is None else {"windows_of_clips": said})))
+    assert read_finished_info(folder).resamples_clips is resamples

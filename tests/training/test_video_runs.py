@@ -17,8 +17,10 @@ from PIL import Image
 from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
+from cudt.evaluation.display import short_number
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid
+from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
@@ -151,7 +153,7 @@ def test_every_level_has_rmse_and_psnr_with_their_intervals(finished, model, obj
     squares = finished[model, objective].read_examples().groupby("gamma")["score"].mean()
     assert values["RMSE"].tolist() == pytest.approx(squares.pow(0.5).tolist(), rel=1e-14)
     names = [f"{name}{end}" for name in ("RMSE", "PSNR", "loss") for end in ("", "_low", "_high")]
-    assert sorted(values.columns) == sorted(names)
+    assert sorted(values.columns) == sorted([*names, "input_RMSE"])
     assert values["PSNR"].tolist() == pytest.approx(psnr(values["RMSE"]))
     assert values["PSNR_low"].tolist() == pytest.approx(psnr(values["RMSE_high"]))
     assert values["loss"].tolist() == pytest.approx((16 * 16 * values["RMSE"] ** 2).tolist())
@@ -187,6 +189,42 @@ def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run
     with torch.no_grad():
         answer = model.readout(model.layer_states(signal + 0.5 * noise, batch)[-1], batch)
     assert rmse == pytest.approx((answer - signal).double().square().mean().sqrt().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_noisy_input_itself_has_the_rmse_of_its_noise(finished, model):
+    run = finished[model, "constrained"]
+    found = run.read_table("ood").set_index(["metric", "gamma"])["value"]["input_RMSE"]
+    problem = assemble(run.recipe, None, CPU)
+    batch = problem.task.collate(problem.task.examples("test"))
+    sigma_x = run.finished_info().sigma_x.evaluation
+    noise = draw_noise(problem.layerwise.model, batch, NoiseSource("gaussian", sigma_x, 0)).double()
+    assert found.index.tolist() == [0, 0.5, 1]
+    for gamma, rmse in found.items():
+        # Noise is not clipped, so the error of a pixel is its noise; of 6,144 pixels its deviation is γ·σ_x to 3 %.
+        assert rmse == pytest.approx(gamma * noise.square().mean().sqrt().item(), rel=1e-6)
+        assert rmse == pytest.approx(gamma * sigma_x, rel=0.03)
+
+
+def test_intervals_are_those_over_the_clips_of_the_windows(finished):
+    run = finished["dust", "constrained"]
+    scores = run.read_examples()
+    found = run.read_table("ood").set_index(["metric", "gamma"])["value"]
+    for gamma, windows in scores.groupby("gamma"):
+        assert windows["id"].str.rsplit("/", n=1).str[0].nunique() == 3
+        values, weights = windows["score"].to_numpy(), windows["weight"].to_numpy().astype(float)
+        ends = bootstrap_of_clips(values, weights, clips_of(windows["id"].tolist()))
+        assert ends is not None
+        wanted = [math.sqrt(end) for end in ends]
+        assert [found["RMSE_low", gamma], found["RMSE_high", gamma]] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_one_test_clip_leaves_no_interval(recipes, tmp_path, monkeypatch, capsys):
+    lonely = train(recipes["dust"], tmp_path, "task.test=1", "training.epochs=1")
+    assert set(evaluate(lonely)["metric"]) == {"RMSE", "PSNR", "loss", "input_RMSE"}
+    code, shown, errors = command(monkeypatch, capsys, "eval-ood", lonely.path)
+    assert (code, errors) == (0, "")
+    assert " to " not in shown.split("written to")[0]
 
 
 def test_noise_is_the_same_for_every_model_and_batch(finished):
@@ -238,6 +276,9 @@ def test_the_page_shows_the_pictures_of_all_runs(finished, tmp_path):
     assert made.warnings == []
     assert (made.table["metric"] == "RMSE").all()
     assert made.table["grid_mean"].notna().all()
+    noisy = finished["dust", "erm"].read_table("ood").query("metric == 'input_RMSE'")["value"].mean()
+    assert made.table["input_mean"].tolist() == pytest.approx([noisy] * len(finished))
+    assert "<th>mean of the noisy input</th>" in html
 
 
 def test_the_command_line_saves_pictures_and_shows_psnr_and_means(run, tmp_path, monkeypatch, capsys):
@@ -246,10 +287,11 @@ def test_the_command_line_saves_pictures_and_shows_psnr_and_means(run, tmp_path,
     code, shown, errors = command(monkeypatch, capsys, *words)
     assert (code, errors) == (0, "")
     rows = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "noise level RMSE 95 % interval PSNR loss" in rows
+    assert "noise level RMSE 95 % interval PSNR input loss" in rows
     assert f"pictures in {run.path / 'samples'}" in rows
     values = run.read_table("ood").pivot_table(index="gamma", columns="metric", values="value")
-    assert any(row.startswith(f"uniform mean {values['RMSE'].mean():.4f} of 3 levels") for row in rows)
+    means = short_number(values["RMSE"].mean()), f"{values['input_RMSE'].mean():.2f}"
+    assert f"uniform mean {means[0]} of 3 levels {means[1]}" in rows
     assert any(row.startswith("uniform γ = 1 OOD ") and f" {values['PSNR'][1.0]:.2f} " in row for row in rows)
     assert sorted(path.suffix for path in (run.path / "samples").iterdir()) == [".gif", ".png"]
     code, shown, _ = command(monkeypatch, capsys, "report", run.path, "--out", tmp_path / "report")

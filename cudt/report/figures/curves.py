@@ -7,7 +7,7 @@ from typing import Any
 
 from cudt.noise.base import scale_of
 from cudt.report.figures.panels import line, shade_seen
-from cudt.report.figures.style import MOST_BANDS
+from cudt.report.figures.style import MOST_BANDS, NOISY_INPUT
 from cudt.report.figures.words import labels, seeds_of_each, styles
 from cudt.report.groups import Group
 
@@ -33,8 +33,16 @@ def draw_curve(axes: Any, group: Group, kind: str, label: str, style: dict[str, 
     line(axes, rows["gamma"], rows["mean"], rows["lower"], rows["upper"], label, style, crowded=crowded)
 
 
+def _draw_input(axes: Any, groups: Sequence[Group], kind: str) -> None:
+    """Draw the metric of the noisy input itself, which a denoiser should improve; nothing for other tasks."""
+    noisy = next((rows for group in groups if (rows := group.input_curve(kind)) is not None), None)
+    if noisy is not None:
+        axes.plot(noisy["gamma"], noisy["input"], label="noisy input", **NOISY_INPUT)
+
+
 def dress_curves(axes: Any, groups: Sequence[Group], kind: str) -> None:
-    """Name the axes of curves, and shade the levels seen in training."""
+    """Name the axes of curves, shade the levels seen in training, and draw the noisy input where it is an answer."""
+    _draw_input(axes, groups, kind)
     levels = {group.level(kind) for group in groups}
     highest = max(group.curve(kind)["gamma"].max() for group in groups)
     axes.set_xlim(0, 1.03 * max(highest, *levels) or 1)

@@ -21,6 +21,9 @@ FAILED_COLOR = "#D55E00"
 #: Orange of the same palette, for the descent rate α that a recipe asks for.
 ASKED_COLOR = "#E69F00"
 
+#: The metric of the noisy input itself, which a denoiser should improve.
+NOISY_INPUT: dict[str, Any] = {"color": "0.45", "linestyle": ":", "linewidth": 1.4}
+
 
 def ordered_styles(count: int) -> list[dict[str, Any]]:
     """Styles for values that have an order: from light to dark, so that a print in grey keeps it."""

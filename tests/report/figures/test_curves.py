@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cudt.report.figures import curves
-from tests.report import REACH, make_run, make_video_run
+from tests.report import INPUT_RMSE, REACH, make_run, make_video_run
 from tests.report.figures import groups_of, named_lines, points_of
 
 
@@ -34,3 +34,15 @@ def test_the_name_of_the_training_levels_is_away_from_the_curve(trained_run, tmp
     assert below < 0.1
     assert above > 0.9
     assert axes.get_ylabel() == "test RMSE"
+
+
+def test_the_noisy_input_of_video_is_drawn_once_and_only_for_video(trained_run, tmp_path, axes):
+    for objective in ("constrained", "erm"):
+        make_video_run(trained_run, tmp_path / "video", {0.0: 9.0, 1.0: 12.0}, objective=objective)
+        make_run(trained_run, tmp_path / "text", {0.0: 0.9, 1.0: 0.5}, objective=objective)
+    curves.draw_curves(axes, groups_of(tmp_path / "video"), "gaussian")
+    (noisy,) = [line for line in axes.lines if line.get_label() == "noisy input"]
+    assert noisy.get_xydata().tolist() == [[0, 0], [1, INPUT_RMSE]]
+    axes.clear()
+    curves.draw_curves(axes, groups_of(tmp_path / "text"), "gaussian")
+    assert "noisy input" not in [line.get_label() for line in axes.lines]

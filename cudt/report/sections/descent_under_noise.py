@@ -30,7 +30,7 @@ _ABOUT_BOUND = (
 )
 
 
-class DescentUnderNoise(SectionType):
+class DescentTables(SectionType):
     """For each recipe whose runs have the constraints of every noise level: the groups of the figure."""
 
     title = "Descent under noise"
@@ -93,4 +93,4 @@ def _losses(group: Group, kind: str, level: float) -> list[Entry]:
     return [Entry(short_number(float(by_level(group.runs, kind, name)["mean"][level]))) for name in _LOSSES.values()]
 
 
-SECTION = DescentUnderNoise()
+SECTION = DescentTables()

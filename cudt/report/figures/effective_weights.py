@@ -1,7 +1,7 @@
 """The effective weight w_l of each layer's loss over training, and how often it is negative.
 
-Drawn for each recipe with a constrained group whose runs logged the weights (../effective_weights.py). Where a weight is
-negative, the update raises that layer's loss.
+Drawn for each recipe with a constrained group whose runs logged the weights (../effective_weights.py). Where a weight
+is negative, the update raises that layer's loss.
 """
 
 from __future__ import annotations

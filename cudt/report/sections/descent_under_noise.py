@@ -23,11 +23,11 @@ _ABOUT_KEPT = (
 )
 _ABOUT_BOUND = (
     "Means over seeds. f_L − min f_k: what reading the last layer costs. bound: (1/α)(ζ + Cτ), or ζ + Cτ on the "
-    "ladder, which min f_k exceeds the lowest possible loss by at most as the number of layers grows, if training keeps "
-    "the constraints. bound at L: the same for the L layers of this model, which includes (1−α)^L·f_0. ζ is measured as "
-    "the largest difference of a layer's loss between training and validation data, Cτ as the change of the layer "
-    "losses since γ_train. For objectives without constraints the theory promises nothing; their numbers are for "
-    "comparison."
+    "ladder, which min f_k exceeds the lowest possible loss by at most as the number of layers grows, if training "
+    "keeps the constraints. bound at L: the same for the L layers of this model, which includes (1−α)^L·f_0. ζ is "
+    "measured as the largest difference of a layer's loss between training and validation data, Cτ as the change of "
+    "the layer losses since γ_train. For objectives without constraints the theory promises nothing; their numbers "
+    "are for comparison."
 )
 
 

@@ -34,7 +34,9 @@ def constraint_rows(run: Run, kind: str, measured: dict[float, Measurement]) -> 
 def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibility.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     form, rates = run.recipe.settings.descent.form, info.rates or []
-    slack = torch.tensor([verdict.slack for verdict in info.verdicts], dtype=torch.double)
+    # The slack of weights that are not the run's own is not recorded.
+    known = [0.0 if run.other_weights else verdict.slack for verdict in info.verdicts]
+    slack = torch.tensor(known, dtype=torch.double)
     if form == "log":
         # A slack of the log form is a factor on what is allowed, which differs between levels.
         allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)

@@ -115,6 +115,19 @@ def test_a_constraint_within_the_slack_of_the_run_is_relaxed(form, tmp_path):
         assert again[row["gamma"], row["layer"]] == wanted
 
 
+def test_weights_that_are_not_the_runs_own_have_tables_of_their_own_and_no_slack(tmp_path):
+    run = train_quietly(tiny_recipe("descent.resilience=decay", "descent.beta=1"), tmp_path)
+    plant_info(run, verdicts=[{**one, "slack": 1e6} for one in raw_info(run)["verdicts"]])
+    last = run.with_weights("last")
+    for weights in (run, last):
+        evaluated(weights, Grid([1.0]))
+    own, other = (one.read_table("constraints") for one in (run, last))
+    assert "violated" not in set(own["verdict"])
+    assert "relaxed" in set(own["verdict"])
+    assert "relaxed" not in set(other["verdict"])
+    assert (run.path / "last" / "descent.csv").is_file()
+
+
 def test_on_the_ladder_every_loss_is_compared_with_a_number(tmp_path):
     run = train_quietly(tiny_recipe("descent.form=ladder"), tmp_path)
     evaluated(run, Grid([1.0]))

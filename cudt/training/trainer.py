@@ -291,15 +291,27 @@ class Trainer:
     # ---------------------------------------------------------------- history and display
 
     def _log_update(self, f: Tensor, grad_norm: Tensor) -> None:
+        self.display.update(self._view(f))
         if self.state.step % self.settings.training.log_every:
             return
         self._record("train", self.objective.layers, {"loss": f.tolist()})
         if self.objective.constrains:
-            self._record("train", self.objective.constraints, {"violation": self.objective.violations(f).tolist()})
-            dual = {"multiplier": self.descent.multiplier_values.tolist(), "slack": self.descent.slack.tolist()}
-            self._record("train", range(1, self.model.n_layers + 1), dual)
+            self._log_constraints(f)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
-        self.display.update(self._view(f))
+
+    def _log_constraints(self, f: Tensor) -> None:
+        """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l of each layer."""
+        constraints, violations = self.objective.constraints, self.objective.violations(f)
+        multipliers = self.descent.multiplier_values
+        prices = violations * multipliers[self.objective.indices(constraints)]
+        self._record("train", constraints, {"violation": violations.tolist(), "price": prices.tolist()})
+        by_layer = {
+            "multiplier": multipliers.tolist(),
+            "slack": self.descent.slack.tolist(),
+            "weight": self.descent.effective_weights().tolist(),
+        }
+        self._record("train", range(1, self.model.n_layers + 1), by_layer)
+        self._record("train", [0], {"multiplier_norm": [multipliers.norm().item()]})
 
     def _log_validation(self, measured: Measurement) -> None:
         self.state.validation_losses = measured.layer_losses.tolist()

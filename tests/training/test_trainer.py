@@ -202,7 +202,10 @@ def test_history_is_long_and_whole(trained_run):
     history = trained_run.read_table("history")
     assert list(history.columns) == ["step", "epoch", "split", "layer", "name", "value"]
     train = history[history["split"] == "train"]
-    assert set(train["name"]) == {"loss", "violation", "multiplier", "slack", "gradient_norm"}
+    assert set(train["name"]) == {
+        *("loss", "violation", "price", "multiplier", "slack", "weight"),
+        *("multiplier_norm", "gradient_norm"),
+    }
     assert sorted(train["step"].unique()) == [1, 2, 3, 4, 5, 6]
     validation = history[history["split"] == "validation"]
     assert set(zip(validation["epoch"], validation["layer"], strict=True)) == {
@@ -217,6 +220,32 @@ def test_recorded_violations_are_those_of_the_recorded_losses(trained_run):
     for layer, rate in enumerate(info.rates, 1):
         before = info.reference if layer == 1 else first["loss", layer - 1]
         assert first["violation", layer] == pytest.approx(first["loss", layer] - (1 - rate) * before, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["linear", "log", "ladder"])
+def test_weights_prices_and_the_norm_are_those_of_the_recorded_multipliers(tmp_path, form):
+    recipe = tiny_recipe("descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1")
+    history = train_quietly(recipe, tmp_path).read_table("history")
+    for _, rows in history[history["split"] == "train"].groupby("step"):
+        at = rows.set_index(["name", "layer"])["value"]
+        multipliers = [at["multiplier", layer] for layer in (1, 2, 3)]
+        passed_on = {"linear": 0.5, "log": 1.0, "ladder": 0.0}[form]
+        weights = [
+            multipliers[0] - passed_on * multipliers[1],
+            multipliers[1] - passed_on * multipliers[2],
+            1 + multipliers[2],
+        ]
+        assert [at["weight", layer] for layer in (1, 2, 3)] == pytest.approx(weights, abs=1e-6)
+        prices = [one * at["violation", layer] for layer, one in enumerate(multipliers, 1)]
+        assert [at["price", layer] for layer in (1, 2, 3)] == pytest.approx(prices, abs=1e-6)
+        assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*multipliers), abs=1e-6)
+
+
+def test_prices_are_recorded_for_the_constraints_that_an_update_uses(tmp_path):
+    history = train_quietly(tiny_recipe("readout.layers=1"), tmp_path).read_table("history")
+    counts = history[history["split"] == "train"].groupby(["step", "name"]).size()
+    assert set(counts.xs("price", level="name")) == set(counts.xs("violation", level="name")) == {1}
+    assert set(counts.xs("weight", level="name")) == {3}
 
 
 def test_verdict_is_that_of_the_saved_best_weights(trained_run):

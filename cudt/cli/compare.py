@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cudt.cli import completion
 from cudt.cli.terminal import make_console
@@ -29,7 +30,7 @@ _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": 
 
 
 def compare(first: FirstRun, second: SecondRun) -> None:
-    """Compare two finished runs: settings, loss and verdict of each layer, and the metric at each noise level.
+    """Compare two finished runs: settings, loss, verdict and weight of each layer, and the metric at each noise level.
 
     Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
     """
@@ -41,7 +42,10 @@ def compare(first: FirstRun, second: SecondRun) -> None:
         console.print(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.path}", soft_wrap=True)
     _print_settings(console, a, b)
     console.print("\nlayer losses on validation data at γ_train, and the verdict on each constraint")
-    console.print(_layer_table(a, b))
+    weights = _effective_weights(a, b)
+    console.print(_layer_table(a, b, weights))
+    if weights:
+        console.print("w: effective weight of the layer's loss, at the end of that epoch; ▼: negative")
     for name, run in (("A", a), ("B", b)):
         console.print(f"{name}: {_verdict(run)}", highlight=False)
     _print_curves(console, a, b)
@@ -89,11 +93,12 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
 # ---------------------------------------------------------------- layers
 
 
-def _layer_table(a: ReadRun, b: ReadRun) -> Table:
+def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -> Table:
+    """Losses, verdicts and effective weights."""
     from cudt.evaluation.display import short_number
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B"):
+    for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):
         table.add_column(column, justify="left" if column.startswith("verdict") else "right")
     by_layer = [{verdict.layer: verdict for verdict in run.info.verdicts} for run in (a, b)]
     for layer in sorted({*by_layer[0], *by_layer[1]}):
@@ -103,8 +108,23 @@ def _layer_table(a: ReadRun, b: ReadRun) -> Table:
         numbers = ["" if one is None else short_number(one.loss) for one in found]
         words = ["" if one is None else one.verdict for one in found]
         signed = "" if difference is None else ("+" if difference >= 0 else "") + short_number(difference)
-        table.add_row(str(layer), *numbers, signed, *words)
+        table.add_row(str(layer), *numbers, signed, *words, *(_weight(mine.get(layer)) for mine in weights.values()))
     return table
+
+
+def _effective_weights(a: ReadRun, b: ReadRun) -> dict[str, dict[int, float]]:
+    """w_l by layer of each run that logged them, by the heading of its column."""
+    from cudt.report.effective_weights import own_weights
+
+    found = {"w A": own_weights(a), "w B": own_weights(b)}
+    return {heading: weights for heading, weights in found.items() if weights}
+
+
+def _weight(value: float | None) -> Text:
+    """A weight with three decimals; a negative one is marked, also where colours do not show."""
+    if value is None:
+        return Text("")
+    return Text(f"{value:.3f} ▼", style="red") if value < 0 else Text(f"{value:.3f}  ")
 
 
 def _verdict(run: ReadRun) -> str:

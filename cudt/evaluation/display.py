@@ -69,9 +69,9 @@ def ratio_table(run: Run) -> Table:
 
 
 def descent_table(run: Run) -> Table:
-    """Constraints kept, the best layer, and the theory's bound at each level; no rows for runs without descent.csv."""
+    """Constraints kept, the best layer, and the theory's bound at each level; no rows without descent.csv."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "f_L − min f_k", "(ζ + Cτ)/α")
+    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "f_L − min f_k", "bound")
     for column in columns:
         table.add_column(column, justify="left" if column == "noise" else "right")
     info, summary = run.finished_info(), run.read_table("descent")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cudt.data.batching import Batch, batches, n_batches
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import constraints, samples
+from cudt.evaluation import carry_over, samples
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.method.measurement import Measurement
@@ -106,7 +106,7 @@ def _constraints(
     run: Run, kind: str, levels: Sequence[float], by_seed: Sequence[Sequence[Measurement]]
 ) -> pd.DataFrame:
     over_seeds = {gamma: Measurement.averaged(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-    return constraints.constraint_rows(run, kind, over_seeds)
+    return carry_over.constraint_rows(run, kind, over_seeds)
 
 
 def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
@@ -119,8 +119,8 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
         levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
         by_seed = [_measure(run, layerwise, "test", noise.kind, seed, levels, track) for seed in seeds]
         run.merge_table("constraints", _constraints(run, noise.kind, levels, by_seed), ["perturbation", "gamma"])
-    seen = constraints.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
-    run.write_table("descent", constraints.summary_rows(run, seen))
+    seen = carry_over.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
+    run.write_table("descent", carry_over.summary_rows(run, seen))
 
 
 def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Track) -> list[float]:
@@ -130,7 +130,7 @@ def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Tra
     """
     task, settings = layerwise.task, run.recipe.settings
     examples = task.examples(split)
-    indices = constraints.spaced(len(examples), len(task.examples("validation")))
+    indices = carry_over.spaced(len(examples), len(task.examples("validation")))
     tracked = _tracked(run, layerwise, [examples[index] for index in indices], f"{split} data", track)
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     return measure(layerwise, tracked, noise, [settings.noise.gamma_train])[0].layer_losses.tolist()

@@ -11,13 +11,19 @@ f_l − f′_l and C·d(D′, D) bounds f′_l − f_l for all layers. f* ≥ 0 
 unknown, so min_k f′_k is the measured quantity: it is at least min_k f′_k − f*. A term for constraints that fail with
 probability δ is left out, because it cannot be measured.
 
-Both follow from f′_l ≤ (1−α_l)·f′_{l−1} + ζ + C·τ. Functions of floats only, one loss for each layer.
+Both follow from f′_l ≤ (1−α_l)·f′_{l−1} + ζ + C·τ. The ladder, f_l ≤ (1−α_1)·…·(1−α_l)·f_0, has no loss of another
+layer in it, so errors do not add up over layers: f′_l ≤ (1−α_1)·…·(1−α_l)·f_0 + ζ + C·τ, and the best layer's bound is
+ζ + C·τ. Functions of floats only, one loss for each layer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudt.method.constraints import Form
 
 
 def best_layer(losses: Sequence[float]) -> int:
@@ -56,23 +62,29 @@ def estimation_gap(train: Sequence[float], validation: Sequence[float]) -> float
     return max(abs(one - other) for one, other in zip(train, validation, strict=True))
 
 
-def limit_bound(rates: Sequence[float], zeta: float, shift: float) -> float:
-    """(1/α)·(ζ + C·τ): what the best layer's loss exceeds f* by at most, in a model of ever more layers.
+def limit_bound(rates: Sequence[float], zeta: float, shift: float, form: Form = "linear") -> float:
+    """(1/α)·(ζ + C·τ), or ζ + C·τ on the ladder: what the best layer's loss exceeds f* by, at most, as L grows.
 
     With a rate for each layer, α is the smallest. At α = 0 nothing is promised, and the bound is infinite.
     """
     smallest = min(rates)
-    return (zeta + shift) / smallest if smallest > 0 else math.inf
+    if smallest <= 0:
+        return math.inf
+    return zeta + shift if form == "ladder" else (zeta + shift) / smallest
 
 
-def depth_bound(rates: Sequence[float], reference: float, zeta: float, shift: float) -> float:
+def depth_bound(rates: Sequence[float], reference: float, zeta: float, shift: float, form: Form = "linear") -> float:
     """The same for the L layers that the model has: b_L of b_l = (1−α_l)·b_{l−1} + ζ + C·τ from b_0 = f_0.
 
-    It includes (1−α)^L·f_0, the loss that α leaves after L layers, and tends to `limit_bound` as L grows.
+    It includes (1−α)^L·f_0, the loss that α leaves after L layers, and tends to `limit_bound` as L grows. On the ladder
+    ζ + C·τ is added once.
     """
+    error = zeta + shift
+    if form == "ladder":
+        return reference * math.prod(1 - rate for rate in rates) + error
     bound = reference
     for rate in rates:
-        bound = (1 - rate) * bound + zeta + shift
+        bound = (1 - rate) * bound + error
     return bound
 
 

@@ -35,6 +35,8 @@ class ReadRun:
     layers: pd.DataFrame
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
+    descent: pd.DataFrame
+    """What is left of the constraints at each noise level; empty if an earlier version evaluated the run."""
     validation: pd.DataFrame
     """The metric on validation data at each level a sweep scored the run at; empty without a sweep."""
 
@@ -219,9 +221,10 @@ def _read_whole(path: Path) -> ReadRun:
         status = info.status or "damaged (run.json has no status)"
         raise UserError(f"{path}: {status}" + (f" ({info.reason})" if info.reason else ""))
     finished = run.finished_info()
-    names = ("layers", "ood", "ratio_bins", "validation")
-    layers, ood, bins, validation = (_table(run, name) for name in names)
-    return ReadRun(run, finished, layers, ood, bins, validation[validation["metric"] == finished.metric.name])
+    names = ("layers", "ood", "ratio_bins", "descent", "validation")
+    layers, ood, bins, descent, validation = (_table(run, name) for name in names)
+    own = validation[validation["metric"] == finished.metric.name]
+    return ReadRun(run, finished, layers, ood, bins, descent, own)
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

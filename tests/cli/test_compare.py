@@ -10,7 +10,7 @@ from cudt.report import paired
 from cudt.report.collect import collect
 from cudt.report.comparable import Pair
 from cudt.runs.info import RunInfo
-from tests.report import make_run, make_scored_run, make_video_run
+from tests.report import make_run, make_scored_run, make_video_run, plant_weights
 
 LEVELS = (0.0, 0.4, 1.0)
 
@@ -138,3 +138,15 @@ def test_wrong_input_is_refused(call, pair, trained_run):
         assert error.startswith("error: ")
         assert message in error
         assert len(error.splitlines()) == 1
+
+
+def test_effective_weights_of_the_runs_epoch_are_shown_and_negative_ones_marked(call, trained_run):
+    a, b = (make_run(trained_run, Path(name), seed=seed, best={"epoch": 1}) for seed, name in enumerate("ab"))
+    assert "▼" not in compared(call, a.path, b.path)
+    plant_weights(b, [(0, 0, 1), (-0.25, 0.5, 1), (3, 3, 3)])
+    output = compared(call, a.path, b.path)
+    heading = next(line for line in output.splitlines() if "verdict A" in line)
+    assert heading.split()[-2:] == ["w", "B"]
+    assert row(output, "1 ")[-1] == "-0.250 ▼"
+    assert row(output, "2 ")[-1] == "0.500"
+    assert "▼: negative" in output

@@ -128,3 +128,18 @@ def test_losses_that_meet_the_constraints_stay_below_the_bound_after_any_shift()
         shifted = np.maximum(curve + generator.normal(0, 0.2, layers), 0).tolist()
         bound = bounds.depth_bound(rates, 0.7, 0.0, bounds.distribution_shift(shifted, curve))
         assert min(shifted) <= shifted[-1] <= bound + 1e-12
+
+
+def test_on_the_ladder_errors_do_not_add_up():
+    assert bounds.limit_bound([0.1, 0.2], 0.02, 0.03, "ladder") == pytest.approx(0.05)
+    assert bounds.limit_bound([0.1, 0.0], 0.02, 0.03, "ladder") == math.inf
+    assert bounds.depth_bound([0.1, 0.2], 0.7, 0.02, 0.03, "ladder") == pytest.approx(0.9 * 0.8 * 0.7 + 0.05)
+
+
+def test_losses_on_the_ladder_stay_below_its_bound_after_any_shift():
+    for generator, layers, _, _ in random_curves():
+        rates = generator.uniform(0, 0.9, layers)
+        curve = 0.7 * np.cumprod(1 - rates) * generator.uniform(0.3, 1, layers)
+        shifted = np.maximum(curve + generator.normal(0, 0.2, layers), 0).tolist()
+        shift = bounds.distribution_shift(shifted, curve.tolist())
+        assert shifted[-1] <= bounds.depth_bound(rates.tolist(), 0.7, 0.0, shift, "ladder") + 1e-12

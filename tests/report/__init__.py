@@ -95,6 +95,22 @@ def make_run(
     return run
 
 
+def plant_descent(run: Run, levels: Mapping[float, Mapping[str, float]], kind: str = "gaussian") -> None:
+    """Add numbers about the whole model to the summary of a run's constraints, by level and name."""
+    rows = [(kind, level, 0, name, value) for level, values in levels.items() for name, value in values.items()]
+    run.merge_table("descent", pd.DataFrame(rows, columns=TABLES["descent"]), ["perturbation", "gamma"])
+
+
+def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int = 2) -> None:
+    """Write a history of updates with these effective weights of the layers."""
+    rows = [
+        (step, (step - 1) // per_epoch + 1, "train", layer, "weight", value)
+        for step, weights in enumerate(updates, 1)
+        for layer, value in enumerate(weights, 1)
+    ]
+    run.write_table("history", pd.DataFrame(rows, columns=TABLES["history"]))
+
+
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
     """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
     metric = {"name": "RMSE", "higher_is_better": False}

@@ -8,6 +8,7 @@ import torch
 
 from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
+from cudt.method.constraints import allowed_losses
 from cudt.method.measurement import Measurement
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
@@ -32,13 +33,14 @@ def constraint_rows(run: Run, kind: str, measured: dict[float, Measurement]) -> 
 
 def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibility.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
-    rates = info.rates or []
-    slack = torch.tensor([verdict.slack for verdict in info.verdicts], dtype=torch.double)
-    form = run.recipe.settings.descent.form
+    form, rates = run.recipe.settings.descent.form, info.rates or []
+    # The slack of weights that are not the run's own is not recorded.
+    known = [0.0 if run.other_weights else verdict.slack for verdict in info.verdicts]
+    slack = torch.tensor(known, dtype=torch.double)
     if form == "log":
         # A slack of the log form is a factor on what is allowed, which differs between levels.
-        without = feasibility.judge(measured, info.reference, rates, torch.zeros_like(slack))
-        slack *= torch.tensor([now.allowed / then.allowed for now, then in zip(without, info.verdicts, strict=True)])
+        allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)
+        slack *= allowed / torch.tensor([verdict.allowed for verdict in info.verdicts])
     return feasibility.judge(measured, info.reference, rates, slack, form)
 
 
@@ -73,7 +75,7 @@ def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
     zeta = bounds.estimation_gap(*seen.values())
     for level, at_level in by_level.items():
         losses = at_level.sort_values("layer")["loss"].tolist()
-        numbers = {**_kept(at_level), **_theory(info, losses, trained, zeta)}
+        numbers = {**_kept(at_level), **_theory(run, losses, trained, zeta)}
         rows += [(*level, 0, name, value) for name, value in numbers.items()]
         achieved = enumerate(bounds.achieved_rates(losses, info.reference), 1)
         rows += [(*level, layer, "rate", rate) for layer, rate in achieved]
@@ -85,8 +87,9 @@ def _kept(rows: pd.DataFrame) -> dict[str, float]:
     return {"kept": float(is_kept.sum()), "kept_share": float(is_kept.mean())}
 
 
-def _theory(info: FinishedInfo, losses: list[float], trained: list[float], zeta: float) -> dict[str, float]:
+def _theory(run: Run, losses: list[float], trained: list[float], zeta: float) -> dict[str, float]:
     """The quantities of method/bounds.py at one level."""
+    info, form = run.finished_info(), run.recipe.settings.descent.form
     rates, shift = info.rates or [], bounds.distribution_shift(losses, trained)
     return {
         "best_layer": float(bounds.best_layer(losses)),
@@ -95,6 +98,6 @@ def _theory(info: FinishedInfo, losses: list[float], trained: list[float], zeta:
         "rate": bounds.mean_rate(losses, info.reference),
         "zeta": zeta,
         "shift": shift,
-        "bound": bounds.limit_bound(rates, zeta, shift),
-        "bound_at_depth": bounds.depth_bound(rates, info.reference, zeta, shift),
+        "bound": bounds.limit_bound(rates, zeta, shift, form),
+        "bound_at_depth": bounds.depth_bound(rates, info.reference, zeta, shift, form),
     }

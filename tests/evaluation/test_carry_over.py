@@ -12,7 +12,7 @@ import torch
 
 from cudt.data.batching import batches
 from cudt.data.splits import Split
-from cudt.evaluation import constraints, evaluate
+from cudt.evaluation import carry_over, evaluate
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.method.measurement import Measurement
@@ -115,6 +115,30 @@ def test_a_constraint_within_the_slack_of_the_run_is_relaxed(form, tmp_path):
         assert again[row["gamma"], row["layer"]] == wanted
 
 
+def test_weights_that_are_not_the_runs_own_have_tables_of_their_own_and_no_slack(tmp_path):
+    run = train_quietly(tiny_recipe("descent.resilience=decay", "descent.beta=1"), tmp_path)
+    plant_info(run, verdicts=[{**one, "slack": 1e6} for one in raw_info(run)["verdicts"]])
+    last = run.with_weights("last")
+    for weights in (run, last):
+        evaluated(weights, Grid([1.0]))
+    own, other = (one.read_table("constraints") for one in (run, last))
+    assert "violated" not in set(own["verdict"])
+    assert "relaxed" in set(own["verdict"])
+    assert "relaxed" not in set(other["verdict"])
+    assert (run.path / "last" / "descent.csv").is_file()
+
+
+def test_on_the_ladder_every_loss_is_compared_with_a_number(tmp_path):
+    run = train_quietly(tiny_recipe("descent.form=ladder"), tmp_path)
+    evaluated(run, Grid([1.0]))
+    info, table = run.finished_info(), run.read_table("constraints").set_index(["gamma", "layer"])
+    for layer in (1, 2, 3):
+        assert table.loc[(1.0, layer)]["allowed"] == pytest.approx(0.9**layer * info.reference)
+    far = numbers(run).loc[1.0]
+    assert far["bound"] == pytest.approx(far["zeta"] + far["shift"])
+    assert far["bound_at_depth"] == pytest.approx(far["bound"] + 0.9**3 * info.reference)
+
+
 def test_other_noise_seeds_replace_the_constraints_of_their_kind(run):
     evaluated(run, Grid([0.0, 1.0]))
     evaluated(run, Grid([0.5], noise_seeds=[1]))
@@ -143,7 +167,7 @@ def test_the_summary_of_constraints_made_by_hand(run):
         for layer, loss in enumerate(losses, 1)
     ]
     run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
-    run.write_table("descent", constraints.summary_rows(run, SEEN))
+    run.write_table("descent", carry_over.summary_rows(run, SEEN))
     trained_at, far = (numbers(run).loc[gamma].to_dict() for gamma in (0.4, 2.0))
     assert trained_at == pytest.approx(
         {
@@ -162,14 +186,14 @@ def test_the_summary_of_constraints_made_by_hand(run):
     )
     table = run.read_table("descent").set_index(["gamma", "layer", "name"])["value"]
     assert [table[2.0, layer, "rate"] for layer in (1, 2, 3)] == pytest.approx([0.1, 2 / 3, -1])
-    assert constraints.seen_losses(run) == SEEN
+    assert carry_over.seen_losses(run) == SEEN
 
 
 def test_training_data_are_measured_as_validation_data_are(run, monkeypatch):
     """With all training examples (96, of which 40 are used): the mean loss at γ_train under the noise of validation."""
-    monkeypatch.setattr(constraints, "spaced", lambda n, count: list(range(n)))
+    monkeypatch.setattr(carry_over, "spaced", lambda n, count: list(range(n)))
     evaluated(run)
-    info, seen = run.finished_info(), constraints.seen_losses(run)
+    info, seen = run.finished_info(), carry_over.seen_losses(run)
     level = measured(run, "train", "validation", 0.4, info.sigma_x.training)
     assert seen["train"] == pytest.approx(level.layer_losses.tolist(), abs=1e-6)
     assert seen["validation"] == pytest.approx([one.loss for one in info.verdicts], abs=1e-6)
@@ -177,7 +201,7 @@ def test_training_data_are_measured_as_validation_data_are(run, monkeypatch):
 
 @pytest.mark.parametrize(("n_train", "n_validation"), [(96, 40), (40, 96), (7, 7), (10, 1)])
 def test_as_many_training_examples_as_validation_has_evenly_spaced(n_train, n_validation):
-    chosen = constraints.spaced(n_train, n_validation)
+    chosen = carry_over.spaced(n_train, n_validation)
     assert len(set(chosen)) == len(chosen) == min(n_train, n_validation)
     assert set(chosen) <= set(range(n_train))
     steps = [after - before for before, after in pairwise(chosen)]
@@ -186,10 +210,10 @@ def test_as_many_training_examples_as_validation_has_evenly_spaced(n_train, n_va
 
 def test_data_that_training_used_are_measured_once(run, monkeypatch):
     evaluated(run, Grid([0.0]))
-    before = constraints.seen_losses(run)
+    before = carry_over.seen_losses(run)
     monkeypatch.setattr(evaluate, "_measure_seen", None)
     evaluated(run, Grid([1.0]))
-    assert constraints.seen_losses(run) == before
+    assert carry_over.seen_losses(run) == before
     assert sorted(numbers(run).index) == [0, 0.4, 1]
 
 

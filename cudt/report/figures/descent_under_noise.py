@@ -1,0 +1,82 @@
+"""What is left of descent under noise: constraints kept, the best layer, and what the last one loses against it.
+
+Drawn for each recipe, under its main kind of noise, from the test losses of every layer. The last panel has the
+theory's bound (1/α)·(ζ + C·τ) with its constants measured (../../method/bounds.py), as faint lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from cudt.noise.base import scale_of
+from cudt.report.carry_over import by_level, has_descent
+from cudt.report.figures.base import Drawing, FigurePlan, FigureType
+from cudt.report.figures.choose import main_kind, pair, with_curve
+from cudt.report.figures.panels import finite, legend_below, line, panels, shade_seen
+from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
+from cudt.report.groups import Group
+
+#: Losses below this share of f_0 are drawn on a linear scale, so that a gap of 0 is on the axis.
+_LINEAR_BELOW = 0.1
+
+
+class DescentUnderNoise(FigureType):
+    """For each recipe whose runs have the constraints of every noise level."""
+
+    name = "descent-under-noise"
+    order = 15
+
+    def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
+        """One, under the main kind of noise."""
+        kind = main_kind(groups)
+        if kind is not None and has_descent(pair(groups, kind), kind):
+            yield FigurePlan(self.name, partial(draw, groups, kind))
+
+
+def draw(groups: Sequence[Group], kind: str) -> Drawing:
+    """Three panels over the noise level, with one group of each objective."""
+    shown = has_descent(pair(groups, kind), kind)
+    figure, (row,) = panels(1, 3, 3.4, 2.9)
+    kept, best, gap = row
+    _draw_number(kept, shown, kind, "kept")
+    _draw_number(best, shown, kind, "best_layer")
+    _draw_number(gap, shown, kind, "gap")
+    _draw_bounds(gap, shown, kind)
+    layers = shown[0].n_layers
+    kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
+    best.set(title="Layer with the lowest loss", ylabel="layer", ylim=(0.9, layers + 0.1))
+    gap.set(title="Last layer against the best", ylabel=r"$f_L - \min_k\, f_k$ (faint: bound)")
+    for axes in (kept, best):
+        axes.locator_params(axis="y", integer=True)
+    for axes in row:
+        axes.set(xlabel=scale_of(kind).axis, xlim=(0, None))
+        if shown[0].level(kind):
+            shade_seen(axes, shown[0].level(kind), low=axes is not gap)
+    legend_below(figure)
+    title = f"{shown[0].recipe}: constraints and best layer under {kind} noise, {seeds_range(shown, kind)}"
+    return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
+
+
+def _draw_number(axes: Any, groups: Sequence[Group], kind: str, name: str) -> None:
+    """Draw a number of descent.csv against the noise level, with one standard deviation over seeds."""
+    named, drawn = labels(groups, kind), styles(groups)
+    for group in groups:
+        rows = by_level(group.runs, kind, name)
+        ends = (rows["mean"] - rows["std"], rows["mean"] + rows["std"])
+        line(axes, rows.index, rows["mean"], *ends, named[group.key], drawn[group.key])
+
+
+def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
+    """Draw the bound of each group in its colour, faint and without a name."""
+    for group in groups:
+        rows = by_level(group.runs, kind, "bound")
+        color = styles(groups)[group.key]["color"]
+        axes.plot(rows.index, finite(rows["mean"]), color=color, alpha=0.45, linewidth=1)
+    linear = _LINEAR_BELOW * groups[0].reference
+    axes.set_yscale("symlog", linthresh=linear)
+    axes.set_ylim(bottom=-0.2 * linear)
+
+
+FIGURE = DescentUnderNoise()

@@ -1,0 +1,97 @@
+"""What is left of descent under noise, in numbers: constraints kept, the best layer, and the theory's bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cudt.evaluation.display import short_number
+from cudt.noise.base import scale_of
+from cudt.report.carry_over import by_level, has_descent
+from cudt.report.collect import ReadRun
+from cudt.report.figures.choose import main_kind, pair
+from cudt.report.figures.words import labels, short
+from cudt.report.groups import Group
+from cudt.report.material import Material
+from cudt.report.sections.base import Content, SectionType
+from cudt.report.text_table import Entry, TextTable
+
+#: Column of a table, row of descent.csv.
+_LOSSES = {"min f_k": "best_loss", "f_L − min f_k": "gap", "bound": "bound", "bound at L": "bound_at_depth"}
+_ABOUT_KEPT = (
+    "On test data. kept: the number of constraints that are met or borderline (a violation within two standard "
+    "errors), as a mean over seeds. best layer: the one with the lowest loss, as a range over seeds."
+)
+_ABOUT_BOUND = (
+    "Means over seeds. f_L − min f_k: what reading the last layer costs. bound: (1/α)(ζ + Cτ), or ζ + Cτ on the "
+    "ladder, which min f_k exceeds the lowest possible loss by at most as the number of layers grows, if training "
+    "keeps the constraints. bound at L: the same for the L layers of this model, which includes (1−α)^L·f_0. ζ is "
+    "measured as the largest difference of a layer's loss between training and validation data, Cτ as the change of "
+    "the layer losses since γ_train. For objectives without constraints the theory promises nothing; their numbers "
+    "are for comparison."
+)
+
+
+class DescentTables(SectionType):
+    """For each recipe whose runs have the constraints of every noise level: the groups of the figure."""
+
+    title = "Descent under noise"
+    order = 10
+
+    def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
+        """Two tables under the main kind of noise."""
+        keys = {run.group for run in runs}
+        groups = [group for group in made.groups if group.key in keys]
+        kind = main_kind(groups)
+        shown = has_descent(pair(groups, kind), kind) if kind is not None else []
+        if not shown or kind is None:
+            return None
+        return Content(tables=[_kept_table(shown, kind), _bound_table(shown, kind)])
+
+
+def _kept_table(groups: Sequence[Group], kind: str) -> TextTable:
+    title = f"Constraints kept, and the layer with the lowest loss, under {kind} noise"
+    return _table("constraints-kept", title, groups, kind, ["kept", "best layer"], _kept, _ABOUT_KEPT)
+
+
+def _bound_table(groups: Sequence[Group], kind: str) -> TextTable:
+    title = f"The lowest layer loss, and the theory's bound, under {kind} noise"
+    return _table("descent-bound", title, groups, kind, [*_LOSSES], _losses, _ABOUT_BOUND)
+
+
+def _table(
+    stem: str,
+    title: str,
+    groups: Sequence[Group],
+    kind: str,
+    headings: list[str],
+    cells: Callable[[Group, str, float], list[Entry]],
+    note: str,
+) -> TextTable:
+    """A row for each noise level that all groups have, and the columns of each objective."""
+    named = labels(groups, kind, written=short)
+    levels = set.intersection(*(set(by_level(group.runs, kind, "kept").index) for group in groups))
+    return TextTable(
+        stem,
+        title,
+        groups=[("", 1), *((named[group.key], len(headings)) for group in groups)],
+        headings=[scale_of(kind).symbol, *(heading for _ in groups for heading in headings)],
+        rows=[
+            [Entry(f"{level:g}"), *(entry for group in groups for entry in cells(group, kind, level))]
+            for level in sorted(levels)
+        ],
+        notes=[note],
+    )
+
+
+def _kept(group: Group, kind: str, level: float) -> list[Entry]:
+    kept = float(by_level(group.runs, kind, "kept")["mean"][level])
+    layers = sorted({int(by_level([run], kind, "best_layer")["mean"][level]) for run in group.runs})
+    best = str(layers[0]) if len(layers) == 1 else f"{layers[0]}–{layers[-1]}"
+    return [Entry(f"{round(kept, 1):g} of {group.n_layers}"), Entry(best)]
+
+
+def _losses(group: Group, kind: str, level: float) -> list[Entry]:
+    return [Entry(short_number(float(by_level(group.runs, kind, name)["mean"][level]))) for name in _LOSSES.values()]
+
+
+SECTION = DescentTables()

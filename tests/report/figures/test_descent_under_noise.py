@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cudt.report.figures import descent_under_noise
+from tests.report import make_run, plant_descent
+from tests.report.figures import groups_of, legend_of, named_lines, points_of
+
+
+def test_each_panel_shows_a_number_of_descent_csv_against_the_level(trained_run, tmp_path):
+    for seed in range(2):
+        run = make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8}, seed=seed)
+        plant_descent(run, {0.0: {"kept": 3, "best_layer": 3, "gap": 0, "bound": 1}})
+        plant_descent(run, {1.0: {"kept": 1 - seed, "best_layer": 2 - seed, "gap": 0.4, "bound": 4 + 2 * seed}})
+    figure, title = descent_under_noise.draw(groups_of(tmp_path), "gaussian")
+    kept, best, gap = figure.axes
+    wanted = ([[0, 3], [1, 0.5]], [[0, 3], [1, 1.5]], [[0, 0], [1, 0.4]])
+    for axes, points in zip((kept, best, gap), wanted, strict=True):
+        (line,) = named_lines(axes).values()
+        assert np.allclose(points_of(line), points)
+    bound = next(line for line in gap.lines if line not in named_lines(gap).values())
+    assert np.allclose(points_of(bound), [[0, 1], [1, 5]])
+    assert legend_of(figure) == ["constrained (2 seeds)"]
+    assert title == "reviews-ut: constraints and best layer under gaussian noise, 2 seeds"
+
+
+def test_a_bound_that_is_infinite_is_not_drawn(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: 1.0})
+    plant_descent(run, {0.0: {"kept": 3, "best_layer": 3, "gap": 0, "bound": float("inf")}})
+    figure, _ = descent_under_noise.draw(groups_of(tmp_path), "gaussian")
+    assert figure.axes[2].get_ylim()[1] < float("inf")
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_runs_of_earlier_versions_have_no_such_figure(has_rows, trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8})
+    if has_rows:
+        plant_descent(run, {0.0: {"kept": 3, "best_layer": 3, "gap": 0, "bound": 1}})
+    plans = list(descent_under_noise.FIGURE.of_recipe(groups_of(tmp_path)))
+    assert bool(plans) is has_rows

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from cudt.report import effective_weights
+from cudt.report.collect import collect
+from tests.report import make_run, plant_weights
+
+UPDATES = [(0.0, 0.1, 1.0), (-0.1, 0.2, 1.1), (0.2, -0.3, 1.2), (-0.3, -0.1, 1.3)]
+
+
+@pytest.fixture
+def run(trained_run, tmp_path):
+    """A run whose best epoch is the first of two."""
+    made = make_run(trained_run, tmp_path, best={"epoch": 1})
+    plant_weights(made, UPDATES)
+    return made
+
+
+def test_weights_of_an_epoch_are_those_of_its_last_logged_update(run):
+    (found,) = collect([run.path]).runs
+    assert effective_weights.own_weights(found) == {1: -0.1, 2: 0.2, 3: 1.1}
+    logged = effective_weights.logged_weights(found)
+    assert effective_weights.at_epoch(logged, 2) == {1: -0.3, 2: -0.1, 3: 1.3}
+    assert effective_weights.at_epoch(logged, 7) == {1: -0.3, 2: -0.1, 3: 1.3}
+    assert effective_weights.at_epoch(logged, 0) == {}
+
+
+def test_shares_of_updates_with_a_negative_weight(run):
+    logged = effective_weights.logged_weights(collect([run.path]).runs[0])
+    assert effective_weights.negative_shares(logged) == {1: 0.5, 2: 0.5, 3: 0.0}
+    assert effective_weights.any_negative(logged) == 0.75
+
+
+def test_means_over_runs():
+    assert effective_weights.means([{1: 1.0, 2: 3.0}, {1: 2.0, 2: 5.0}]) == {1: 1.5, 2: 4.0}
+
+
+@pytest.mark.parametrize("objective", ["erm", "supervised"])
+def test_without_constraints_there_are_no_weights(objective, trained_run, tmp_path):
+    made = make_run(trained_run, tmp_path, objective=objective)
+    plant_weights(made, UPDATES)
+    assert effective_weights.own_weights(collect([made.path]).runs[0]) == {}
+
+
+@pytest.mark.parametrize(
+    "history", [None, "", "step,epoch\n1,1\n", "step,epoch,split,layer,name,value\n1,1,train,1,loss,1\n"]
+)
+def test_an_old_or_damaged_history_has_no_weights(history, run):
+    (found,) = collect([run.path]).runs
+    file = run.path / "history.csv"
+    file.unlink() if history is None else file.write_text(history)
+    assert effective_weights.own_weights(found) == {}

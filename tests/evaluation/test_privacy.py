@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,7 +60,8 @@ def test_the_largest_distance_is_that_of_all_pairs(seed, chunk, monkeypatch):
 
 def test_sensitivities_are_those_of_the_trained_embeddings(run):
     found, rows = write(run)
-    table = trained.load(run, "cpu", None).model.words.weight.tolist()
+    model: Any = trained.load(run, "cpu", None).model
+    table = model.words.weight.tolist()
     largest = max(math.dist(one, other) for one, other in itertools.combinations(table, 2))
     longest = max(math.hypot(*row) for row in table)
     assert found.n_rows == len(table)
@@ -78,10 +80,10 @@ def test_epsilon_is_that_of_the_noise_and_the_metric_that_of_the_curve(run):
     accuracy = ood[ood["metric"] == "accuracy"].groupby("gamma")["value"].mean()
     assert rows["gamma"].unique().tolist() == [0, 0.5, 1]
     assert (rows["metric"] == "accuracy").all()
-    for row in rows.itertuples():
-        assert row.sigma == pytest.approx(row.gamma * sigma_x)
-        assert row.value == pytest.approx(accuracy[row.gamma])
-        assert row.epsilon == (epsilon_at(1e-6, row.sensitivity / row.sigma) if row.gamma else math.inf)
+    for row in rows.to_dict("records"):
+        assert row["sigma"] == pytest.approx(row["gamma"] * sigma_x)
+        assert row["value"] == pytest.approx(accuracy[row["gamma"]])
+        assert row["epsilon"] == (epsilon_at(1e-6, row["sensitivity"] / row["sigma"]) if row["gamma"] else math.inf)
 
 
 def test_rows_of_another_delta_stay(run):
@@ -118,7 +120,7 @@ def test_an_encoder_has_the_embeddings_that_it_looks_up(tmp_path):
     run = launch.train(recipe.load(str(tmp_path / "own.yaml")), tmp_path / "outputs", "cpu", tmp_path, quiet())
     evaluate_ood(run, Grid([0.5]), "cpu", tmp_path, untracked)
     found, rows = write(run, data_root=tmp_path)
-    model = trained.load(run, "cpu", tmp_path).model
+    model: Any = trained.load(run, "cpu", tmp_path).model
     table = model.encoder.get_input_embeddings().weight.double()
     assert found.n_rows == len(VOCABULARY) == len(table)
     assert found.norms[-1] == pytest.approx(table.norm(dim=1).max().item())

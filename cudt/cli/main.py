@@ -20,6 +20,7 @@ from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
 from cudt.cli.options import ListCommand
+from cudt.cli.privacy import privacy
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
 from cudt.cli.reproduce import reproduce
@@ -56,6 +57,7 @@ _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
 _add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
+_add("privacy", "Look at results", "cudt privacy outputs/imdb-minilm/* --delta 1e-5", privacy)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
 app.add_typer(
     recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"

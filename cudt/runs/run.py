@@ -14,6 +14,7 @@
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict
         descent.csv     perturbation, gamma, layer, name, value: the constraints of each level in numbers
+        privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
         checkpoints/    last.pt (training resumes from it), best.safetensors and last.safetensors (the weights)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format

@@ -26,6 +26,7 @@ TABLES = {
         *("loss", "allowed", "violation", "standard_error", "verdict"),
     ],
     "descent": ["perturbation", "gamma", "layer", "name", "value"],
+    "privacy": ["gamma", "sigma", "unit", "sensitivity", "delta", "epsilon", "metric", "value"],
 }
 #: The columns of floating-point numbers.
 _NUMBERS = {
@@ -38,6 +39,7 @@ _NUMBERS = {
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
+    "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
 }
 #: The columns of examples.parquet and their types. One row for each example and level would be slow as text.
 EXAMPLES = {

@@ -110,6 +110,7 @@ COMMANDS = (
     "generate",
     "runs",
     "compare",
+    "privacy",
     "report",
     "recipes",
     "data",

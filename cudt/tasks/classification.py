@@ -1,39 +1,40 @@
-"""The base of all classification tasks: cross-entropy and accuracy."""
+"""The base of all classification tasks: a loss of class probabilities, and accuracy."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from math import log
 
-import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
 
 from cudt.data.batching import Batch
 from cudt.tasks.base import Task
+from cudt.tasks.class_losses import LOSSES, LossName
 
 
 class Classification(Task):
-    """f = −log ψ(Φ_l(X))_c of the true class c; the metric is the accuracy of the most likely class."""
+    """f is a loss of the class probabilities; the metric is the accuracy of the most likely class."""
 
     metric_name = "accuracy"
     higher_is_better = True
     scores_are_shares = True
     n_classes: int
+    loss: LossName = "cross_entropy"
+    """f: the recipe's `task.loss`."""
 
     @abstractmethod
     def train_labels(self) -> Sequence[int]:
         """The classes of the training examples."""
 
     def losses(self, answer: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(answer, batch["labels"], reduction="none")
+        return LOSSES[self.loss].of_answers(answer, batch["labels"])
 
     def scores(self, answer: Tensor, batch: Batch) -> Tensor:
         return (answer.argmax(-1) == batch["labels"]).to(answer.dtype)
 
     def reference_loss(self) -> float:
-        """The entropy of the labels, −Σ p_c·log p_c: the best loss of a classifier that ignores its input."""
-        counts = Counter(self.train_labels()).values()
-        total = sum(counts)
-        return -sum(count / total * log(count / total) for count in counts)
+        """The least loss of a classifier that ignores its input; the entropy of the labels for a cross-entropy."""
+        counts = Counter(self.train_labels())
+        shares = [count / counts.total() for count in counts.values()]
+        return LOSSES[self.loss].of_guessing([*shares, *[0.0] * (self.n_classes - len(shares))])

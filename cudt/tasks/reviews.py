@@ -13,12 +13,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
-from cudt.config.schema import Count, NamedSection
+from cudt.config.schema import ADDED_LATER, Count, NamedSection
 from cudt.data.batching import Batch
 from cudt.data.splits import Split
+from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
@@ -44,6 +46,9 @@ class Config(NamedSection):
     """Test reviews to generate."""
     data_seed: int = 0
     """Seed of the generated reviews. Separate from the run's seed."""
+    loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
+    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
+    brier by 2, clipped_cross_entropy by log 200."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Reviews(Classification):
     max_length = MAX_LENGTH
 
     def __init__(self, config: Config) -> None:
+        self.loss = config.loss
         self._splits: dict[Split, list[Review]] = {"train": [], "validation": [], "test": []}
         rng = random.Random(config.data_seed)
         seen: set[tuple[str, ...]] = set()

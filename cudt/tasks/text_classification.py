@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from cudt.config.schema import Limit, NamedSection
+from cudt.config.schema import ADDED_LATER, Limit, NamedSection
 from cudt.data import text_checks, token_cache
 from cudt.data.batching import Batch
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
 from cudt.noise.base import TextNoise
+from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
 
@@ -38,6 +39,9 @@ class TextConfig(NamedSection):
     """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
+    loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
+    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
+    brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,16 @@ class TextClassification(Classification):
     version = 1
     has_texts = True
 
-    def __init__(self, splits: Mapping[Split, list[Text]], classes: Sequence[Label], tokenizer: Any, max_length: int):
+    def __init__(
+        self,
+        splits: Mapping[Split, list[Text]],
+        classes: Sequence[Label],
+        tokenizer: Any,
+        max_length: int,
+        loss: LossName = "cross_entropy",
+    ):
         self._texts = splits
+        self.loss = loss
         self._tokens: dict[Split, list[Tokens]] = {}
         self._notes: dict[str, int] = {}
         self.tokenizer = tokenizer
@@ -176,7 +188,7 @@ def build_text_task(
     most = tokenizer.model_max_length
     if config.max_length is not None and config.max_length > most:
         raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; lower it")
-    return TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG))
+    return TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG), config.loss)
 
 
 def _not_empty(records: Records, name: str) -> Records:

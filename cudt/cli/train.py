@@ -130,10 +130,11 @@ def _describe(loaded: NamedRecipe) -> str:
 
 
 def _print_verdict(console: Console, run: Run) -> None:
-    from cudt.training.display import verdict_table
+    from cudt.training.history import dual_at_end
+    from cudt.training.picture import verdict_table
 
     info = run.finished_info()
-    console.print(verdict_table(info.verdicts))
+    console.print(verdict_table(info.verdicts, dual_at_end(run, info.best.epoch)))
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
     console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)

@@ -19,10 +19,10 @@ from cudt.reproduce import cost, evaluation, generated, needs
 from cudt.reproduce.scale import Experiment, Reproduction, Throughput
 from cudt.runs.options import RunOptions
 from cudt.sweep import plan as sweep_plans
-from cudt.sweep.display import duration
 from cudt.sweep.plan import TO_DO
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils import device
+from cudt.utils.progress import duration
 
 #: Seconds after which nothing more is timed, so that a plan is printed soon.
 _TIMING_BUDGET = 60.0

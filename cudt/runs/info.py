@@ -242,7 +242,8 @@ def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> 
     With `other`, write to the file of these weights instead.
     """
     file = _file_of(folder, other)
-    values = {"format": FORMAT, **_read_values(file), **changes.model_dump(exclude_unset=True)}
+    begin = {"format": FORMAT} if other is None else {"format": FORMAT, "weights": other}
+    values = {**begin, **_read_values(file), **changes.model_dump(exclude_unset=True)}
     write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -12,7 +12,7 @@ from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.training import launch
-from cudt.training.display import TrainingView
+from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.progress import track
 from cudt.utils.workers import Reporter

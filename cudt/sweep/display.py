@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -18,6 +17,7 @@ from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import Cell
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
+from cudt.utils.progress import duration
 
 #: The most runs that the suggested next command lists.
 _MAX_SUGGESTED = 4
@@ -124,13 +124,6 @@ class SweepDisplay:
 
 def _n_open(studies: Sequence[ArmStudy]) -> int:
     return sum(trial.state in ("waiting", "running") for study in studies for trial in study.trials())
-
-
-def duration(seconds: float) -> str:
-    """`3.1 s`, `0:05:07`, or `3 days, 4:00:00`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return str(timedelta(seconds=round(seconds)))
 
 
 def best_table(made: Results) -> Table:

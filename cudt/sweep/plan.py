@@ -14,11 +14,11 @@ from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import run_for
 from cudt.sweep import cost
 from cudt.sweep.definition import Sweep
-from cudt.sweep.display import duration
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_studies
 from cudt.sweep.storage import has_studies, open_storage, own_storage
 from cudt.sweep.study import ArmStudy, Trial, study_name
 from cudt.utils.errors import UserError
+from cudt.utils.progress import duration
 from cudt.utils.workers import worker_environments
 
 #: States of cells that cost nothing more.

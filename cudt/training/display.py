@@ -1,61 +1,39 @@
-"""The display of a training: a live table on a terminal, one line per epoch elsewhere."""
+"""The display of a training: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from typing import Protocol
 
-import torch
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
-from cudt.method.constraints import Form, allowed_losses
-from cudt.runs.info import VerdictInfo
+from cudt.training.picture import picture
+from cudt.training.view import TrainingView
+from cudt.utils.progress import duration
 
-_BAR_WIDTH = 28
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
+#: Without a terminal, seconds between two lines within an epoch; a quarter of an epoch gets a line sooner if it took at
+#: least the shorter time, so that a long training is never silent and a short one prints little.
+_INTERVAL, _SHORTEST = 30.0, 5.0
+Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class TrainingView:
-    """What a display shows at one moment of a training."""
+class Pace:
+    """How long an update takes on average, validation included, and how much time is left."""
 
-    title: str
-    step: int
-    steps: int
-    epoch: int
-    epochs: int
-    reference: float
-    rates: list[float]
-    warming_up: bool
-    train_losses: dict[int, float]
-    """By layer; ERM computes only the last one."""
-    validation_losses: list[float] | None
-    multipliers: list[float] | None
-    form: Form = "linear"
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._before: int | None = None
 
-    def allowed(self, layer: int) -> float | None:
-        """The largest loss that meets the layer's constraint, from the losses shown; None if they do not say."""
-        shown = (self.shown(one) for one in range(1, len(self.rates) + 1))
-        losses = torch.tensor([math.nan if loss is None else loss for loss in shown], dtype=torch.double)
-        allowed = allowed_losses(losses, self.reference, self.rates, self.form)[layer - 1].item()
-        return None if math.isnan(allowed) else allowed
-
-    def violation(self, layer: int) -> float | None:
-        """How far the loss shown is above the one allowed; None if either is unknown."""
-        loss, allowed = self.shown(layer), self.allowed(layer)
-        return None if loss is None or allowed is None else loss - allowed
-
-    def shown(self, layer: int) -> float | None:
-        """The newest loss of a layer: of this batch if all layers have one, otherwise of the last validation."""
-        if self.validation_losses is not None and len(self.train_losses) < len(self.rates):
-            return self.validation_losses[layer - 1]
-        return self.train_losses.get(layer)
+    def text(self, view: TrainingView) -> str:
+        """For example `2.1 s/update, 0:41:00 left`; call it after each update."""
+        if self._before is None:
+            # A resumed training does not begin at update 1.
+            self._before = view.step - 1
+        seconds = (self._clock() - self._began) / max(view.step - self._before, 1)
+        return f"{seconds:.3g} s/update, {duration(seconds * (view.steps - view.step))} left"
 
 
 class Display(Protocol):
@@ -66,39 +44,56 @@ class Display(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
     def update(self, view: TrainingView) -> None:
-        """Called every few updates."""
+        """Called after each update."""
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
         """Called after validation."""
 
 
 class PlainDisplay:
-    """Prints one line per epoch."""
+    """Prints a line per epoch, and lines within an epoch that takes long."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._printed = clock()
+        self._quarters = 0
 
     def __enter__(self) -> PlainDisplay:
+        self._pace, self._printed = Pace(self._clock), self._clock()
         return self
 
     def __exit__(self, *exception: object) -> None:
         pass
 
     def update(self, view: TrainingView) -> None:
-        pass
+        pace, waited = self._pace.text(view), self._clock() - self._printed
+        # Of an epoch, counted from the beginning of the training; the line of the epoch itself ends the fourth.
+        quarters = 4 * view.epochs * (view.step - 1) // view.steps
+        if waited >= _INTERVAL or (waited >= _SHORTEST and quarters > self._quarters):
+            self._print(update_line(view, pace), quarters)
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self._console.print(epoch_line(view, metric), highlight=False, soft_wrap=True, markup=False)
+        self._print(epoch_line(view, metric), 4 * view.epoch)
+
+    def _print(self, line: str, quarters: int) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self._printed, self._quarters = self._clock(), quarters
 
 
 class LiveDisplay:
-    """A table of the layers, redrawn in place: loss, allowed loss, violation and λ."""
+    """A table of the layers, redrawn in place: loss, allowed loss, violation, λ and w."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
-        self._metric = ""
+        self._view: TrainingView | None = None
+        self._metric = self._pace_text = ""
+        self._pace = Pace()
+        # Drawn when the screen is refreshed, not after each of perhaps hundreds of updates a second.
+        self._live = Live(console=console, refresh_per_second=8, transient=True, get_renderable=self._picture)
 
     def __enter__(self) -> LiveDisplay:
+        self._pace = Pace()
         self._live.__enter__()
         return self
 
@@ -106,11 +101,13 @@ class LiveDisplay:
         self._live.__exit__(None, None, None)
 
     def update(self, view: TrainingView) -> None:
-        self._live.update(picture(view, self._metric))
+        self._view, self._pace_text = view, self._pace.text(view)
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self._metric = metric
-        self._live.update(picture(view, metric))
+        self._view, self._metric = view, metric
+
+    def _picture(self) -> RenderableType:
+        return "" if self._view is None else picture(self._view, self._metric, self._pace_text)
 
 
 def display_for(console: Console) -> Display:
@@ -118,69 +115,25 @@ def display_for(console: Console) -> Display:
     return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(console)
 
 
+def update_line(view: TrainingView, pace: str) -> str:
+    """Position, losses of the batch and pace, for a log."""
+    losses = " → ".join(f"{loss:.4g}" for loss in view.train_losses.values())
+    of = "by layer" if len(view.train_losses) > 1 else f"of layer {max(view.train_losses, default=len(view.rates))}"
+    phase = "  warming up" if view.warming_up else ""
+    return f"{_epoch(view)}  update {view.step}/{view.steps}  training loss {of} {losses}{phase}  {pace}"
+
+
 def epoch_line(view: TrainingView, metric: str) -> str:
+    """Validation losses, metric and multipliers of an epoch, for a log."""
     losses = " → ".join(f"{loss:.4g}" for loss in view.validation_losses or [])
-    width = len(str(view.epochs))
-    line = f"epoch {view.epoch:>{width}}/{view.epochs}  validation loss by layer {losses}  {metric}"
+    line = f"{_epoch(view)}  validation loss by layer {losses}  {metric}"
     if view.multipliers is not None:
         line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
+    if view.negative:
+        line += f"  negative weight: {', '.join(map(str, view.negative))}"
     violated = [str(layer) for layer in range(1, len(view.rates) + 1) if (view.violation(layer) or 0.0) > 0]
     return f"{line}  violated: {', '.join(violated) or 'none'}"
 
 
-def picture(view: TrainingView, metric: str) -> Group:
-    """The live display: a heading with a progress bar, and one row per layer."""
-    heading = Table.grid(padding=(0, 2))
-    phase = "  warming up" if view.warming_up else ""
-    heading.add_row(
-        Text(view.title, style="bold"),
-        f"epoch {view.epoch}/{view.epochs}",
-        f"update {view.step}/{view.steps}{phase}",
-        ProgressBar(total=view.steps, completed=view.step, width=24),
-        metric,
-    )
-    return Group(heading, layer_table(view))
-
-
-def layer_table(view: TrainingView) -> Table:
-    """One row per layer; green if it meets its constraint, otherwise red."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("layer", "loss", "", "validation", "allowed", "violation", "λ"):
-        table.add_column(name, justify="left" if name in ("", "layer") else "right")
-    layers = range(1, len(view.rates) + 1)
-    top = max([view.reference, *(view.shown(layer) or 0.0 for layer in layers)])
-    for layer in layers:
-        loss, violation = view.shown(layer), view.violation(layer)
-        style = "" if violation is None else "green" if violation <= 0 else "red"
-        table.add_row(
-            str(layer),
-            Text(_number(loss), style=style),
-            Text(bar(loss or 0.0, top), style=style),
-            _number(view.validation_losses[layer - 1] if view.validation_losses else None),
-            _number(view.allowed(layer)),
-            Text(_number(violation), style=style),
-            _number(view.multipliers[layer - 1] if view.multipliers else None),
-        )
-    return table
-
-
-def bar(value: float, top: float) -> str:
-    """A horizontal bar with a resolution of an eighth of a character."""
-    eighths = round(max(0.0, min(1.0, value / top)) * _BAR_WIDTH * 8) if top > 0 else 0
-    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def verdict_table(verdicts: Sequence[VerdictInfo]) -> Table:
-    """The verdicts of run.json, one row per layer."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("layer", "loss", "allowed", "violation", "± 1 s.e.", "verdict"):
-        table.add_column(name, justify="left" if name == "verdict" else "right")
-    colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
-    for row in verdicts:
-        numbers = [f"{value:.4g}" for value in (row.loss, row.allowed, row.violation, row.standard_error)]
-        table.add_row(str(row.layer), *numbers, Text(row.verdict, style=colours.get(row.verdict, "")))
-    return table
+def _epoch(view: TrainingView) -> str:
+    return f"epoch {view.epoch:>{len(str(view.epochs))}}/{view.epochs}"

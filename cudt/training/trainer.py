@@ -38,8 +38,9 @@ from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
 from cudt.training.checkpoint import Checkpoints, TrainingState, load_weights
-from cudt.training.display import Display, TrainingView
+from cudt.training.display import Display
 from cudt.training.history import History
+from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
@@ -324,6 +325,7 @@ class Trainer:
         self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
 
     def _view(self, f: Tensor | None) -> TrainingView:
+        constrained = self.objective.is_constrained
         return TrainingView(
             title=f"{self.run.recipe.name} · {self.objective.name} · seed {self.settings.seed}",
             step=self.state.step,
@@ -335,7 +337,8 @@ class Trainer:
             warming_up=self._warming_up,
             train_losses=dict(zip(self.objective.layers, f.tolist(), strict=True)) if f is not None else {},
             validation_losses=self.state.validation_losses,
-            multipliers=self.descent.multiplier_values.tolist() if self.objective.is_constrained else None,
+            multipliers=self.descent.multiplier_values.tolist() if constrained else None,
+            weights=self.descent.effective_weights().tolist() if constrained else None,
             form=self.descent.form,
         )
 

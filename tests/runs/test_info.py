@@ -286,7 +286,9 @@ def test_what_was_evaluated_with_other_weights_is_in_a_file_of_its_own(folder):
     sigma_x = SigmaX(training=0.1, evaluation=0.2)
     write_info(folder, RunInfo(evaluated={"uniform": note}, sigma_x=sigma_x), "last")
     assert (folder / "run.json").read_bytes() == before
-    assert list(json.loads((folder / "last" / "evaluation.json").read_text())) == ["format", "sigma_x", "evaluated"]
+    written = json.loads((folder / "last" / "evaluation.json").read_text())
+    assert list(written) == ["format", "weights", "sigma_x", "evaluated"]
+    assert written["weights"] == "last"
     assert read_finished_info(folder, "last").evaluated == {"uniform": note}
     assert read_finished_info(folder, "last").sigma_x == sigma_x
     assert read_finished_info(folder, "last").recipe == "smoke-llama"

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from cudt.sweep import results
-from cudt.sweep.display import SweepDisplay, best_table, duration, ending
+from cudt.sweep.display import SweepDisplay, best_table, ending
 from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import Cell
 from cudt.sweep.run_sweep import open_studies
@@ -113,21 +113,6 @@ def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
     assert "alpha=0.1" not in printed(later)
     assert "left" in printed(later)
     assert "1/6  constrained: alpha=0.1  score 0.5" in printed(console)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0.0 s"),
-        (3.14, "3.1 s"),
-        (59.9, "59.9 s"),
-        (307, "0:05:07"),
-        (3600.4, "1:00:00"),
-        (273600, "3 days, 4:00:00"),
-    ],
-)
-def test_a_duration_in_words(seconds, words):
-    assert duration(seconds) == words
 
 
 def shown(made) -> str:

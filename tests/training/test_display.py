@@ -4,21 +4,14 @@ import io
 from dataclasses import replace
 
 import pytest
+from rich.bar import Bar
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from cudt.runs.info import VerdictInfo
-from cudt.training.display import (
-    LiveDisplay,
-    PlainDisplay,
-    TrainingView,
-    bar,
-    display_for,
-    epoch_line,
-    layer_table,
-    picture,
-    verdict_table,
-)
+from cudt.training.display import LiveDisplay, PlainDisplay, display_for, epoch_line, update_line
+from cudt.training.picture import layer_table, picture, verdict_table
+from cudt.training.view import TrainingView
 
 CONSTRAINED = TrainingView(
     title="reviews-ut · constrained · seed 0",
@@ -32,12 +25,13 @@ CONSTRAINED = TrainingView(
     train_losses={1: 0.8, 2: 0.75, 3: 0.25},
     validation_losses=[0.85, 0.7, 0.3],
     multipliers=[0.0, 1.25, 0.5],
+    weights=[-1.125, 1.0, 1.5],
 )
-ERM = replace(CONSTRAINED, title="reviews-ut · erm · seed 0", train_losses={3: 0.2}, multipliers=None)
+ERM = replace(CONSTRAINED, title="reviews-ut · erm · seed 0", train_losses={3: 0.2}, multipliers=None, weights=None)
 
 
-def rendered(renderable: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=120)
+def rendered(renderable: RenderableType, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -49,31 +43,54 @@ def cells(view: TrainingView, column: int) -> list[tuple[str, str]]:
     return [(cell.plain, str(cell.style)) if isinstance(cell, Text) else (str(cell), "") for cell in found]
 
 
-@pytest.mark.parametrize(
-    ("value", "top", "drawn"),
-    [
-        (0, 1, ""),
-        (1, 1, "█" * 28),
-        (0.5, 1, "█" * 14),
-        (1 / 28, 1, "█"),
-        (1.5 / 28, 1, "█▌"),
-        (0.125 / 28, 1, "▏"),
-        (0.875 / 28, 1, "▉"),
-        (3, 1, "█" * 28),
-        (-1, 1, ""),
-        (1, 0, ""),
-    ],
-)
-def test_a_bar_is_as_long_as_its_value(value, top, drawn):
-    assert bar(value, top) == drawn
+def bars(text: str) -> list[float]:
+    """The length of the bar in each line that has one, in characters."""
+    eighths = " ▏▎▍▌▋▊▉█"
+    lengths = [sum(eighths.index(sign) / 8 for sign in line if sign in eighths[1:]) for line in text.splitlines()]
+    return [length for length in lengths if length]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_bars_have_the_scale_of_their_losses_at_any_width(width):
+    losses = [0.8, 0.75, 0.25, 0.1]
+    view = replace(CONSTRAINED, rates=[0.1] * 4, train_losses=dict(enumerate(losses, 1)), validation_losses=losses)
+    drawn = bars(rendered(picture(replace(view, multipliers=[1.0] * 4, weights=[1.0] * 4), ""), width))
+    assert drawn[0] >= 0.8 * 8 - 0.125
+    assert [length / drawn[0] for length in drawn] == pytest.approx([loss / 0.8 for loss in losses], abs=0.04)
+
+
+def test_a_bar_of_the_reference_has_the_whole_width():
+    assert bars(rendered(picture(replace(CONSTRAINED, train_losses={1: 1.0, 2: 0.5, 3: 0.25}), ""))) == [28, 14, 7]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100])
+@pytest.mark.parametrize("kind", ["constrained", "erm"])
+def test_no_number_is_cut_off_in_a_narrow_terminal(width, kind):
+    view = replace(
+        CONSTRAINED,
+        reference=1.5e6,
+        train_losses={1: 987654.0, 2: 925925.0, 3: 308641.0},
+        validation_losses=[1123400.0, 987600.0, 567800.0],
+        multipliers=[12.345, 0.01234, 1.234e-05] if kind == "constrained" else None,
+        weights=[-12.34, 0.01234, 1.234] if kind == "constrained" else None,
+    )
+    text = rendered(picture(view, "RMSE 12.34", "0.123 s/update, 0:05:07 left"), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    of_constraints = {"λ", "w", "12.35", "↑-12.34", "1.234e-05"} if kind == "constrained" else set()
+    assert {"9.877e+05", "3.086e+05", "violation", "-3.623e+05", "-1.543e+05", *of_constraints} <= set(text.split())
+    assert ("validation" in text) == (width >= (80 if kind == "constrained" else 50))
 
 
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
     assert epoch_line(CONSTRAINED, "accuracy 0.9") == (
-        "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5  violated: 2"
+        "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5  "
+        "negative weight: 1  violated: 2"
     )
     assert epoch_line(ERM, "accuracy 0.9").endswith("0.3  accuracy 0.9  violated: none")
-    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith("warming up  violated: 2")
+    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith(
+        "warming up  negative weight: 1  violated: 2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,14 +102,51 @@ def test_a_live_picture_is_for_terminals(terminal, kind, expected):
     assert type(display_for(console)) is expected
 
 
-def test_the_plain_display_prints_a_line_for_each_epoch_and_none_between():
-    output = io.StringIO()
-    view = replace(CONSTRAINED, rates=[0.1] * 40, validation_losses=[0.123] * 40)
-    with PlainDisplay(Console(file=output, width=40)) as display:
-        display.update(view)
-        assert output.getvalue() == ""
-        display.epoch_ended(view, "accuracy [b]0.9")
-    assert output.getvalue() == epoch_line(view, "accuracy [b]0.9") + "\n"
+def test_an_update_is_one_line_with_position_losses_and_pace():
+    pace = "2.5 s/update, 0:03:45 left"
+    assert update_line(CONSTRAINED, pace) == (
+        f"epoch  3/12  update 30/120  training loss by layer 0.8 → 0.75 → 0.25  {pace}"
+    )
+    assert update_line(ERM, pace) == f"epoch  3/12  update 30/120  training loss of layer 3 0.2  {pace}"
+    assert "  warming up  " in update_line(replace(CONSTRAINED, warming_up=True), pace)
+
+
+def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2, first: int = 1) -> list[str]:
+    """What the plain display prints of a training without validation time."""
+    output, now = io.StringIO(), [1000.0]
+    view = replace(CONSTRAINED, steps=per_epoch * epochs, epochs=epochs)
+    with PlainDisplay(Console(file=output, width=40), clock=lambda: now[0]) as display:
+        for step in range(first, per_epoch * epochs + 1):
+            now[0] += seconds_per_update
+            here = replace(view, step=step, epoch=(step - 1) // per_epoch + 1)
+            display.update(here)
+            if step % per_epoch == 0:
+                display.epoch_ended(here, "accuracy [b]0.9")
+    return output.getvalue().splitlines()
+
+
+def test_short_epochs_are_one_line_each():
+    view = replace(CONSTRAINED, epochs=2, epoch=1)
+    assert plain_lines(0.04) == [epoch_line(replace(view, epoch=one), "accuracy [b]0.9") for one in (1, 2)]
+
+
+def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute():
+    assert [line.split("  ")[1] for line in plain_lines(0.25)] == [
+        *("update 26/200", "update 51/200", "update 76/200", "validation loss by layer 0.85 → 0.7 → 0.3"),
+        *("update 126/200", "update 151/200", "update 176/200", "validation loss by layer 0.85 → 0.7 → 0.3"),
+    ]
+    slow = [line.split("  ")[1] for line in plain_lines(10, epochs=1)]
+    assert slow[:3] == ["update 3/100", "update 6/100", "update 9/100"]
+    # A single update that takes minutes is a line by itself.
+    assert len(plain_lines(120, per_epoch=3, epochs=1)) == 4
+
+
+def test_the_pace_is_that_of_the_updates_of_this_process():
+    assert plain_lines(10, epochs=1)[0].endswith("10 s/update, 0:16:10 left")
+    # Resumed after 50 updates, which took no time in this process.
+    assert plain_lines(10, epochs=1, first=51)[0].endswith(
+        "update 51/100  training loss by layer 0.8 → 0.75 → 0.25  10 s/update, 0:08:10 left"
+    )
 
 
 def test_the_live_display_redraws_and_clears_up():
@@ -115,10 +169,19 @@ def test_the_live_display_ends_when_training_fails():
 
 def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
     assert cells(CONSTRAINED, 1) == [("0.8", "green"), ("0.75", "red"), ("0.25", "green")]
-    assert [style for _, style in cells(CONSTRAINED, 2)] == ["green", "red", "green"]
+    bar_cells = layer_table(CONSTRAINED).columns[2].cells
+    assert [cell.style.color.name for cell in bar_cells if isinstance(cell, Bar) and cell.style.color] == [
+        *("green", "red", "green")
+    ]
     assert [text for text, _ in cells(CONSTRAINED, 4)] == ["0.9", "0.72", "0.375"]
     assert [text for text, _ in cells(CONSTRAINED, 5)] == ["-0.1", "0.03", "-0.125"]
     assert [text for text, _ in cells(CONSTRAINED, 6)] == ["0", "1.25", "0.5"]
+
+
+def test_a_negative_weight_is_marked_and_explained():
+    assert cells(CONSTRAINED, 7) == [("↑-1.125", "bold yellow"), ("1", ""), ("1.5", "")]
+    assert "negative weight w: the update raises" in rendered(picture(CONSTRAINED, ""))
+    assert "negative weight" not in rendered(picture(replace(CONSTRAINED, weights=[0.0, 1.0, 1.5]), ""))
 
 
 def test_a_loss_that_is_just_what_is_allowed_is_green():
@@ -130,7 +193,7 @@ def test_erm_shows_validation_losses_where_it_trains_on_the_last_layer_only():
     assert [text for text, _ in cells(ERM, 1)] == ["0.85", "0.7", "0.3"]
     assert [text for text, _ in cells(ERM, 3)] == ["0.85", "0.7", "0.3"]
     assert [text for text, _ in cells(ERM, 5)] == ["-0.05", "-0.065", "-0.05"]
-    assert [text for text, _ in cells(ERM, 6)] == ["", "", ""]
+    assert [column.header for column in layer_table(ERM).columns][-1] == "violation"
 
 
 def test_erm_before_the_first_validation_shows_the_last_layer_without_a_verdict():
@@ -142,15 +205,14 @@ def test_erm_before_the_first_validation_shows_the_last_layer_without_a_verdict(
 @pytest.mark.parametrize("losses", [{}, {3: float("nan")}, {1: float("inf"), 2: 0.1, 3: 0.1}])
 @pytest.mark.parametrize("validation", [None, [0.85, 0.7, 0.3]])
 def test_the_picture_draws_whatever_there_is(losses, validation):
-    text = rendered(picture(replace(CONSTRAINED, train_losses=losses, validation_losses=validation), ""))
+    text = rendered(picture(replace(ERM, train_losses=losses, validation_losses=validation), ""))
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
 
 
 def test_the_picture_has_a_heading():
-    heading = rendered(picture(CONSTRAINED, "accuracy 0.9")).splitlines()[0]
-    for part in ("reviews-ut · constrained · seed 0", "epoch 3/12", "update 30/120", "accuracy 0.9"):
-        assert part in heading
-    assert "warming up" not in heading
+    first, second, *_ = rendered(picture(CONSTRAINED, "accuracy 0.9", "2 s/update, 0:03:00 left")).splitlines()
+    assert first == "reviews-ut · constrained · seed 0  accuracy 0.9"
+    assert second == "epoch 3/12  update 30/120  2 s/update, 0:03:00 left"
     assert "warming up" in rendered(picture(replace(CONSTRAINED, warming_up=True), ""))
 
 
@@ -164,3 +226,11 @@ def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
     assert isinstance(last, Text)
     assert str(last.style) == colour
     assert rendered(table).splitlines()[-1].split() == ["1", "0.5", "0.45", "0.05", "0.01", verdict]
+
+
+def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
+    row = VerdictInfo(layer=2, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict="met")
+    table = verdict_table([row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
+    header, line = rendered(table).splitlines()
+    assert header.split()[-3:] == ["λ", "w", "verdict"]
+    assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "↑-0.5", "met"]

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cudt.utils.progress import track
+from cudt.utils.progress import duration, track
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -55,9 +55,46 @@ def test_where_nobody_is_looking_nothing_is_shown(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_without_a_terminal_what_takes_long_prints_a_line_every_half_minute(monkeypatch):
+    screen, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("cudt.utils.progress.time.monotonic", lambda: now[0])
+    for _ in track(range(10), 10, "measuring [σ_x]", Console(file=screen, width=20)):
+        now[0] += 12
+    # Three items take 36 seconds, and so on; the seven left take 84.
+    assert screen.getvalue().splitlines() == [
+        "measuring [σ_x]  3/10  0:01:24 left",
+        "measuring [σ_x]  6/10  48.0 s left",
+        "measuring [σ_x]  9/10  12.0 s left",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_other_processes_print_nothing(monkeypatch, terminal):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("cudt.utils.progress._INTERVAL", -1.0)
+    screen = io.StringIO()
+    assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == ["a", "b", "c"]
+    assert screen.getvalue() == ""
+
+
 def test_what_fails_on_the_way_is_passed_on_and_the_terminal_given_back():
     console, screen = terminal()
     with pytest.raises(ZeroDivisionError):
         [1 // number for number in track([1, 0], 2, "dividing", console)]
     show_the_cursor = "\x1b[?25h"
     assert show_the_cursor in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0.0 s"),
+        (3.14, "3.1 s"),
+        (59.9, "59.9 s"),
+        (307, "0:05:07"),
+        (3600.4, "1:00:00"),
+        (273600, "3 days, 4:00:00"),
+    ],
+)
+def test_a_duration_in_words(seconds, words):
+    assert duration(seconds) == words

@@ -112,9 +112,8 @@ def _estimate(unit: str, ours: Sequence[Measured], baseline: Sequence[Measured],
     left, right = ([one.scores.of(ids) for one in side] for side in (ours, baseline))
     sampled, found = left[0].unit, left[0].n_units
     if found < _FEWEST[sampled]:
-        raise NoIntervalError(
-            f"{found} test {sampled} are too few for an interval; it needs at least {_FEWEST[sampled]}"
-        )
+        few = "one test clip is" if sampled == "clips" else f"{found} test examples are"
+        raise NoIntervalError(f"{few} too few for an interval; it needs at least {_FEWEST[sampled]}")
     return _interval(unit, left, right, wanted)
 
 

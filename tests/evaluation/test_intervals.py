@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cudt.evaluation.intervals import (
+    Array,
     bootstrap,
     bootstrap_of_clips,
     clips_of,
@@ -144,11 +145,17 @@ def test_more_examples_than_are_drawn_at_once_give_the_same_means(monkeypatch):
 # ---------------------------------------------------------------- windows of clips
 
 
-def windows(rng: np.random.Generator, n_clips: int, true_mean: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def windows(rng: np.random.Generator, n_clips: int, true_mean: float = 1.0) -> tuple[Array, Array]:
     """Squared errors of 5 to 20 windows of each clip, whose clips differ more than their windows, and their clips."""
-    clips = np.repeat(np.arange(n_clips), rng.integers(5, 20, n_clips))
+    clips: Array = np.repeat(np.arange(n_clips), rng.integers(5, 20, n_clips))
     errors = true_mean + rng.normal(0, 0.2, n_clips)[clips] + rng.normal(0, 0.1, len(clips))
     return errors, clips
+
+
+def over_clips(values: Array, clips: Array) -> tuple[float, float]:
+    found = bootstrap_of_clips(values, np.ones(len(values)), clips)
+    assert found is not None
+    return found
 
 
 def test_the_clip_of_a_window_is_all_but_the_end_of_its_id():
@@ -176,7 +183,7 @@ def test_clips_of_one_window_are_drawn_like_examples():
 @pytest.mark.parametrize("n_clips", [2, 12])
 def test_the_variance_over_clips_of_one_size_is_that_of_their_mean(n_clips):
     values = np.random.default_rng(0).normal(size=n_clips)
-    clips = np.repeat(np.arange(n_clips), 7)
+    clips: Array = np.repeat(np.arange(n_clips), 7)
     resampled = resampled_means(values[clips][:, None], np.ones((len(clips), 1)), clips)
     (variance,), freedom = variance_over_clips(resampled, n_clips)
     assert variance == pytest.approx(values.var(ddof=1) / n_clips, rel=0.1)
@@ -186,7 +193,7 @@ def test_the_variance_over_clips_of_one_size_is_that_of_their_mean(n_clips):
 def test_the_interval_over_many_clips_is_the_normal_one_and_wider_than_that_over_windows():
     rng = np.random.default_rng(0)
     values, clips = windows(rng, 1000)
-    low, high = bootstrap_of_clips(values, np.ones(len(values)), clips)
+    low, high = over_clips(values, clips)
     mean = values.mean()
     # The standard error of a ratio: √Σ (Σ v − m·n)² / N, with sums over the windows of each clip.
     error = math.sqrt((np.bincount(clips, values - mean) ** 2).sum()) / len(values)
@@ -201,7 +208,7 @@ def test_about_95_of_100_intervals_over_few_clips_hold_the_true_mean(n_clips):
     hits = []
     for _ in range(100):
         values, clips = windows(rng, n_clips)
-        low, high = bootstrap_of_clips(values, np.ones(len(values)), clips)
+        low, high = over_clips(values, clips)
         hits.append(low <= 1 <= high)
     # The binomial(100, 0.95) lies within these bounds in 99 cases of 100.
     assert 88 <= sum(hits) <= 99

@@ -61,18 +61,21 @@ def test_a_scaled_problem_with_scaled_f_0_and_beta_divided_by_the_scale_has_the_
     """The conversion of ViT's settings, on problems with β = 0.71: all gradients grow alike, so λ is the same."""
     losses = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.double) + 0.5
 
-    def gradients(factor: float) -> tuple[torch.Tensor, ...]:
+    def gradients(factor: float) -> tuple[torch.Tensor | None, ...]:
         descent = LayerwiseDescent(
             3, 0.56, 2.0 * factor, resilience="slack", beta=0.71 / factor, dual=Dual(learning_rate=3e-4)
         )
-        descent.trained_slack.data.copy_(factor * torch.tensor([0.1, 0.2, 0.3]))
+        (slack,) = descent.slack_parameters()
+        slack.data.copy_(factor * torch.tensor([0.1, 0.2, 0.3]))
         scaled = (factor * losses).requires_grad_()
         for _ in range(5):
             descent.dual_step(scaled.detach())
         descent.lagrangian(scaled).backward()
-        return descent.multiplier_values, scaled.grad, descent.trained_slack.grad
+        return descent.multiplier_values, scaled.grad, slack.grad
 
     for ours, papers in zip(gradients(scale), gradients(1.0), strict=True):
+        assert ours is not None
+        assert papers is not None
         assert torch.allclose(ours, papers, rtol=1e-4)
 
 
@@ -117,7 +120,7 @@ def test_recipes_have_the_primal_learning_rates_that_the_paper_prints():
             ours = load(recipe).settings.training.learning_rate
             assert ours == printed[f"primal learning rate of {kind}, all models"], recipe
     deep = load("avenue-dust-9").settings
-    assert deep.model.layers == 9
+    assert getattr(deep.model, "layers", None) == 9
     assert deep.training.learning_rate == printed["primal learning rate, DUST on Avenue, L = 9"]
 
 

@@ -132,7 +132,7 @@ def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
         for seed in (0, 1)
     }
     for (objective, seed), values in scores.items():
-        changes = {"objective": objective, "seed": seed, "windows_of_clips": True}
+        changes: dict[str, Any] = {"objective": objective, "seed": seed, "windows_of_clips": True}
         make_scored_run(trained_run, tmp_path, values, ids=CLIPS, root=True, **changes)
     table = by_quantity(compared(tmp_path))
     assert set(table["unit"]) == {"seeds paired"}
@@ -156,11 +156,11 @@ def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
 def test_a_single_clip_has_no_interval(trained_run, tmp_path):
     ids = [f"test/a/{start}" for start in range(30)]
     for objective, seed in (("constrained", 1), ("erm", 2)):
-        changes = {"objective": objective, "windows_of_clips": True}
+        changes: dict[str, Any] = {"objective": objective, "windows_of_clips": True}
         make_scored_run(trained_run, tmp_path, drawn(seed, 30), ids=ids, root=True, **changes)
     table = compared(tmp_path)
     assert table["low"].isna().all()
-    assert set(table["reason"]) == {"1 test clips are too few for an interval; it needs at least 2"}
+    assert set(table["reason"]) == {"one test clip is too few for an interval; it needs at least 2"}
 
 
 def test_few_examples_have_no_interval(trained_run, tmp_path):

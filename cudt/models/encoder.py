@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cudt.config.schema import ModelSection
+from cudt.config.schema import FINE_TUNING, ModelSection, Schedule
 from cudt.data import hub
 from cudt.data.batching import Batch
 from cudt.data.text_checks import check_vocabulary
@@ -43,6 +43,10 @@ class Config(ModelSection):
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
+
+    @property
+    def schedule(self) -> Schedule:
+        return FINE_TUNING
 
     @property
     def tokenizer_source(self) -> str:

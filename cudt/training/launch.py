@@ -19,6 +19,7 @@ from cudt.data.splits import SEEN
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export
+from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
 from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
@@ -61,7 +62,8 @@ def train(
     target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     accelerator = accelerator_for(device, precision)
-    problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
+    with data_root_of(run, data_root) as data_root:
+        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
     check_same_data(run, data := problem.task.fingerprint(SEEN))
     check_same_base(run, base := problem.layerwise.frozen_digest())
     trainer = Trainer(run, problem, accelerator, display)
@@ -70,7 +72,8 @@ def train(
             if not (wait and run.info().status == "finished"):
                 _announce(announce, trainer, target, out)
                 again = command or _repeat_command(run, out, data_root)
-                _train_and_record(trainer, _started(trainer, target, data, base, again), export_model=export_model)
+                started = _started(trainer, target, data, base, again, data_root)
+                _train_and_record(trainer, started, export_model=export_model)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
@@ -139,7 +142,12 @@ def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
 
 
 def _started(
-    trainer: Trainer, target: TargetInfo | None, training_data: str, frozen_weights: str, command: str
+    trainer: Trainer,
+    target: TargetInfo | None,
+    training_data: str,
+    frozen_weights: str,
+    command: str,
+    data_root: Path | None,
 ) -> RunInfo:
     """The part of run.json that is known before the first update."""
     recipe, settings, accelerator = trainer.run.recipe, trainer.settings, trainer.accelerator
@@ -154,6 +162,7 @@ def _started(
         task_version=task.version,
         training_data=training_data,
         data_notes=task.notes(),
+        data_root=str(data_root.absolute()) if data_root is not None else None,
         frozen_weights=frozen_weights,
         metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
         has_texts=task.has_texts,

@@ -88,9 +88,9 @@ def load_recipe(
 ) -> NamedRecipe:
     """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a dictionary of settings.
 
-    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. `name` names the folder of the recipe's runs;
-    the default is the name in a dictionary or of a file, or else "recipe". A dictionary may inherit like a file: `base`
-    is the name of a shipped recipe, or a path from the current folder. All errors are reported together, as a UserError.
+    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. `name` names the folder of its runs; the
+    default is the name in a dictionary or of a file, or else "recipe". A dictionary may inherit like a file: `base` is
+    the name of a shipped recipe, or a path from the current folder. All errors are reported together, as a UserError.
     """
     import copy
 

@@ -64,7 +64,7 @@ Changes = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option("--name", help="Name of the experiment, which is its folder below --out.", show_default="the recipe's"),
+    typer.Option("--name", help="Name of the experiment: its folder below --out.", show_default="the recipe's"),
 ]
 Seeds = Annotated[
     list[str] | None,

@@ -180,9 +180,15 @@ def test_a_long_value_is_shortened(tmp_path):
     ("content", "message"),
     [
         # A comma without quotes. pandas would silently use the first cell of each row as index.
-        ("text,label\na,b,1\nc,d,0\n", ", line 2: expected 2 cells separated by ',', got 3; quote cells that contain ','"),
-        ("text,label\na,1\nc,d,0\n", ", line 3: expected 2 cells separated by ',', got 3; quote cells that contain ','"),
-        ("text,label\na,1,\n", ", line 2: expected 2 cells separated by ',', got 3; quote cells that contain ','"),
+        (
+            "text,label\na,b,1\nc,d,0\n",
+            ", line 2: expected 2 cells separated by ',', got 3; quote cells that contain ','",
+        ),
+        (
+            "text,label\na,1\nc,d,0\n",
+            ", line 3: expected 2 cells separated by ',', got 3; quote cells that contain ','",
+        ),
+        ("text,label\na,1,\n", ", line 2: expected 2 cells separated by ',', got 3; quote cells"),
         ("label,text\n1,a\n\n0\n", ", line 4: expected 2 cells separated by ',', got 1"),
         ('text,label\n"a,1\nb,0\n', ", line 3: unexpected end of data; close every quote"),
         ('text,label\na,1\n"b" c,0\n', ", line 3: ',' expected after '\"'; close every quote"),

@@ -16,7 +16,7 @@ import torch
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
-from cudt.models.assemble import assemble
+from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export
 from cudt.runs.data_root import data_root_of
@@ -64,16 +64,14 @@ def train(
     accelerator = accelerator_for(device, precision)
     with data_root_of(run, data_root) as data_root:
         problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
-    check_same_data(run, data := problem.task.fingerprint(SEEN))
-    check_same_base(run, base := problem.layerwise.frozen_digest())
+    data, base = _check_same(run, problem)
     trainer = Trainer(run, problem, accelerator, display)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
             if not (wait and run.info().status == "finished"):
                 _announce(announce, trainer, target, out)
-                again = command or _repeat_command(run, out, data_root)
-                started = _started(trainer, target, data, base, again, data_root)
-                _train_and_record(trainer, started, export_model=export_model)
+                started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
+                _train_and_record(trainer, started, data_root, export_model=export_model)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
@@ -98,11 +96,20 @@ def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | 
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _train_and_record(trainer: Trainer, started: RunInfo, *, export_model: bool) -> None:
+def _check_same(run: Run, problem: TrainingProblem) -> tuple[str, str]:
+    """The fingerprints of data and frozen weights; refuses others than the run was started with."""
+    data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
+    check_same_data(run, data)
+    check_same_base(run, base)
+    return data, base
+
+
+def _train_and_record(trainer: Trainer, started: RunInfo, data_root: Path | None, *, export_model: bool) -> None:
     """Train in the main process, which writes the run folder."""
     run = trainer.run
     write_recipe(run)
-    run.update_info(started)
+    root = None if data_root is None else str(data_root.absolute())
+    run.update_info(started.model_copy(update={"data_root": root}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
     if export_model:
@@ -142,12 +149,7 @@ def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
 
 
 def _started(
-    trainer: Trainer,
-    target: TargetInfo | None,
-    training_data: str,
-    frozen_weights: str,
-    command: str,
-    data_root: Path | None,
+    trainer: Trainer, target: TargetInfo | None, training_data: str, frozen_weights: str, command: str
 ) -> RunInfo:
     """The part of run.json that is known before the first update."""
     recipe, settings, accelerator = trainer.run.recipe, trainer.settings, trainer.accelerator
@@ -162,7 +164,6 @@ def _started(
         task_version=task.version,
         training_data=training_data,
         data_notes=task.notes(),
-        data_root=str(data_root.absolute()) if data_root is not None else None,
         frozen_weights=frozen_weights,
         metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
         has_texts=task.has_texts,

@@ -84,12 +84,13 @@ def load_recipe(
     *,
     objective: str | None = None,
     seed: int | None = None,
+    name: str | None = None,
 ) -> NamedRecipe:
     """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a dictionary of settings.
 
-    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. A dictionary may have a `name`, which names
-    the folder of its runs; the default is "recipe". It may inherit like a file: `base` is the name of a shipped recipe,
-    or a path from the current folder. All errors are reported together, as a UserError.
+    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. `name` names the folder of its runs; the
+    default is the name in a dictionary or of a file, or else "recipe". A dictionary may inherit like a file: `base` is
+    the name of a shipped recipe, or a path from the current folder. All errors are reported together, as a UserError.
     """
     import copy
 
@@ -99,12 +100,12 @@ def load_recipe(
 
     if isinstance(source, Mapping):
         document = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
-        name = where = "recipe"
+        own = where = "recipe"
     else:
         path = recipes.locate(str(source))
         document = inheritance.read(path, recipes.locate)
-        name, where = path.stem, path.name
-    name = recipes.checked_name(document.values.pop("name", name), where)
+        own, where = path.stem, path.name
+    own = recipes.checked_name(document.values.pop("name", own), where)
     for key, value in (changes or {}).items():
         try:
             document.put(key, value, "changes")
@@ -112,7 +113,8 @@ def load_recipe(
             raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
     options = {"objective": objective, "seed": seed}
     document.values.update({key: value for key, value in options.items() if value is not None})
-    return recipes.NamedRecipe(name, recipes.validated(document, where))
+    chosen = own if name is None else recipes.checked_name(name, "name")
+    return recipes.NamedRecipe(chosen, recipes.validated(document, where))
 
 
 def train(

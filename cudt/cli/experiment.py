@@ -15,6 +15,7 @@ from cudt.cli.options import (
     DataRoot,
     Device,
     DeviceChoice,
+    Name,
     Perturbations,
     RecipeArgument,
     SavedSamples,
@@ -23,7 +24,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
-from cudt.cli.train import Trained, load_recipes, train_all
+from cudt.cli.train import Trained, load_recipes, print_name_hint, train_all
 from cudt.utils.progress import is_main_process
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def experiment(
     seeds: Seeds = None,
     objectives: ComparedObjectives = None,
     set_: Changes = None,
+    name: Name = None,
     perturbation: Perturbations = None,
     save_samples: SavedSamples = 0,
     device: Device = DeviceChoice.auto,
@@ -66,21 +68,22 @@ def experiment(
     Re-running the same command resumes: finished runs are not trained again,
     and evaluated noise levels are not evaluated again.
     """
-    loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds)
+    loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds, name)
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose
 
     choose(device.value)
     console = make_console()
+    print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
     trained = _train(console, loaded, grid, save_samples, out, device, data_root)
     # Evaluation is not distributed: the other processes of `torchrun` have nothing to do here.
     if trained.runs and is_main_process():
         for run in trained.runs:
             _evaluate(console, run, grid, save_samples, device, data_root)
-        name = loaded[0].name
-        write_report(console, [out / name], out / f"report-{name}")
+        folder = loaded[0].name
+        write_report(console, [out / folder], out / f"report-{folder}")
     if trained.n_stopped:
         raise typer.Exit(1)
 

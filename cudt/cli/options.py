@@ -62,6 +62,10 @@ Changes = Annotated[
         show_default=False,
     ),
 ]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the experiment: its folder below --out.", show_default="the recipe's"),
+]
 Seeds = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,6 +16,7 @@ from cudt.cli.options import (
     DataRoot,
     Device,
     DeviceChoice,
+    Name,
     Objectives,
     Out,
     RecipeOption,
@@ -36,6 +37,7 @@ def train(
     objective: Objectives = None,
     seed: Seeds = None,
     set_: Changes = None,
+    name: Name = None,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
@@ -44,8 +46,9 @@ def train(
 
     Re-running the same command resumes an interrupted run and skips a finished one.
     """
-    loaded = load_recipes(recipe, set_, objective, seed)
+    loaded = load_recipes(recipe, set_, objective, seed, name)
     console = make_console()
+    print_name_hint(console, recipe, loaded[0], name)
     trained = train_all(console, loaded, out, device, data_root)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
@@ -56,7 +59,11 @@ def train(
 
 
 def load_recipes(
-    recipe: str, changes: list[str] | None, objectives: list[str] | None, seeds: list[str] | None
+    recipe: str,
+    changes: list[str] | None,
+    objectives: list[str] | None,
+    seeds: list[str] | None,
+    name: str | None = None,
 ) -> list[NamedRecipe]:
     """The recipe for each seed and objective; all are checked before the first one is trained."""
     wanted_seeds: list[int | None] = [*parse_seeds(seeds)] or [None]
@@ -64,10 +71,20 @@ def load_recipes(
     from cudt.config import recipe as recipes
 
     return [
-        recipes.load(recipe, changes or (), objective=objective, seed=seed)
+        recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds
         for objective in wanted_objectives
     ]
+
+
+def print_name_hint(console: Console, recipe: str, loaded: NamedRecipe, name: str | None) -> None:
+    """Say how to rename runs whose name is that of another task or model."""
+    from cudt.config.recipe import outgrown_name
+
+    if name is None and (change := outgrown_name(recipe, loaded)):
+        console.print(
+            f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them their own", soft_wrap=True
+        )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from cudt.utils.errors import UserError, did_you_mean
 
 #: Keys that do not change training, so they are not part of a run's identity.
 NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation"}
+#: Keys that the name of a recipe usually stands for.
+_NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
 #: Folders next to the recipes that hold other kinds of files.
 _NOT_RECIPES = ("sweeps", "reproduce")
 
@@ -112,15 +114,36 @@ def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
 # ---------------------------------------------------------------- recipes
 
 
-def load(name_or_file: str, overrides: Iterable[str] = (), **settings: Any) -> NamedRecipe:
-    """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None."""
+def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = None, **settings: Any) -> NamedRecipe:
+    """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None.
+
+    `name` replaces the recipe's own name, which is the folder of its runs.
+    """
     path = locate(name_or_file)
     document = inheritance.read(path, locate)
-    name = checked_name(document.values.pop("name", path.stem), str(path))
+    own = checked_name(document.values.pop("name", path.stem), str(path))
+    name = own if name is None else checked_name(name, "--name")
     for override in overrides:
         _apply_override(document, override)
     document.values.update({key: value for key, value in settings.items() if value is not None})
     return NamedRecipe(name, validated(document, path.name))
+
+
+def outgrown_name(name_or_file: str, loaded: NamedRecipe) -> str:
+    """The key and value that give a loaded recipe another task or model than its file; empty if there is none.
+
+    The same pretrained model in another folder is the same model.
+    """
+    before, after = (dict(inheritance.leaves(values, ())) for values in (read(locate(name_or_file)), loaded.resolved()))
+    for key in _NAMED_AFTER:
+        was, value = before.get(key), after.get(key)
+        if was is not None and _last_part(was) != _last_part(value):
+            return f"{'.'.join(key)} = {value}"
+    return ""
+
+
+def _last_part(value: Any) -> str:
+    return str(value).rstrip("/").rpartition("/")[2]
 
 
 def validated(document: Document, source: str) -> Recipe:
@@ -206,7 +229,22 @@ def _typed(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
         recipe = schema.model_validate(values)
     except ValidationError as error:
         return None, [*unknown, *mistakes.explain(schema, error)]
-    return (None if unknown else recipe), unknown
+    return (None if unknown else _with_schedule(recipe)), unknown
+
+
+def _with_schedule(recipe: Recipe) -> Recipe:
+    """The recipe with its model's learning rate and warm-up, if it does not set the learning rate.
+
+    So every later reader, and the run's identity, has the numbers.
+    """
+    training = recipe.training
+    if training.learning_rate is not None:
+        return recipe
+    schedule = recipe.model.schedule
+    changes = {"learning_rate": schedule.learning_rate}
+    if "warmup_share" not in training.model_fields_set:
+        changes["warmup_share"] = schedule.warmup_share
+    return recipe.model_copy(update={"training": training.model_copy(update=changes)})
 
 
 def _never_constrained(recipe: Recipe) -> list[Mistake]:

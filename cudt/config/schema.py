@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -69,11 +70,28 @@ class NamedSection(Section):
     """Name of a file that comes with cudt, or import path of your own module, like `my_package.my_model`."""
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The primal learning rate, and the share of updates over which it rises to that."""
+
+    learning_rate: float
+    warmup_share: float = 0.0
+
+
+#: For all weights of a pretrained model: larger first steps would undo its pretraining.
+FINE_TUNING = Schedule(2e-5, 0.06)
+
+
 class ModelSection(NamedSection):
     """The `model` section."""
 
     generates_text: ClassVar[bool] = False
     """Whether `cudt generate` can answer instructions with such a model."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate and warm-up of recipes that do not set a learning rate; here for new weights."""
+        return Schedule(1e-3)
 
     @property
     def tokenizer_source(self) -> str | None:
@@ -229,8 +247,12 @@ class Training(Section):
     """Micro-batches per update; more need less memory and give the same step."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """Optimizer of the weights."""
-    learning_rate: Positive = 1e-3
-    """Primal learning rate η₁. Typical for pretrained encoders: 1e-5 to 5e-5."""
+    learning_rate: Positive | None = None
+    """Primal learning rate η₁; null for what fits the model: 1e-3 for new weights, 2e-5 for pretrained ones, 2e-4 for
+    LoRA. Typical for pretrained encoders: 1e-5 to 5e-5."""
+    warmup_share: Annotated[float, Field(ge=0, le=1), ADDED_LATER] = 0.0
+    """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without learning_rate and
+    warmup_share, pretrained models have 0.06."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0

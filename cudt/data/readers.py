@@ -29,13 +29,15 @@ def _read_text(file: Path) -> str:
         raise UserError(f"{file}, line {line}: not UTF-8 ({byte}); convert the file to UTF-8") from None
 
 
-def _read_separated(file: Path, separator: str) -> pd.DataFrame:
+def _read_separated(file: Path, usual: str) -> pd.DataFrame:
     """Every cell as text: "NA" and "null" are words.
 
     pandas is not used, because it shifts the columns if the first row has an extra cell, and pads short rows.
     """
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(_read_text(file), newline=""), delimiter=separator, strict=True)
+    text = _read_text(file)
+    separator = _separator(text, usual)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[list[str]] = []
     try:
         for row in reader:
@@ -43,8 +45,8 @@ def _read_separated(file: Path, separator: str) -> pd.DataFrame:
                 continue
             if rows and len(row) != len(rows[0]):
                 raise UserError(
-                    f"{file}, line {reader.line_num}: expected {len(rows[0])} cells, got {len(row)}; "
-                    "quote cells that contain the separator"
+                    f"{file}, line {reader.line_num}: expected {len(rows[0])} cells separated by {separator!r}, got "
+                    f"{len(row)}; quote cells that contain {separator!r}"
                 )
             rows.append(row)
     except csv.Error as error:
@@ -54,6 +56,21 @@ def _read_separated(file: Path, separator: str) -> pd.DataFrame:
     if not rows:
         raise UserError(f"{file}: the file is empty")
     return pd.DataFrame(rows[1:], columns=rows[0], dtype=object)
+
+
+def _separator(text: str, usual: str) -> str:
+    """The usual separator, unless the first row has one cell with it and several with another one.
+
+    Spreadsheets write semicolons in countries with a decimal comma.
+    """
+    for separator in (usual, ";", "\t", ","):
+        try:
+            header = next((row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row), [])
+        except csv.Error:
+            continue
+        if len(header) > 1:
+            return separator
+    return usual
 
 
 def _read_csv(file: Path) -> pd.DataFrame:

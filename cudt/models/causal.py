@@ -13,7 +13,16 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from cudt.config.schema import Count, ModelSection, NamedSection, Positive, Section, WordOrWords
+from cudt.config.schema import (
+    FINE_TUNING,
+    Count,
+    ModelSection,
+    NamedSection,
+    Positive,
+    Schedule,
+    Section,
+    WordOrWords,
+)
 from cudt.data import hub
 from cudt.data.batching import Batch
 from cudt.data.text_checks import check_vocabulary
@@ -79,6 +88,11 @@ class Config(ModelSection):
                 "training.precision: bf16 computes in it"
             )
         return self
+
+    @property
+    def schedule(self) -> Schedule:
+        """Adapters start at 0 and have few weights, so they take larger steps than a whole model."""
+        return FINE_TUNING if self.lora is None else Schedule(2e-4, FINE_TUNING.warmup_share)
 
     @property
     def tokenizer_source(self) -> str:

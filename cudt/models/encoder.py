@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cudt.config.schema import ModelSection
+from cudt.config.schema import FINE_TUNING, ModelSection, Schedule
 from cudt.data import hub
 from cudt.data.batching import Batch
 from cudt.data.text_checks import check_vocabulary
@@ -30,7 +30,7 @@ tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 encoder = AutoModel.from_pretrained("FOLDER"{options})
 readout = load_file("FOLDER/readout.safetensors")
 with torch.no_grad():
-    state = encoder(**tokenizer("a text", return_tensors="pt")).last_hidden_state.{state}
+    state = encoder(**tokenizer({texts}, return_tensors="pt")).last_hidden_state.{state}
 logits = state @ readout["weight"].T + readout["bias"]
 label = encoder.config.id2label[logits.argmax().item()]
 """
@@ -45,6 +45,10 @@ class Config(ModelSection):
     """What the head reads: the state of the first token, or the mean over all tokens."""
 
     @property
+    def schedule(self) -> Schedule:
+        return FINE_TUNING
+
+    @property
     def tokenizer_source(self) -> str:
         return self.pretrained
 
@@ -52,13 +56,14 @@ class Config(ModelSection):
 class Encoder(WatchedText):
     """An encoder and one linear readout for all layers."""
 
-    def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"]) -> None:
+    def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"], reads_pairs: bool = False):
         # The readout replaces the pooler, whose weights would get no gradient.
         has_pooler = getattr(encoder, "pooler", None) is not None
         if has_pooler:
             encoder.pooler = None
         super().__init__(encoder)
         self._lost_pooler = has_pooler
+        self._reads_pairs = reads_pairs
         self.encoder = encoder
         self.head = nn.Linear(encoder.config.hidden_size, n_classes)
         nn.init.normal_(self.head.weight, std=0.02)
@@ -80,7 +85,8 @@ class Encoder(WatchedText):
         # Without this, transformers would make a random pooler and report its weights as missing.
         takes_option = "add_pooling_layer" in inspect.signature(type(self.encoder).__init__).parameters
         options = ", add_pooling_layer=False" if self._lost_pooler and takes_option else ""
-        return _SNIPPET.format(options=options, state="mean(1)" if self._pools else "select(1, 0)")
+        texts = '"a text", "the other text of the pair"' if self._reads_pairs else '"a text"'
+        return _SNIPPET.format(options=options, texts=texts, state="mean(1)" if self._pools else "select(1, 0)")
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
@@ -92,7 +98,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
-    model = Encoder(encoder, task.n_classes, config.readout)
+    model = Encoder(encoder, task.n_classes, config.readout, task.has_pairs)
     _try_out(model, config, task.max_length)
     return model
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
 
-from cudt.config.schema import ModelSection, NamedSection
+from cudt.config.schema import FINE_TUNING, ModelSection, NamedSection, Schedule
 from cudt.data import hub
 from cudt.data.batching import Batch
 from cudt.models.anatomy import dissect
@@ -36,6 +36,10 @@ class Config(ModelSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
+
+    @property
+    def schedule(self) -> Schedule:
+        return FINE_TUNING
 
 
 class ViT(Watched):

@@ -126,6 +126,8 @@ class RunInfo(InfoPart):
     """Fingerprint of the training and validation data."""
     data_notes: dict[str, int] = {}
     """Number of examples that were truncated or skipped, by reason."""
+    data_root: str | None = None
+    """The data root given for training, which later commands use; None for the default."""
     frozen_weights: str | None = None
     """Fingerprint of the pretrained weights that are not trained (LoRA)."""
     metric: MetricInfo | None = None

@@ -90,6 +90,11 @@ class TextClassification(Classification):
         self.max_length = max_length
         self.vocabulary_size = len(tokenizer)
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example is a pair of texts."""
+        return len(self._texts["train"][0].texts) == 2
+
     def examples(self, split: Split) -> Sequence[Tokens]:
         if split not in self._tokens:
             self._tokens[split] = self._tokenised(self._texts[split], token_cache.tokenise)
@@ -115,7 +120,7 @@ class TextClassification(Classification):
             text_checks.empty(texts),
             text_checks.repeated(tokens),
         ]
-        if len(texts[0]) == 2:
+        if self.has_pairs:
             findings.append(text_checks.shortened(self.tokenizer, texts, tokens, self.max_length))
         if split != "train":
             findings.append(text_checks.leaked(texts, self._sources("train")))

@@ -16,9 +16,10 @@ import torch
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
-from cudt.models.assemble import assemble
+from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import export
+from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
 from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
@@ -61,16 +62,16 @@ def train(
     target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     accelerator = accelerator_for(device, precision)
-    problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
-    check_same_data(run, data := problem.task.fingerprint(SEEN))
-    check_same_base(run, base := problem.layerwise.frozen_digest())
+    with data_root_of(run, data_root) as data_root:
+        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
+    data, base = _check_same(run, problem)
     trainer = Trainer(run, problem, accelerator, display)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
             if not (wait and run.info().status == "finished"):
                 _announce(announce, trainer, target, out)
-                again = command or _repeat_command(run, out, data_root)
-                _train_and_record(trainer, _started(trainer, target, data, base, again), export_model=export_model)
+                started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
+                _train_and_record(trainer, started, data_root, export_model=export_model)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
@@ -95,11 +96,20 @@ def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | 
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _train_and_record(trainer: Trainer, started: RunInfo, *, export_model: bool) -> None:
+def _check_same(run: Run, problem: TrainingProblem) -> tuple[str, str]:
+    """The fingerprints of data and frozen weights; refuses others than the run was started with."""
+    data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
+    check_same_data(run, data)
+    check_same_base(run, base)
+    return data, base
+
+
+def _train_and_record(trainer: Trainer, started: RunInfo, data_root: Path | None, *, export_model: bool) -> None:
     """Train in the main process, which writes the run folder."""
     run = trainer.run
     write_recipe(run)
-    run.update_info(started)
+    root = None if data_root is None else str(data_root.absolute())
+    run.update_info(started.model_copy(update={"data_root": root}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
     if export_model:

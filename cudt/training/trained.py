@@ -7,6 +7,7 @@ from pathlib import Path
 from cudt.data.batching import batches
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
+from cudt.runs.data_root import data_root_of
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
@@ -15,7 +16,8 @@ from cudt.utils.device import DeviceName, choose
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
-    layerwise = assemble_model(run.recipe, data_root, choose(device))
+    with data_root_of(run, data_root) as root:
+        layerwise = assemble_model(run.recipe, root, choose(device))
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     if run.other_weights and layerwise.model.signal_is_learned:

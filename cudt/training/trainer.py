@@ -138,6 +138,7 @@ class Trainer:
         self._refuse_non_finite(f, grad_norm)
         self.objective.accumulate_slack_gradient(f)
         self.objective.dual_step(f)
+        self._warm_up_learning_rate()
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.descent.project_slack()
@@ -199,8 +200,17 @@ class Trainer:
             "Lower training.learning_rate or descent.dual.learning_rate, or set training.clip_norm"
         )
 
+    def _warm_up_learning_rate(self) -> None:
+        """Raise the primal learning rate linearly; it depends only on the step, so that a resume does not change it."""
+        training = self.settings.training
+        if training.warmup_share and training.learning_rate is not None:
+            updates = round(training.warmup_share * training.epochs * self.updates_per_epoch)
+            for group in self.optimizer.param_groups:
+                group["lr"] = training.learning_rate * min(1.0, (self.state.step + 1) / max(1, updates))
+
     def _primal_optimizer(self) -> torch.optim.Optimizer:
         training = self.settings.training
+        assert training.learning_rate is not None, "a validated recipe has the learning rate of its model"
         groups: list[dict[str, Any]] = [
             {
                 "params": [weight for weight in self.model.parameters() if weight.requires_grad],

@@ -34,6 +34,16 @@ def test_a_finished_run_is_skipped_and_not_changed(call, trained_run):
     assert contents(out) == before
 
 
+def test_runs_with_another_model_get_a_hint_and_a_name_of_their_own(call, tmp_path):
+    other = ["--set", "model.pretrained=/models/gemma", "--data-root", tmp_path]
+    _, output, _ = call("train", "--recipe", "alpaca-smollm", *other)
+    assert output.startswith("note: runs with model.pretrained = /models/gemma keep the name 'alpaca-smollm'; --name")
+    _, output, error = call("train", "--recipe", "alpaca-smollm", *other, "--name", "alpaca-gemma")
+    assert "note:" not in output
+    assert "training alpaca-gemma (constrained, seed 0) in outputs/alpaca-gemma/" in output
+    assert "error: model '/models/gemma'" in error
+
+
 def folders(*names: tuple[str, int]) -> list[str]:
     return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
 

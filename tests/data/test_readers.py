@@ -180,19 +180,44 @@ def test_a_long_value_is_shortened(tmp_path):
     ("content", "message"),
     [
         # A comma without quotes. pandas would silently use the first cell of each row as index.
-        ("text,label\na,b,1\nc,d,0\n", ", line 2: expected 2 cells, got 3; quote cells"),
-        ("text,label\na,1\nc,d,0\n", ", line 3: expected 2 cells, got 3; quote cells"),
-        ("text,label\na,1,\n", ", line 2: expected 2 cells, got 3; quote cells"),
-        ("label,text\n1,a\n\n0\n", ", line 4: expected 2 cells, got 1"),
+        (
+            "text,label\na,b,1\nc,d,0\n",
+            ", line 2: expected 2 cells separated by ',', got 3; quote cells that contain ','",
+        ),
+        (
+            "text,label\na,1\nc,d,0\n",
+            ", line 3: expected 2 cells separated by ',', got 3; quote cells that contain ','",
+        ),
+        ("text,label\na,1,\n", ", line 2: expected 2 cells separated by ',', got 3; quote cells"),
+        ("label,text\n1,a\n\n0\n", ", line 4: expected 2 cells separated by ',', got 1"),
         ('text,label\n"a,1\nb,0\n', ", line 3: unexpected end of data; close every quote"),
         ('text,label\na,1\n"b" c,0\n', ", line 3: ',' expected after '\"'; close every quote"),
-        ('text,label\n"two\nlines",1\na\n', ", line 4: expected 2 cells, got 1"),
+        ('text,label\n"two\nlines",1\na\n', ", line 4: expected 2 cells separated by ',', got 1"),
         ("", ": the file is empty"),
         ("\n\n", ": the file is empty"),
     ],
 )
 def test_a_ragged_or_broken_table_is_reported_with_its_line(content, message, tmp_path):
     assert error_of(tmp_path, "x.csv", content).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text;label\ngood, and short;1\nbad;0\n",
+        '"text";"label"\n"good, and short";"1"\n"bad";"0"\n',
+        "text\tlabel\ngood, and short\t1\nbad\t0\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv"])
+def test_the_separator_is_that_of_the_header(name, content, tmp_path):
+    records = read(tmp_path, name, content)
+    assert (records.texts, records.labels) == ([("good, and short",), ("bad",)], [1, 0])
+
+
+def test_rows_with_another_separator_than_the_header_are_reported_with_both(tmp_path):
+    message = ", line 2: expected 2 cells separated by ';', got 1; quote cells that contain ';'"
+    assert error_of(tmp_path, "x.csv", "text;label\na,1\n") == message
 
 
 def test_a_table_with_only_a_header_has_no_rows(tmp_path):

@@ -241,3 +241,11 @@ def test_real_weights_give_the_librarys_answer_whatever_the_padding(minilm):
     wider = {name: torch.nn.functional.pad(value, [0, 9]) for name, value in batch.items()}
     for state, wide in zip(states, model.layer_states(model.signal(wider)[0], wider), strict=True):
         assert torch.allclose(model.readout(state, batch), model.readout(wide, wider), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_a_card_for_pairs_reads_pairs_and_drops_the_pooler_where_there_was_one(folders, family, tmp_path):
+    encoder = hub.load_encoder(folders[family], None)
+    lines = Encoder(encoder, n_classes=3, readout="first", reads_pairs=True).save_pretrained(tmp_path)
+    assert 'tokenizer("a text", "the other text of the pair", return_tensors="pt")' in lines
+    assert ("add_pooling_layer=False" in lines) == (family == "bert")

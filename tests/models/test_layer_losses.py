@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from cudt.data.batching import batches
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import assemble
-from cudt.models.layer_losses import draw_noise, measure
+from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.noise.source import NoiseSource
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe
 
 CPU = torch.device("cpu")
@@ -107,3 +109,25 @@ def test_means_are_weighted():
     assert part.layer_scores.tolist() == [0.25]
     assert Measurement.joined([part, part]).layer_losses.tolist() == [1.25]
     assert Measurement.joined([part, part]).ids == ["x", "y", "x", "y"]
+
+
+class Frames:
+    """The signal of a video model: the frames themselves."""
+
+    def signal(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return frames, torch.ones(frames.shape[:2], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("grey", [0.0, 0.1, 37.3, 255.0])
+def test_a_constant_signal_is_a_warning_because_noise_has_no_effect(grey):
+    model: Any = Frames()
+    with pytest.warns(DataWarning, match=r"σ_x = .*: the signal is constant, so noise of σ = γ·σ_x has no effect"):
+        assert measure_sigma(model, [torch.full((3, 4, 50, 50), grey)] * 3) < 1e-4
+
+
+def test_a_signal_that_hardly_varies_is_no_warning(recwarn):
+    model: Any = Frames()
+    frames = torch.full((3, 4, 5, 5), 255.0)
+    frames[0, 0, 0, 0] = 254.0
+    assert measure_sigma(model, [frames]) > 0.05
+    assert not [one for one in recwarn if issubclass(one.category, DataWarning)]

@@ -109,8 +109,21 @@ def test_an_example_without_room_for_a_response_is_skipped():
 def test_without_cuts_there_is_no_warning(folder, pretrained, recwarn):
     task = build(folder, pretrained)
     assert len(task.examples("train")) == 24
-    assert task.notes() == {}
-    assert not [warning for warning in recwarn if issubclass(warning.category, DataWarning)]
+    assert not [name for name in task.notes() if "cut" in name or "skipped" in name]
+    assert not [warning for warning in recwarn if "cut" in str(warning.message)]
+
+
+def test_repeated_examples_and_those_of_the_training_data_are_reported(folder, pretrained):
+    # Every other one of the 40 instructions is one of four.
+    task = build(folder, pretrained)
+    with pytest.warns(DataWarning, match=r"train data: repeated examples: \d+ of 24 examples"):
+        task.examples("train")
+    with pytest.warns(DataWarning, match="test data: .*examples that are also in the training data"):
+        task.examples("test")
+    seen = {texts for _, texts in task._texts["train"]}
+    assert task.notes()["train: repeated examples"] == 24 - len(seen)
+    leaked = sum(texts in seen for _, texts in task._texts["test"])
+    assert task.notes()["test: examples that are also in the training data"] == leaked > 0
 
 
 def test_a_split_without_usable_examples_is_an_error():

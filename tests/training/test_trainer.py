@@ -139,6 +139,25 @@ def test_an_update_that_leaves_the_last_layer_out_gives_every_weight_a_gradient_
     assert [name for name, weight in trainer.model.named_parameters() if weight.grad is None] == []
 
 
+def test_the_learning_rate_rises_over_the_first_updates(tmp_path):
+    # Three updates an epoch: the share is 4 of 9 updates.
+    trainer = trainer_for(tmp_path, "training.epochs=3", "training.warmup_share=0.44", "training.learning_rate=1e-2")
+    rates = []
+    for indices in [*trainer._remaining_updates()] * 2:
+        trainer._update(indices)
+        trainer.state.step += 1
+        rates += [group["lr"] for group in trainer.optimizer.param_groups]
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
+
+
+@pytest.mark.parametrize(("share", "first"), [("0.0", 1e-2), ("1.0", 1e-2 / 6)])
+def test_the_first_step_of_adam_is_the_learning_rate(tmp_path, share, first):
+    trainer = trainer_for(tmp_path, "training.learning_rate=1e-2", f"training.warmup_share={share}")
+    before = head_of(trainer).bias.detach().clone()
+    trainer._update(next(trainer._remaining_updates()))
+    assert (head_of(trainer).bias - before).abs().tolist() == pytest.approx([first, first], rel=1e-3)
+
+
 def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
     run = train_quietly(tiny_recipe("descent.warmup_epochs=1", "descent.alpha=0.5"), tmp_path)
     history = run.read_table("history")
@@ -381,7 +400,7 @@ GOING_ON = [
         "descent.dual.optimizer=nupi",
         "training.accumulation=2",
     ),
-    ("training.epochs=3", "objective=erm"),
+    ("training.epochs=3", "objective=erm", "training.warmup_share=0.6"),
 ]
 
 

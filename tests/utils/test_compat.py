@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,10 @@ def test_an_error_that_is_not_the_mismatch_is_not_swallowed(tmp_path):
     code = "from cudt.utils.compat import survive_torchvision_mismatch as s; s()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "something else" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "constraints.txt"])
+def test_cudt_does_not_install_torchvision(file):
+    """Plain transformers, as in model cards, has to work in the environment that the README makes."""
+    lines = (Path(__file__).parents[2] / file).read_text().splitlines()
+    assert not [line for line in lines if line.strip().strip('"').startswith("torchvision")]

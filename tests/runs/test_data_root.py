@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cudt.runs.data_root import data_root_of
+from cudt.runs.find import open_run
+from cudt.runs.info import RunInfo
+from cudt.runs.run import Run
+from cudt.training import trained
+from cudt.utils.errors import UserError
+from tests import instructions
+from tests.pretrained import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A data root with instructions and a model in it."""
+    folder = tmp_path_factory.mktemp("root")
+    instructions.write_instructions(folder)
+    tiny_llama(folder / "models" / "tiny")
+    instructions.write_recipe(folder, "tiny")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder) -> Run:
+    return instructions.train(folder, folder / "outputs", "training.epochs=1")
+
+
+def test_the_data_root_of_training_is_that_of_later_commands(run, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run.info().data_root == str(folder)
+    assert trained.load(run, "cpu", None).task.examples("test")
+    with data_root_of(run, tmp_path) as root:
+        assert root == tmp_path
+
+
+def test_a_data_root_that_is_gone_is_named_by_the_error(run, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy = open_run(Path(shutil.copytree(run.path, tmp_path / "copy")))
+    copy.update_info(RunInfo(data_root="/nowhere/data"))
+    with pytest.raises(UserError, match=r"'tiny' is neither .* was trained with the data root '/nowhere/data', which"):
+        trained.load(copy, "cpu", None)
+    assert trained.load(copy, "cpu", folder)
+
+
+def test_a_run_that_needs_no_data_root_does_not_miss_it(trained_run, tmp_path):
+    assert trained_run.info().data_root is None
+    copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
+    copy.update_info(RunInfo(data_root="/nowhere/data"))
+    assert trained.load(copy, "cpu", None)
+
+
+def test_runs_of_earlier_versions_have_no_data_root(trained_run, tmp_path):
+    copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
+    values = json.loads((copy.path / "run.json").read_text())
+    del values["data_root"]
+    (copy.path / "run.json").write_text(json.dumps(values))
+    with data_root_of(copy, None) as root:
+        assert root is None

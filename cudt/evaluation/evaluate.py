@@ -66,7 +66,7 @@ def _evaluate_kind(
     levels = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
     by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
     tables, scores = _rows(layerwise.task, kind, asked, levels, dict(zip(seeds, by_seed, strict=True)))
-    tables["constraints"] = _constraints(run, kind, levels, by_seed)
+    tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
     replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
     note = _note(run, kind, asked, seeds, n_samples)
     # While the tables change they do not match the note.
@@ -103,10 +103,12 @@ def _rows(
 
 
 def _constraints(
-    run: Run, kind: str, levels: Sequence[float], by_seed: Sequence[Sequence[Measurement]]
+    run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: Sequence[Sequence[Measurement]]
 ) -> pd.DataFrame:
-    over_seeds = {gamma: Measurement.averaged(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-    return carry_over.constraint_rows(run, kind, over_seeds)
+    """The rows of constraints.csv; standard errors are over examples, or over the clips that they are windows of."""
+    measured = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
+    grouped = {gamma: one.grouped(carry_over.independent(task, one.ids)) for gamma, one in measured.items()}
+    return carry_over.constraint_rows(run, kind, grouped)
 
 
 def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
@@ -118,7 +120,9 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
     if not ((found["perturbation"] == noise.kind) & (found["gamma"] == noise.gamma_train)).any():
         levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
         by_seed = [_measure(run, layerwise, "test", noise.kind, seed, levels, track) for seed in seeds]
-        run.merge_table("constraints", _constraints(run, noise.kind, levels, by_seed), ["perturbation", "gamma"])
+        run.merge_table(
+            "constraints", _constraints(run, layerwise.task, noise.kind, levels, by_seed), ["perturbation", "gamma"]
+        )
     seen = carry_over.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
     run.write_table("descent", carry_over.summary_rows(run, seen))
 

@@ -29,21 +29,23 @@ class Measurement:
         ids = [example_id for part in parts for example_id in part.ids]
         return cls(losses, scores, weights, ids, torch.cat(inputs) if inputs else None)
 
-    @classmethod
-    def averaged(cls, parts: Sequence[Measurement]) -> Measurement:
-        """One measurement of examples that all parts measured, such as with several noise seeds, in the order of ids.
+    def grouped(self, names: Sequence[str]) -> Measurement:
+        """One row for all examples of the same name, with their weighted mean and their total weight.
 
-        It has the means of `joined`. Standard errors need it: an example measured twice is still one example.
+        The means over all examples stay the same. Standard errors need it: an example measured with two noise seeds is
+        still one example.
         """
-        orders = [sorted(range(len(part.ids)), key=part.ids.__getitem__) for part in parts]
-        weights = torch.stack([part.weights[order] for part, order in zip(parts, orders, strict=True)])
+        unique = sorted(set(names))
+        numbers = {name: number for number, name in enumerate(unique)}
+        index = torch.tensor([numbers[name] for name in names])
+        weights = self.weights.new_zeros(len(unique)).index_add(0, index, self.weights)
         losses, scores = (
-            torch.stack([values[:, order] for values, order in zip(column, orders, strict=True)])
-            for column in ([part.losses for part in parts], [part.scores for part in parts])
+            # Examples that do not count have weight 0.
+            values.new_zeros(len(values), len(unique)).index_add(1, index, values * self.weights)
+            / weights.clamp_min(torch.finfo(weights.dtype).tiny)
+            for values in (self.losses, self.scores)
         )
-        # An example that never counts has weight 0.
-        shares = (weights / weights.sum(0).clamp_min(torch.finfo().tiny)).unsqueeze(1)
-        return cls((losses * shares).sum(0), (scores * shares).sum(0), weights.mean(0), sorted(parts[0].ids))
+        return Measurement(losses, scores, weights, unique)
 
     @property
     def layer_losses(self) -> Tensor:

@@ -12,17 +12,19 @@ page.py, page.html   the page                          exhibits.py        its pi
 interactive.py       its charts                        figures/           one file for each figure
 manifest.py          which files a report wrote        material.py        what the page is made of
 sections/            one file for each further section of the page: text and tables
+claims/              the paper's claims and their verdicts, one file for each family
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from cudt.report import (
+    claims,
     headline,
     hyper_parameters,
     manifest,
@@ -55,6 +57,8 @@ class Report:
     verdict: str
     """All comparisons with ERM in a sentence; empty without a comparison."""
     n_sweeps: int
+    claims: str
+    """The paper's claims by their verdict."""
 
 
 def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Report:
@@ -67,19 +71,32 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     curves = tables.curves(runs)
     summary = tables.summary(runs, curves)
     searched, damaged_sweeps = sweeps.collect(folders)
-    damaged_scores = _write_numbers(runs, curves, summary, out)
+    differences, damaged_scores = paired.compare(runs)
+    judged = claims.judge(runs, searched, differences)
+    _write_numbers(
+        {
+            "table": summary,
+            "paired": differences,
+            "curves": curves,
+            "layers": tables.layer_losses(runs),
+            "ratio_bins": tables.ratio_bins(runs),
+            "claims": claims.table(judged),
+        },
+        out,
+    )
     compared = without_ablations(runs, sweeps.ablations(searched, runs))
     shown, files = _write_tables(compared, out / "tables")
     drawn = draw(runs, out / "figures", curves, figures)
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
-    made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched)
+    made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched, judged)
     parts = sections.build(made)
     files += _write_texts([table for part in parts for table in part.tables], out / "tables")
     write_text(out / "index.html", page.render(made, parts))
     manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
     verdict = headline.verdict(made.comparisons)
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
+    found = claims.summary(judged)
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched), found)
 
 
 def _collected(folders: Sequence[Path]) -> Collected:
@@ -92,19 +109,10 @@ def _collected(folders: Sequence[Path]) -> Collected:
     return collected
 
 
-def _write_numbers(runs: Sequence[ReadRun], curves: pd.DataFrame, summary: pd.DataFrame, out: Path) -> list[str]:
-    """Write the CSV files of all runs; return a warning for each damaged file of scores."""
-    differences, damaged = paired.compare(runs)
-    written = {
-        "table": summary,
-        "paired": differences,
-        "curves": curves,
-        "layers": tables.layer_losses(runs),
-        "ratio_bins": tables.ratio_bins(runs),
-    }
+def _write_numbers(written: Mapping[str, pd.DataFrame], out: Path) -> None:
+    """Write the CSV files of all runs."""
     for name, table in written.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
-    return damaged
 
 
 def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTable, bool]], list[Path]]:

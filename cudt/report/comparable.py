@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cudt.config.schema import Weights
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.objectives import BASELINE
+from cudt.report.objectives import BASELINE, is_constrained
 
 #: The paper's objective, and both sides of its tables in their order.
 CONSTRAINED = "constrained"
@@ -90,24 +90,29 @@ class Pair:
 
 
 def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
-    """Each group of another objective with each baseline group of its cell, for each noise both were evaluated under.
+    """Each group with each group of its cell that it is compared with, for each noise both were evaluated under.
 
-    Runs that were not evaluated under that noise are left out.
+    Every other objective is compared with ERM, and the constrained ones also with every unconstrained one. Runs that
+    were not evaluated under that noise are left out.
     """
     return [pair for mine in by_cell(runs).values() for pair in _pairs_of_cell(mine)]
 
 
 def _pairs_of_cell(runs: Sequence[ReadRun]) -> list[Pair]:
     evaluated = [(group[0].objective, _by_noise(group)) for group in by_group(runs).values()]
-    baselines = [by_noise for objective, by_noise in evaluated if objective == BASELINE]
-    others = [by_noise for objective, by_noise in evaluated if objective != BASELINE]
     return [
         Pair(noise, ours, baseline[noise])
-        for by_noise in others
+        for objective, by_noise in evaluated
         for noise, ours in sorted(by_noise.items())
-        for baseline in baselines
-        if noise in baseline
+        for other, baseline in evaluated
+        if noise in baseline and _is_compared(objective, other)
     ]
+
+
+def _is_compared(objective: str, other: str) -> bool:
+    if other == BASELINE:
+        return objective != BASELINE
+    return is_constrained(objective) and not is_constrained(other)
 
 
 def _by_noise(runs: Sequence[ReadRun]) -> dict[str, list[ReadRun]]:

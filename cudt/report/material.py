@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from cudt.report import headline
+from cudt.report.claims import JudgedClaim
 from cudt.report.collect import Collected, GroupKey, ReadRun
 from cudt.report.figures import Figure
 from cudt.report.figures.words import short
@@ -31,6 +32,7 @@ class Material:
     """Tables in the paper's layout, each with whether it has a number of ours."""
     figures: list[Figure]
     sweeps: list[ReadSweep]
+    claims: list[JudgedClaim] = field(default_factory=list)
 
     @cached_property
     def labels(self) -> dict[GroupKey, str]:

@@ -1,4 +1,4 @@
-"""paired.csv: differences to ERM with 95 % intervals, on the same test examples under the same noise.
+"""paired.csv: differences between objectives with 95 % intervals, on the same test examples under the same noise.
 
 comparable.py says which groups are paired, scores.py reads the scores; docs/background/statistics.md derives the
 intervals.
@@ -21,7 +21,6 @@ from cudt.evaluation.intervals import Array
 from cudt.noise.base import distribution
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import Pair, cell_of, pairs
-from cudt.report.objectives import BASELINE
 from cudt.report.scores import Measured, NoIntervalError, Scores
 from cudt.utils.errors import UserError
 
@@ -234,5 +233,5 @@ def _described(
         side = sign * (int(low > 0) - int(high < 0))
         why = reason or ("" if np.isfinite([low, high]).all() else "the metric is not a number")
         row = {"quantity": name, "gamma": gamma, "difference": difference, "low": low, "high": high, "reason": why}
-        rows.append({**shared, **row, "better": {1: first.objective, -1: BASELINE, 0: ""}[side]})
+        rows.append({**shared, **row, "better": {1: first.objective, -1: baseline.objective, 0: ""}[side]})
     return rows

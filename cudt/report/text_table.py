@@ -62,6 +62,8 @@ class TextTable:
     headings: list[str]
     rows: list[list[Entry]]
     notes: list[str] = field(default_factory=list)
+    is_prose: bool = False
+    """Whether its cells are sentences, which wrap on the page."""
 
     def markdown(self) -> str:
         """The table in GitHub's Markdown, which has one row of headings: the group's name is part of each heading."""

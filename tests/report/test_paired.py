@@ -223,10 +223,12 @@ def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
     summary = tables.summary(collect([tmp_path]).runs).set_index("objective")
     table = compared(tmp_path)
     assert set(table["objective"]) == {"constrained", "supervised"}
-    for ours, rows in table.groupby("objective"):
+    sides = {("constrained", "erm"), ("constrained", "supervised"), ("supervised", "erm")}
+    assert set(zip(table["objective"], table["against"], strict=True)) == sides
+    for (ours, other), rows in table.groupby(["objective", "against"]):
         own = by_quantity(rows)
         for column, name in (("auc", "auc"), ("grid_mean", "mean"), ("id_mean", "id_mean"), ("ood_mean", "ood_mean")):
-            wanted = summary[column][str(ours)] - summary[column]["erm"]
+            wanted = summary[column][str(ours)] - summary[column][str(other)]
             assert own["difference"][name] == pytest.approx(wanted, abs=1e-12)
 
 
@@ -355,7 +357,7 @@ def test_every_variant_is_compared_with_every_like_erm(trained_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "erm", [{"gamma_train": 1.0}, {"layers": 9}, {"name": "imdb-ut"}, {"kind": "uniform"}, {"objective": "supervised"}]
+    "erm", [{"gamma_train": 1.0}, {"layers": 9}, {"name": "imdb-ut"}, {"kind": "uniform"}, {"objective": "constrained"}]
 )
 def test_unlike_runs_are_not_compared(erm, trained_run, tmp_path):
     make_scored_run(trained_run, tmp_path, drawn(1))

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cudt.method.constraints import rate_for_target
-from cudt.runs.find import find_runs, run_for
+from cudt.runs.find import find_runs, open_run, run_for
 from cudt.training import launch, target
 from cudt.utils.errors import UserError
-from tests.conftest import quiet, tiny_recipe, train_quietly
+from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
 
 AUTO = "descent.alpha={target_loss: auto}"
 #: A loss that every model reaches: this is about α, not about learning.
@@ -104,3 +106,33 @@ def test_runs_that_need_no_target_measure_none(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "_of_pilot", no_training)
     for loaded in (tiny_recipe(), tiny_recipe("descent.alpha={target_loss: 0.5}"), tiny_recipe(AUTO, objective="erm")):
         assert train_quietly(loaded, tmp_path).finished_info().target is None
+
+
+RANKS = """
+import sys
+from pathlib import Path
+import torch
+from rich.console import Console
+torch.set_num_threads(1)
+from cudt.config import recipe
+from cudt.training import launch
+from cudt.training.display import PlainDisplay
+
+loaded = recipe.load("reviews-ut", sys.argv[2:])
+launch.train(loaded, Path(sys.argv[1]), "cpu", None, PlainDisplay(Console(quiet=True)))
+"""
+
+
+def test_two_processes_train_one_pilot_and_share_its_target(tmp_path):
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launcher, str(script), str(tmp_path / "out"), *TINY, AUTO, EASY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = find_runs([tmp_path / "out"])
+    info = open_run(path).finished_info()
+    assert info.processes == 2
+    assert info.target is not None
+    assert json.loads(target_file(tmp_path / "out").read_text()) == info.target.model_dump()

@@ -99,8 +99,10 @@ def verdict_table(verdicts: Sequence[VerdictInfo], dual: Mapping[str, Mapping[in
     colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
     for row in verdicts:
         numbers = [_number(value) for value in (row.loss, row.allowed, row.violation, row.standard_error)]
-        ends = [_number(dual["multiplier"].get(row.layer)), _weight(dual["weight"].get(row.layer))] if dual else []
-        table.add_row(str(row.layer), *numbers, *ends, Text(row.verdict, style=colours.get(row.verdict, "")))
+        cells: list[RenderableType] = [str(row.layer), *numbers]
+        if dual:
+            cells += [_number(dual["multiplier"].get(row.layer)), _weight(dual["weight"].get(row.layer))]
+        table.add_row(*cells, Text(row.verdict, style=colours.get(row.verdict, "")))
     return table
 
 

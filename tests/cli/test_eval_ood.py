@@ -41,6 +41,22 @@ def test_several_kinds_of_noise_are_one_table(kinds, call, copy):
     assert "uniform" in output
 
 
+def test_the_last_weights_are_evaluated_into_a_subfolder(call, copy):
+    code, output, _ = call("eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu")
+    assert code == 0
+    assert "written to copy/last/ood.csv" in output
+    assert copy.read_table("ood").empty
+    assert copy.with_weights("last").read_table("ood")["gamma"].unique().tolist() == [1]
+
+
+def test_a_run_without_last_weights_says_so_only_if_they_are_asked_for(call, copy):
+    copy.weights_file("last").unlink()
+    assert call("eval-ood", "copy", "--gammas", "1", "--device", "cpu")[0] == 0
+    code, _, error = call("eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: copy/checkpoints/last.safetensors: missing (earlier versions of cudt kept only")
+
+
 def test_an_unknown_noise_is_refused(call, copy):
     code, _, error = call("eval-ood", "copy", "--perturbation", "gausian")
     assert code == 2

@@ -124,6 +124,18 @@ def test_checkpointing_does_not_change_what_is_written(run, folder):
     assert completions(Run(run.path, checkpointing), request(folder)) == expected
 
 
+def test_completions_of_other_weights_have_a_folder_and_a_name_of_their_own(run, folder):
+    last = run.with_weights("last")
+    path = generate.generate(last, request(folder, limit=1), "cpu", None, lambda batches, total, what: batches)
+    assert path.parent == run.path / "last" / "completions"
+    own = generate.path_of(run, request(folder))
+    (completion,) = json.loads(path.read_text(encoding="utf-8"))
+    # The only epoch is the best and the last.
+    assert completion == {**completions(run, request(folder, limit=1))[0], "generator": f"{run.recipe.name}-run-last"}
+    assert generate.compare(own, path, 1).name == f"{own.stem}-against-run-last.json"
+    assert generate.compare(path, own, 1).name == f"{own.stem}-against-run.json"
+
+
 # ---------------------------------------------------------------- batches and resumption
 
 

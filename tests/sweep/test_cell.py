@@ -26,8 +26,8 @@ from cudt.sweep import cell
 from cudt.sweep.messages import CellJob, CellProgress
 from cudt.tasks.reviews import Reviews
 from cudt.training import launch, trained
-from cudt.training.display import TrainingView
 from cudt.training.trainer import Trainer
+from cudt.training.view import TrainingView
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
 from tests.conftest import tiny_recipe
 from tests.pretrained import tiny_pretrained

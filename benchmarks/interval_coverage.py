@@ -1,9 +1,12 @@
-"""How often 95 % intervals of a difference hold the truth: the table in docs/background/statistics.md.
+"""How often 95 % intervals hold the truth: the tables in docs/background/statistics.md.
 
     python -m benchmarks.interval_coverage [--draws 1000]
 
 The score of an example is its own difficulty, what the side gains on it, what the seed shifts and noise of both; the
 true difference is 0. Intervals over seeds alone or resampled are compared with the one of `cudt report`.
+
+For video, the squared error of a window is that of its clip, which is skewed, times noise of its own; intervals of the
+mean over windows or clips are compared with the one of `cudt eval-ood`.
 """
 
 from __future__ import annotations
@@ -69,6 +72,29 @@ def coverage(n: int, varies: str, draws: int) -> dict[str, float]:
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
+def clip_hits(rng: np.random.Generator, n_clips: int) -> dict[str, bool]:
+    """Which intervals of a mean squared error hold the true one, 1, for clips of 10 to 40 windows."""
+    clips: Array = np.repeat(np.arange(n_clips), rng.integers(10, 40, n_clips))
+    # The mean of a lognormal variable is exp(μ + σ²/2).
+    of_clip, of_window = (np.exp(rng.normal(-(s**2) / 2, s, n)) for s, n in ((0.4, n_clips), (0.3, len(clips))))
+    values: Array = of_clip[clips] * of_window
+    weights = np.ones((len(values), 1))
+    ends = {
+        "bootstrap over windows": intervals.percentiles(intervals.resampled_means(values[:, None], weights)),
+        "bootstrap over clips": intervals.percentiles(intervals.resampled_means(values[:, None], weights, clips)),
+    }
+    found = {name: bool(low[0] <= 1 <= high[0]) for name, (low, high) in ends.items()}
+    ours = intervals.bootstrap_of_clips(values, weights[:, 0], clips)
+    return {**found, "here": ours is not None and ours[0] <= 1 <= ours[1]}
+
+
+def clip_coverage(n_clips: int, draws: int) -> dict[str, float]:
+    """The share of draws in which each interval holds the true mean squared error."""
+    rng = np.random.default_rng(0)
+    found = [clip_hits(rng, n_clips) for _ in range(draws)]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=1000)
@@ -77,6 +103,9 @@ def main() -> None:
         for varies in VARIES:
             shares = coverage(n, varies, draws)
             print(f"{n} seeds, {varies} vary: " + ", ".join(f"{k} {v:.3f}" for k, v in shares.items()), flush=True)
+    for n_clips in (2, 4, 12, 21):
+        shares = clip_coverage(n_clips, draws)
+        print(f"{n_clips} clips: " + ", ".join(f"{k} {v:.3f}" for k, v in shares.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,3 +17,9 @@ def test_intervals_over_few_seeds_hold_the_truth_where_a_bootstrap_over_seeds_do
     shares = interval_coverage.coverage(3, "both", 150)
     assert shares["here"] >= 0.92
     assert shares["bootstrap over seeds"] < 0.8
+
+
+def test_intervals_over_few_clips_hold_the_truth_where_a_bootstrap_over_windows_does_not():
+    shares = interval_coverage.clip_coverage(4, 60)
+    assert shares["here"] >= 0.85
+    assert shares["bootstrap over windows"] < 0.6

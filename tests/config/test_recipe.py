@@ -60,7 +60,7 @@ IDENTITIES = {
     "smoke-text": "847bd3b5 6b622800 ab09a21e",
     "smoke-video": "56cd4b4f ccf56e9b b2545b04",
     "ucsd-dust": "2099dfbe 66141c09 cc53c4a1",
-    "ucsd-dust-cpu": "ca7afb1f 0cfeba29 131c57b9",
+    "ucsd-dust-cpu": "c054c880 1eee21e3 8547eaca",
     "ucsd-ut": "e461c6b6 3a44128c 6c5128ab",
     "ucsd-vit": "2620a2ce b32b3975 2a6297f0",
 }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def reviews(folder: Path, pretrained: str) -> Any:
     return text.build(config, folder, pretrained)
 
 
-def tokens_of(tokenizer: Any, texts: list[tuple[str, ...]], max_length: int = 64) -> list[np.ndarray[Any, Any]]:
+def tokens_of(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int = 64) -> list[np.ndarray[Any, Any]]:
     return [row["input_ids"] for row in cut(tokenizer, texts, max_length)]
 
 
@@ -107,7 +108,9 @@ def test_tokenizers_of_bytes_know_every_word():
     tokenizer = tiny_llama_tokenizer()
     # As in GPT-2 and SmolLM: the token that ends texts is also called the unknown one.
     tokenizer.unk_token = tokenizer.eos_token
-    rows = [np.append(row, tokenizer.eos_token_id) for row in tokens_of(tokenizer, [("zauberhaft",), ("schön",)])]
+    rows: list[Any] = [
+        np.append(row, tokenizer.eos_token_id) for row in tokens_of(tokenizer, [("zauberhaft",), ("schön",)])
+    ]
     assert text_checks.unknown(tokenizer, rows, "train").count == 0
 
 

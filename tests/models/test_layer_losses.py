@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.data.batching import batches
+from cudt.data.batching import Batch, batches
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
@@ -114,20 +114,20 @@ def test_means_are_weighted():
 class Frames:
     """The signal of a video model: the frames themselves."""
 
-    def signal(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return frames, torch.ones(frames.shape[:2], dtype=torch.bool)
+    def signal(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch["frames"], torch.ones(batch["frames"].shape[:2], dtype=torch.bool)
 
 
 @pytest.mark.parametrize("grey", [0.0, 0.1, 37.3, 255.0])
 def test_a_constant_signal_is_a_warning_because_noise_has_no_effect(grey):
     model: Any = Frames()
     with pytest.warns(DataWarning, match=r"σ_x = .*: the signal is constant, so noise of σ = γ·σ_x has no effect"):
-        assert measure_sigma(model, [torch.full((3, 4, 50, 50), grey)] * 3) < 1e-4
+        assert measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), grey)}] * 3) < 1e-4
 
 
 def test_a_signal_that_hardly_varies_is_no_warning(recwarn):
     model: Any = Frames()
     frames = torch.full((3, 4, 5, 5), 255.0)
     frames[0, 0, 0, 0] = 254.0
-    assert measure_sigma(model, [frames]) > 0.05
+    assert measure_sigma(model, [{"frames": frames}]) > 0.05
     assert not [one for one in recwarn if issubclass(one.category, DataWarning)]

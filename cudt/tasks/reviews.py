@@ -82,6 +82,7 @@ class Reviews(Classification):
 
     version = 1
     n_classes = 2
+    classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH
 

@@ -142,7 +142,7 @@ class _Observer:
 
     def _batches(self, examples: Sequence[Any], kind: str) -> Iterable[Batch]:
         size, device = self._run.recipe.settings.evaluation.batch_size, next(self._layerwise.parameters()).device
-        what = f"{self._run.path.name} early exits, {kind}"
+        what = f"{self._run.label} early exits, {kind}"
         return self._track(batches(self._task, examples, size, device), n_batches(examples, size), what)
 
     def _read(self, batch: Batch, noise: Tensor | None, level: float) -> _Answered:

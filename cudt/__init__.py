@@ -182,6 +182,7 @@ def evaluate(
     *,
     probabilities: str | Sequence[float] | None = None,
     weights: Literal["best", "last"] | None = None,
+    exits: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -192,6 +193,7 @@ def evaluate(
     a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
     are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`, and
     `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`).
+    `exits` also evaluates early exits, for the table `exits`.
     """
     from cudt.config.levels import GAMMA, PROBABILITY
     from cudt.evaluation.evaluate import check, evaluate_ood
@@ -207,9 +209,9 @@ def evaluate(
         None if kinds is None else [*kinds],
         None if noise_seeds is None else [*noise_seeds],
     )
-    check(opened, grid)
+    check(opened, grid, with_exits=exits)
     with opened.locked():
-        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet))
+        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet), with_exits=exits)
     return opened.read_table("ood")
 
 

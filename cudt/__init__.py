@@ -10,6 +10,7 @@ Run experiments from recipes, as the command `cudt` does:
     run.read_table("ood")                                  # a DataFrame; also: layers, history, ratios …
     runs = cudt.find_runs("outputs")
     run = cudt.open_run(runs[0].path)
+    run.predict(["the plot was dull but the cast was moving"], exit={"confidence": 0.9}).labels
 
 Or add the constraints to your own training loop:
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from cudt.config.schema import Dual
     from cudt.method.descent import LayerwiseDescent
     from cudt.models.own_head import layer_losses
+    from cudt.runs.predictions import Predictions
     from cudt.runs.run import Run
     from cudt.utils.errors import UserError
 
@@ -54,6 +56,7 @@ __all__ = [
     "layer_losses",
     "load_recipe",
     "open_run",
+    "predict",
     "train",
 ]
 
@@ -179,6 +182,7 @@ def evaluate(
     *,
     probabilities: str | Sequence[float] | None = None,
     weights: Literal["best", "last"] | None = None,
+    exits: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -189,6 +193,7 @@ def evaluate(
     a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
     are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`, and
     `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`).
+    `exits` also evaluates early exits, for the table `exits`.
     """
     from cudt.config.levels import GAMMA, PROBABILITY
     from cudt.evaluation.evaluate import check, evaluate_ood
@@ -204,10 +209,38 @@ def evaluate(
         None if kinds is None else [*kinds],
         None if noise_seeds is None else [*noise_seeds],
     )
-    check(opened, grid)
+    check(opened, grid, with_exits=exits)
     with opened.locked():
-        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet))
+        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet), with_exits=exits)
     return opened.read_table("ood")
+
+
+def predict(
+    run: Run | str | Path,
+    texts: Sequence[str | Sequence[str]],
+    exit: str | Mapping[str, float] | None = None,  # noqa: A002 (what the literature calls it)
+    *,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    data_root: str | Path | None = None,
+) -> Predictions:
+    """The class of each text that a finished run predicts. A text of a pair task is a pair of texts.
+
+    With `exit`, a text leaves the model at the first layer whose answer the rule accepts, and later layers are not
+    computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), `{"entropy": 0.3}` (the
+    entropy of the class probabilities is below 0.3), `{"patience": 3}` (three layers in a row predict the same class),
+    or the name of a rule alone, for the threshold that `cudt eval-ood --exits` chose on validation data.
+
+    Returns `labels`, `probabilities`, `classes`, and `layers`: the layer after which each text left the model. The
+    model stays in memory until another run is used. The training data are needed, as for `evaluate`.
+    """
+    from cudt.evaluation import predict as prediction
+    from cudt.runs.run import Run
+
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of texts, not one text")
+    opened = run if isinstance(run, Run) else open_run(run)
+    rule = prediction.exit_rule(opened, exit)
+    return prediction.predict(opened, texts, rule, device, _data_root(data_root))
 
 
 def _data_root(folder: str | Path | None) -> Path | None:

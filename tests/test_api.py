@@ -156,6 +156,9 @@ def test_a_run_is_trained_found_opened_evaluated_and_read(trained, capsys):
     assert last.equals(opened.with_weights("last").read_table("ood"))
     assert (run.path / "last" / "ood.csv").is_file()
     assert opened.read_table("ood").equals(more)
+    cudt.evaluate(run, [0.0], exits=True, device="cpu", quiet=True)
+    exits = run.read_table("exits")
+    assert set(exits[exits["split"] == "test"]["gamma"]) == {0.0, 0.4}
     assert capsys.readouterr().out == ""
 
 

@@ -38,6 +38,10 @@ Probabilities = Annotated[
 NoiseSeeds = Annotated[
     list[int] | None, typer.Option(help="Seed of the noise. Repeatable.", show_default="the recipe's")
 ]
+Exits = Annotated[
+    bool,
+    typer.Option("--exits", help="Also evaluate early exits: accuracy against depth and FLOPs (classification only)."),
+]
 
 
 def eval_ood(
@@ -48,6 +52,7 @@ def eval_ood(
     noise_seed: NoiseSeeds = None,
     save_samples: SavedSamples = 0,
     weights: EvaluatedWeights = None,
+    exits: Exits = False,
     device: Device = DeviceChoice.auto,
     data_root: DataRoot = None,
 ) -> None:
@@ -68,30 +73,38 @@ def eval_ood(
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     runs = [open_run(path).with_weights(weights.value if weights else None) for path in run]
-    evaluate_all(make_console(), runs, grid, device, data_root, save_samples)
+    evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
 
 
 def evaluate_all(
-    console: Console, runs: list[Run], grid: Grid, device: DeviceChoice, data_root: Path | None, n_samples: int
+    console: Console,
+    runs: list[Run],
+    grid: Grid,
+    device: DeviceChoice,
+    data_root: Path | None,
+    n_samples: int,
+    with_exits: bool = False,
 ) -> None:
     """Check all runs, then evaluate one after the other and print its curve."""
     from cudt.evaluation import evaluate
 
     for run in runs:
-        evaluate.check(run, grid, n_samples)
+        evaluate.check(run, grid, n_samples, with_exits=with_exits)
     for run in runs:
         with run.locked():
-            evaluate.evaluate_ood(run, grid, device.value, data_root, progress_on(console), n_samples)
+            evaluate.evaluate_ood(
+                run, grid, device.value, data_root, progress_on(console), n_samples, with_exits=with_exits
+            )
         _print_curve(console, run)
         if n_samples:
             console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)
 
 
 def _print_curve(console: Console, run: Run) -> None:
-    from cudt.evaluation.display import curve_table, descent_table, ratio_table
+    from cudt.evaluation.display import curve_table, descent_table, exit_table, ratio_table
 
     console.print(curve_table(run))
-    for table in (ratio_table(run), descent_table(run)):
+    for table in (ratio_table(run), descent_table(run), exit_table(run)):
         if table.row_count:
             console.print(table)
     console.print(f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True)

@@ -6,6 +6,7 @@ import pandas as pd
 from rich.table import Table
 
 from cudt.evaluation.curves import area_under_curve, further_metrics, input_metric, metric_and_ends
+from cudt.evaluation.exit_rules import RULES, ExitRule
 from cudt.noise.base import distribution, scale_of
 from cudt.runs.run import Run
 
@@ -80,6 +81,26 @@ def descent_table(run: Run) -> Table:
         level = f"{scale_of(kind).symbol} = {gamma:g}"
         numbers = (short_number(row[name]) for name in ("best_loss", "gap", "bound"))
         table.add_row(kind, level, f"{row['kept']:.0f} of {info.layers}", f"{row['best_layer']:.0f}", *numbers)
+    return table
+
+
+def exit_table(run: Run) -> Table:
+    """Accuracy, mean depth and share of FLOPs under each chosen exit rule at each level; no rows without exits.csv."""
+    title = f"early exit: accuracy, mean number of layers (of {run.finished_info().layers}), share of the FLOPs"
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    found = run.read_table("exits")
+    found = found[(found["split"] == "test") & (found["chosen"] == 1)]
+    rules = found.drop_duplicates("rule").set_index("rule")["threshold"]
+    headers = [str(ExitRule(name, rules[name])).replace(" ", "\n", 1) for name in RULES if name in rules]
+    for column in ("noise", "level", "no exit", *headers):
+        table.add_column(column, justify="left" if column == "noise" else "right", no_wrap=True)
+    for (kind, gamma), rows in found.groupby(["perturbation", "gamma"]):
+        means = rows.groupby("rule").mean(numeric_only=True)
+        cells = [
+            f"{row['accuracy']:.3f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
+            for row in (means.loc[name] for name in RULES if name in rules)
+        ]
+        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.3f}", *cells)
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from cudt.data.batching import Batch, batches, n_batches
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import carry_over, samples
+from cudt.evaluation import carry_over, exits, samples
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.method.measurement import Measurement
@@ -23,12 +23,11 @@ from cudt.tasks.base import Task
 from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
+from cudt.utils.progress import Track
 
-Track = Callable[[Iterable[Batch], int, str], Iterable[Batch]]
 
-
-def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
-    """Refuse a run that is not finished, or whose task lacks texts or pictures that the evaluation needs."""
+def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
+    """Refuse a run that is not finished, or whose task lacks texts, pictures or classes that the evaluation needs."""
     info = run.finished_info()
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
@@ -39,14 +38,24 @@ def check(run: Run, grid: Grid, n_samples: int = 0) -> None:
             )
     if n_samples and not info.has_pictures:
         raise UserError(f"pictures need a video task, but '{run.path}' has task {task}; leave out --save-samples")
+    if with_exits:
+        exits.check(run)
 
 
 def evaluate_ood(
-    run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track, n_samples: int = 0
+    run: Run,
+    grid: Grid,
+    device: DeviceName,
+    data_root: Path | None,
+    track: Track,
+    n_samples: int = 0,
+    *,
+    with_exits: bool = False,
 ) -> None:
     """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the run first.
 
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
+    `with_exits` also evaluates early exits.
     """
     layerwise = _load(run, device, data_root)
     test_data = layerwise.task.fingerprint(["test"])
@@ -54,6 +63,8 @@ def evaluate_ood(
     for kind in grid.kinds(run.recipe.settings.evaluation):
         _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
     _summarise(run, layerwise, grid, track)
+    if with_exits:
+        exits.evaluate_exits(run, layerwise, grid, track)
 
 
 def _evaluate_kind(

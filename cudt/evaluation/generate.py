@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -32,8 +32,8 @@ from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_text
+from cudt.utils.progress import Track
 
-Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
 Completion = dict[str, str]
 _COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
 

@@ -11,6 +11,7 @@ text_table.py        a table as Markdown and LaTeX     terminal.py        the su
 page.py, page.html   the page                          exhibits.py        its pictures and completions
 interactive.py       its charts                        figures/           one file for each figure
 manifest.py          which files a report wrote        material.py        what the page is made of
+early_exit.py        accuracy and depth over seeds
 sections/            one file for each further section of the page: text and tables
 claims/              the paper's claims and their verdicts, one file for each family
 """

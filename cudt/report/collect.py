@@ -37,6 +37,8 @@ class ReadRun:
     ratio_bins: pd.DataFrame
     descent: pd.DataFrame
     """What is left of the constraints at each noise level; empty if an earlier version evaluated the run."""
+    exits: pd.DataFrame
+    """Early exits; empty without `cudt eval-ood --exits`."""
     validation: pd.DataFrame
     """The metric on validation data at each level a sweep scored the run at; empty without a sweep."""
 
@@ -221,10 +223,10 @@ def _read_whole(path: Path) -> ReadRun:
         status = info.status or "damaged (run.json has no status)"
         raise UserError(f"{path}: {status}" + (f" ({info.reason})" if info.reason else ""))
     finished = run.finished_info()
-    names = ("layers", "ood", "ratio_bins", "descent", "validation")
-    layers, ood, bins, descent, validation = (_table(run, name) for name in names)
+    names = ("layers", "ood", "ratio_bins", "descent", "exits", "validation")
+    layers, ood, bins, descent, exits, validation = (_table(run, name) for name in names)
     own = validation[validation["metric"] == finished.metric.name]
-    return ReadRun(run, finished, layers, ood, bins, descent, own)
+    return ReadRun(run, finished, layers, ood, bins, descent, exits, own)
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

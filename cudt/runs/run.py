@@ -15,6 +15,8 @@
         constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict
         descent.csv     perturbation, gamma, layer, name, value: the constraints of each level in numbers
         privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
+        exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
+                        mean_depth, flops, full_flops, n (early exit)
         checkpoints/    last.pt (training resumes from it), best.safetensors and last.safetensors (the weights)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
@@ -27,10 +29,11 @@ Every file is written under a temporary name and renamed, so that it is always c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from filelock import FileLock, Timeout
@@ -39,6 +42,7 @@ from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
 from cudt.runs import info, tables
 from cudt.runs.info import FinishedInfo, RunInfo
+from cudt.runs.predictions import Predictions
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_if_changed
 
@@ -115,6 +119,18 @@ class Run:
     def merge_examples(self, rows: pd.DataFrame, keys: list[str]) -> None:
         """Add scores of single test examples; they replace all rows with the same keys."""
         tables.merge_examples(self.results, rows, keys)
+
+    def predict(
+        self,
+        texts: Sequence[str | Sequence[str]],
+        exit: str | Mapping[str, float] | None = None,  # noqa: A002 (what the literature calls it)
+        **options: Any,
+    ) -> Predictions:
+        """The class of each text, with early exit: `cudt.predict(run, texts, exit, …)`, which has all options."""
+        # The model and its evaluation are in rooms below this one, so the method goes through the public API.
+        from cudt import predict
+
+        return predict(self, texts, exit, **options)
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:

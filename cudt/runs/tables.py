@@ -27,6 +27,10 @@ TABLES = {
     ],
     "descent": ["perturbation", "gamma", "layer", "name", "value"],
     "privacy": ["gamma", "sigma", "unit", "sensitivity", "delta", "epsilon", "metric", "value"],
+    "exits": [
+        *("split", "perturbation", "gamma", "seed", "rule", "point", "threshold", "chosen"),
+        *("accuracy", "full_accuracy", "mean_depth", "flops", "full_flops", "n"),
+    ],
 }
 #: The columns of floating-point numbers.
 _NUMBERS = {
@@ -40,6 +44,7 @@ _NUMBERS = {
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
     "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
+    "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
 }
 #: The columns of examples.parquet and their types. One row for each example and level would be slow as text.
 EXAMPLES = {

@@ -86,6 +86,10 @@ class Task(ABC):
             f"{type(noise).__name__} noise changes texts, and task {type(self).__name__} has none; use other noise"
         )
 
+    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Any]:
+        """Examples without a label from new texts; the id of each is its index."""
+        raise UserError(f"task {type(self).__name__} does not classify texts, so there is nothing to predict for them")
+
     def notes(self) -> dict[str, int]:
         """The number of examples that were cut or skipped, by kind; stored with every run."""
         return {}

@@ -22,6 +22,8 @@ class Classification(Task):
     n_classes: int
     loss: LossName = "cross_entropy"
     """f: the recipe's `task.loss`."""
+    classes: Sequence[int | str] = ()
+    """What the data call the classes, in the order of the answers; empty if they are called 0, 1, …"""
 
     @abstractmethod
     def train_labels(self) -> Sequence[int]:
@@ -32,6 +34,10 @@ class Classification(Task):
 
     def scores(self, answer: Tensor, batch: Batch) -> Tensor:
         return (answer.argmax(-1) == batch["labels"]).to(answer.dtype)
+
+    def probabilities(self, answer: Tensor) -> Tensor:
+        """The probability of each class, (examples, classes)."""
+        return answer.softmax(-1)
 
     def reference_loss(self) -> float:
         """The least loss of a classifier that ignores its input; the entropy of the labels for a cross-entropy."""

@@ -20,8 +20,10 @@ import torch
 from cudt.config.schema import ADDED_LATER, Count, NamedSection
 from cudt.data.batching import Batch
 from cudt.data.splits import Split
+from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
+from cudt.utils.errors import UserError
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
 BLAME = ("bad", "awful", "dull", "boring", "clumsy", "weak", "poor", "tedious")
@@ -82,6 +84,7 @@ class Reviews(Classification):
 
     version = 1
     n_classes = 2
+    classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH
 
@@ -101,6 +104,17 @@ class Reviews(Classification):
 
     def examples(self, split: Split) -> Sequence[Review]:
         return self._splits[split]
+
+    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Review]:
+        reviews = [Review(str(index), tuple(" ".join(parts).split()), IGNORED) for index, parts in enumerate(texts)]
+        for review in reviews:
+            if unknown := [word for word in review.words if word not in _INDEX]:
+                raise UserError(
+                    f"text {review.id}: unknown word '{unknown[0]}'; reviews have the words {', '.join(VOCABULARY[1:])}"
+                )
+            if not 0 < len(review.words) <= MAX_LENGTH:
+                raise UserError(f"text {review.id}: expected 1 to {MAX_LENGTH} words, got {len(review.words)}")
+        return reviews
 
     def collate(self, examples: Sequence[Review]) -> Batch:
         length = max(len(review.words) for review in examples)

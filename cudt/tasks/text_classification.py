@@ -19,6 +19,7 @@ from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
 from cudt.noise.base import TextNoise
+from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
@@ -108,6 +109,14 @@ class TextClassification(Classification):
         ]
         # Not cached: each noisy version of a split is used once.
         return self._tokenised(damaged, token_cache.cut)
+
+    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Tokens]:
+        expected = len(self._texts["train"][0].texts)
+        for index, parts in enumerate(texts):
+            if len(parts) != expected:
+                raise UserError(f"text {index}: expected {expected} text(s), as in the training data, got {len(parts)}")
+        new = [Text(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
+        return self._tokenised(new, token_cache.cut) if new else []
 
     def notes(self) -> dict[str, int]:
         return dict(self._notes)

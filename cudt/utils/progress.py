@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track as rich_track
 
 Item = TypeVar("Item")
+Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
+"""`track` with its console."""
 #: Without a terminal, seconds between two lines about the progress.
 _INTERVAL = 30.0
 

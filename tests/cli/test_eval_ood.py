@@ -80,3 +80,17 @@ def test_a_folder_may_have_brackets_in_its_name(folder, call, trained_run, tmp_p
     code, output, _ = call("report", folder, "--out", f"{folder}/report")
     assert code == 0
     assert f"{folder}/report/index.html" in output
+
+
+def test_early_exits_are_one_table_and_a_row_for_each_level(call, copy):
+    code, output, _ = call("eval-ood", "copy", "--exits", "--gammas", "0,1", "--device", "cpu")
+    assert code == 0
+    assert "early exit: accuracy, mean number of layers (of 3), share of the FLOPs" in output
+    exits = copy.read_table("exits")
+    (row,) = exits[
+        (exits["split"] == "test") & (exits["gamma"] == 1) & (exits["rule"] == "patience") & (exits["chosen"] == 1)
+    ].itertuples()
+    lines = output.partition("early exit")[2].splitlines()
+    (line,) = [line for line in lines if "γ = 1 " in line]
+    assert line.split()[-3:] == [f"{row.accuracy:.3f}", f"{row.mean_depth:.2f}", f"{row.flops / row.full_flops:.0%}"]
+    assert max(map(len, lines)) <= 80

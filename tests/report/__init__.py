@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -163,3 +164,17 @@ def make_scored_run(
     ]
     run.merge_examples(pd.concat(rows).assign(perturbation=kind), ["perturbation", "gamma"])
     return run
+
+
+def plant_exits(run: Run, levels: Sequence[float], shift: float = 0.0) -> None:
+    """Add early exits with three points a rule: depth 1 + `shift`, 2, 3 at accuracies .6, .8, .9, less 0.1·γ.
+
+    The second point is chosen. It takes 60 % of the full model's FLOPs.
+    """
+    points = [(1 + shift, 0.6, 30.0), (2.0, 0.8, 60.0), (3.0, 0.9, 101.0)]
+    rows = []
+    for gamma, seed, rule in itertools.product(levels, (0, 1), ("confidence", "entropy", "patience")):
+        for number, (depth, accuracy, flops) in enumerate(points):
+            start = ("test", "gaussian", gamma, seed, rule, number, 0.5, int(number == 1))
+            rows.append((*start, accuracy - 0.1 * gamma, 0.9 - 0.1 * gamma, depth, flops, 100.0, 40))
+    run.merge_table("exits", pd.DataFrame(rows, columns=TABLES["exits"]), ["perturbation", "gamma"])

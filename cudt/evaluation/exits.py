@@ -1,0 +1,202 @@
+"""Early exit on noisy test inputs: accuracy against mean depth and FLOPs, for rules set on validation data.
+
+Thresholds are quantiles on validation data at γ_train. For each rule one is chosen there: the one with the least mean
+depth whose accuracy is at most half a percentage point below that of the full model. Test data have no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from cudt.data.batching import Batch, batches, n_batches
+from cudt.data.splits import Split
+from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
+from cudt.evaluation.grid import Grid
+from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
+from cudt.models.layer_losses import LayerwiseLosses, draw_noise
+from cudt.noise.base import TextNoise, noise_kind, training_level
+from cudt.noise.source import NoiseSource
+from cudt.runs.run import Run
+from cudt.runs.tables import TABLES
+from cudt.tasks.classification import Classification
+from cudt.utils.errors import UserError
+from cudt.utils.progress import Track
+
+#: How far accuracy on validation data may fall below the full model's.
+TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A rule with one of its thresholds; points are numbered from the shallowest."""
+
+    rule: ExitRule
+    number: int
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A batch: its level, the answers of all layers, the true classes, and its cost."""
+
+    level: float
+    answers: LayerAnswers
+    truth: Tensor
+    flops: LayerFlops
+
+
+def check(run: Run) -> None:
+    """Refuse a run without classes, or of one layer."""
+    info = run.finished_info()
+    if info.metric.name != Classification.metric_name:
+        raise UserError(
+            f"early exits need a classification task, but '{run.path}' has task {run.recipe.settings.task.name}; "
+            "leave out --exits"
+        )
+    if info.layers < 2:
+        raise UserError(f"early exits need at least two layers, but '{run.path}' has one; leave out --exits")
+
+
+def evaluate_exits(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
+    """Write exits.csv: every operating point on validation data at γ_train, and on test data at each level.
+
+    The operating points of an earlier evaluation are kept. Levels that were evaluated before are replaced.
+    """
+    observer = _Observer(run, layerwise, track)
+    if not (points := read_points(run)):
+        points = _choose_points(run, observer)
+    settings = run.recipe.settings
+    seeds = grid.seeds(settings.evaluation)
+    for kind in grid.kinds(settings.evaluation):
+        levels = sorted({*grid.levels(kind, settings.evaluation), training_level(kind, settings.noise.gamma_train)})
+        stored = run.read_table("exits")
+        before = stored[(stored["split"] == "test") & (stored["perturbation"] == kind)]
+        # One curve must not mix levels of different noise seeds.
+        keys = ["perturbation", "gamma"] if set(before["seed"]) == set(seeds) else ["perturbation"]
+        rows = [_rows(observer.answered("test", kind, seed, levels), points, ("test", kind, seed)) for seed in seeds]
+        run.merge_table("exits", pd.concat(rows), ["split", *keys])
+
+
+def read_points(run: Run) -> list[OperatingPoint]:
+    """The operating points in a run's exits.csv; none before `cudt eval-ood --exits`."""
+    stored = run.read_table("exits")
+    rows = stored[stored["split"] == "validation"]
+    columns = (rows[name] for name in ("rule", "threshold", "point", "chosen"))
+    return [
+        OperatingPoint(ExitRule(rule, threshold), int(number), bool(is_chosen))
+        for rule, threshold, number, is_chosen in zip(*columns, strict=True)
+    ]
+
+
+def _choose_points(run: Run, observer: _Observer) -> list[OperatingPoint]:
+    """Set thresholds on validation data at γ_train under the noise of training, and write their rows."""
+    noise = run.recipe.settings.noise
+    found = list(observer.answered("validation", noise.kind, 0, [noise.gamma_train]))
+    rules = operating_points(LayerAnswers.joined([part.answers for part in found]))
+    points = [OperatingPoint(rule, number, False) for one in rules.values() for number, rule in enumerate(one)]
+    rows = _rows(found, points, ("validation", noise.kind, 0))
+    best = {name: _best_point(rows[rows["rule"] == name]) for name in rules}
+    rows["chosen"] = [int(best[rule] == point) for rule, point in zip(rows["rule"], rows["point"], strict=True)]
+    run.merge_table("exits", rows, ["split"])
+    return read_points(run)
+
+
+def _best_point(rows: pd.DataFrame) -> int:
+    """The point with the least mean depth that is accurate enough; of several, the most accurate."""
+    # A little more, so that rounding does not refuse a point that is exactly at the limit.
+    accurate = rows[rows["accuracy"] >= rows["full_accuracy"] - TOLERANCE - 1e-9]
+    return int(accurate.sort_values(["mean_depth", "accuracy"], ascending=[True, False])["point"].iloc[0])
+
+
+class _Observer:
+    """Runs the model on noisy examples and keeps what rules read of its layers."""
+
+    def __init__(self, run: Run, layerwise: LayerwiseLosses, track: Track) -> None:
+        if not isinstance(layerwise.task, Classification):
+            raise UserError(f"early exits need a classification task, not {type(layerwise.task).__name__}")
+        self._run, self._layerwise, self._track = run, layerwise.eval(), track
+        self._task: Classification = layerwise.task
+        self._flops = FlopCounts(layerwise.model)
+
+    @torch.no_grad()
+    def answered(self, split: Split, kind: str, seed: int, levels: Sequence[float]) -> Iterator[_Answered]:
+        """Every batch of a split at each level."""
+        noise = noise_kind(kind)
+        if isinstance(noise, TextNoise):
+            for level in levels:
+                for batch in self._batches(self._task.corrupted(split, noise, level, seed), kind):
+                    yield self._read(batch, None, level)
+            return
+        source = NoiseSource(kind, self._run.finished_info().sigma_x.evaluation, seed)
+        for batch in self._batches(self._task.examples(split), kind):
+            drawn = draw_noise(self._layerwise.model, batch, source) if any(levels) else None
+            for level in levels:
+                yield self._read(batch, level * drawn if drawn is not None and level else None, level)
+
+    def _batches(self, examples: Sequence[Any], kind: str) -> Iterable[Batch]:
+        size, device = self._run.recipe.settings.evaluation.batch_size, next(self._layerwise.parameters()).device
+        what = f"{self._run.label} early exits, {kind}"
+        return self._track(batches(self._task, examples, size, device), n_batches(examples, size), what)
+
+    def _read(self, batch: Batch, noise: Tensor | None, level: float) -> _Answered:
+        signal, _ = self._layerwise.model.signal(batch)
+        layers: list[LayerAnswers] = []
+
+        def read(answer: Tensor) -> None:
+            probabilities = self._task.probabilities(answer.double()).cpu()
+            layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
+
+        flops = self._flops.visit(signal if noise is None else signal + noise, batch, read)
+        return _Answered(level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), flops)
+
+
+class _Tally:
+    """Sums over the examples at one level, for each operating point."""
+
+    def __init__(self, n_points: int) -> None:
+        self.n, self.full = 0, np.zeros(2)
+        self.sums = np.zeros((n_points, 3))
+
+    def add(self, part: _Answered, points: Sequence[OperatingPoint]) -> None:
+        size = len(part.truth)
+        self.n += size
+        self.full += [int((part.answers.labels[-1] == part.truth).sum()), part.flops.full * size]
+        for index, point in enumerate(points):
+            layers = point.rule.exit_layers(part.answers)
+            labels = part.answers.labels.gather(0, layers.unsqueeze(0) - 1).squeeze(0)
+            cost = part.flops.leaving[layers - 1]
+            self.sums[index] += [int((labels == part.truth).sum()), int(layers.sum()), float(cost.sum())]
+
+    def rows(self, points: Sequence[OperatingPoint], start: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        full_accuracy, full_flops = self.full / self.n
+        for point, (accuracy, depth, flops) in zip(points, self.sums / self.n, strict=True):
+            rule = (point.rule.name, point.number, point.rule.threshold, int(point.is_chosen))
+            yield (*start, *rule, accuracy, full_accuracy, depth, flops, full_flops, self.n)
+
+
+def _rows(parts: Iterable[_Answered], points: Sequence[OperatingPoint], of: tuple[Split, str, int]) -> pd.DataFrame:
+    """The rows of a split, a kind of noise and a noise seed, at each level."""
+    split, kind, seed = of
+    tallies: dict[float, _Tally] = {}
+    for part in parts:
+        tallies.setdefault(part.level, _Tally(len(points))).add(part, points)
+    rows = [row for level, tally in sorted(tallies.items()) for row in tally.rows(points, (split, kind, level, seed))]
+    return pd.DataFrame(rows, columns=TABLES["exits"])
+
+
+def chosen_rule(run: Run, name: RuleName) -> ExitRule:
+    """A rule with the threshold that was chosen for a run; a UserError before `cudt eval-ood --exits`."""
+    found = [point.rule for point in read_points(run) if point.is_chosen and point.rule.name == name]
+    if not found:
+        raise UserError(
+            f"'{run.path}' has no threshold for exit='{name}' yet; run `cudt eval-ood {run.path} --exits`, "
+            f'or give one, for example exit={{"{name}": {2 if name == "patience" else 0.9}}}'
+        )
+    return found[0]

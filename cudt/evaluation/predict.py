@@ -1,0 +1,117 @@
+"""Predictions of a trained run for new texts, with early exit: layers that no text needs are not computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cudt.config.schema import Weights
+from cudt.data.batching import Batch, batches
+from cudt.evaluation.exit_rules import RULES, ExitRule, LayerAnswers, RuleName
+from cudt.evaluation.exits import chosen_rule
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.runs.find import open_run
+from cudt.runs.predictions import Predictions
+from cudt.runs.run import Run
+from cudt.tasks.classification import Classification
+from cudt.training import trained
+from cudt.utils.device import DeviceName
+from cudt.utils.errors import UserError, did_you_mean
+
+Texts = Sequence[str | Sequence[str]]
+Exit = str | Mapping[str, float] | None
+
+
+def predict(run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, data_root: Path | None) -> Predictions:
+    """The class of each text; a text leaves the model at the layer that its rule accepts, without one at the last.
+
+    The model of the last call is kept in memory.
+    """
+    run.finished_info()
+    layerwise = _load(run.path, run.weights, _stamp(run), device, data_root)
+    task = _task(layerwise)
+    examples = task.from_texts([(text,) if isinstance(text, str) else tuple(text) for text in texts])
+    reader = _Reader(layerwise, task, rule, len(texts))
+    size, on = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
+    for batch in batches(task, examples, size, on):
+        reader.read(batch)
+    classes = [*task.classes] or [*range(task.n_classes)]
+    labels = [classes[index] for index in reader.probabilities.argmax(-1)] if len(texts) else []
+    return Predictions(labels, reader.probabilities, classes, reader.layers, layerwise.model.n_layers)
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+    """The model of a run; `stamp` changes with the file of its weights."""
+    return trained.load(open_run(path).with_weights(weights), device, data_root)
+
+
+def _stamp(run: Run) -> int:
+    file = run.weights_file(run.weights)
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+def _task(layerwise: LayerwiseLosses) -> Classification:
+    if not isinstance(layerwise.task, Classification):
+        raise UserError(f"predict needs a run that classifies texts; its task is {type(layerwise.task).__name__}")
+    return layerwise.task
+
+
+class _Reader:
+    """Reads the answers of all layers that texts need, and keeps the one that each leaves with."""
+
+    def __init__(self, layerwise: LayerwiseLosses, task: Classification, rule: ExitRule | None, n: int) -> None:
+        self._model, self._task, self._rule = layerwise.model, task, rule
+        self.probabilities = np.zeros((n, task.n_classes))
+        self.layers: np.ndarray[Any, Any] = np.zeros(n, dtype=int)
+
+    @torch.no_grad()
+    def read(self, batch: Batch) -> None:
+        layer, before = 0, None
+
+        def visit(state: Tensor, kept: Batch) -> Tensor:
+            nonlocal layer, before
+            layer += 1
+            is_last = layer == self._model.n_layers
+            if self._rule is None and not is_last:
+                return torch.ones(len(state), dtype=torch.bool, device=state.device)
+            probabilities = self._task.probabilities(self._model.readout(state, kept).double())
+            answers = LayerAnswers.read(probabilities, before)
+            leaves = torch.ones_like(answers.labels, dtype=torch.bool)
+            if self._rule is not None and not is_last:
+                leaves = self._rule.accepts(answers)
+            rows = [int(kept["ids"][row]) for row in leaves.nonzero().squeeze(-1).tolist()]
+            self.probabilities[rows], self.layers[rows] = probabilities[leaves].cpu().numpy(), layer
+            before = answers.take(~leaves)
+            return ~leaves
+
+        self._model.visit_needed(self._model.signal(batch)[0], batch, visit)
+
+
+def exit_rule(run: Run, wanted: Exit) -> ExitRule | None:
+    """The rule that a caller asks for: none, a rule with the threshold chosen for the run, or {rule: threshold}."""
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        return chosen_rule(run, _known(wanted))
+    if len(wanted) != 1:
+        raise UserError(f'exit: expected one rule and its threshold, such as {{"confidence": 0.9}}, got {dict(wanted)}')
+    ((name, threshold),) = wanted.items()
+    rule = ExitRule(_known(name), float(threshold))
+    if rule.name == "patience" and rule.threshold < 1:
+        raise UserError(f"exit: patience counts layers, from 1, got {threshold:g}")
+    return rule
+
+
+def _known(name: str) -> RuleName:
+    for rule in RULES:
+        if rule == name:
+            return rule
+    hint = did_you_mean(name, RULES) or ";"
+    raise UserError(f"exit: no rule '{name}'{hint} expected {', '.join(RULES)}")

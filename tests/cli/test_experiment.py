@@ -14,7 +14,9 @@ from tests.conftest import tiny_recipe
 def test_it_trains_evaluates_and_reports_and_does_nothing_twice(call, tmp_path, monkeypatch):
     command = ["experiment", "reviews-ut", *SMALL, "--seeds", "0", "1", "--perturbation", "uniform", "--device", "cpu"]
     code, output, error = call(*command)
-    assert (code, error) == (0, "")
+    assert code == 0
+    # Two epochs are too few for ERM to reach what α asks of the last layer.
+    assert all(line.startswith("warning: descent.alpha asks the last layer for") for line in error.splitlines())
     runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]
     expected = {
         f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}"

@@ -47,7 +47,7 @@
     });
     if (drawn.input) {
       traces.push({ x: drawn.input.x, y: drawn.input.y, mode: "lines+text", line: { color: "#8a94a0", dash: "dot", width: 1.5 },
-        text: drawn.input.x.map((_, index) => (index === drawn.input.x.length - 1 ? "noisy input" : "")), textposition: "bottom left",
+        text: drawn.input.x.map((_, index) => (index === drawn.input.x.length - 1 ? "noisy input" : "")), textposition: "top left",
         textfont: { color: "#5a6675" }, hovertemplate: `noisy input<br>${drawn.symbol} = %{x}: %{y:.4g}<extra></extra>` });
     }
     const shapes = drawn.seen ? [{ type: "rect", xref: "x", yref: "paper", x0: 0, x1: drawn.seen, y0: 0, y1: 1,

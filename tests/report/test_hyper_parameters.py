@@ -106,6 +106,12 @@ def test_recipes_have_the_settings_that_the_paper_prints(recipe, printed, row):
     assert ours == pytest.approx([printed[key] for key in ("alpha", "f_0", "beta", "eta_2")], rel=5e-3)
 
 
+@pytest.mark.parametrize("recipe", [name for name, _, row in PRINTED if row["model"] == "UT"])
+@pytest.mark.parametrize("objective", ["constrained", "erm"])
+def test_the_papers_ut_has_one_set_of_weights_for_all_layers(recipe, objective):
+    assert getattr(load(recipe, objective=objective).settings.model, "tie_layers", None) is True
+
+
 def learning_rates() -> dict[str, float]:
     rows = pd.read_csv(folder() / "text.csv")
     rates = rows[rows["what"].str.startswith("primal learning rate")]

@@ -10,7 +10,7 @@ import pytest
 from cudt.report import interactive, objectives
 from cudt.report.collect import collect
 from cudt.report.groups import by_recipe, read_groups
-from tests.report import REACH, make_run
+from tests.report import INPUT_RMSE, REACH, make_run, make_video_run
 from tests.report.figures import in_groups, variant_of
 from tests.report.many import add_history, add_levels
 
@@ -68,6 +68,12 @@ def test_curves_are_the_numbers_of_the_tables(shown):
     assert first["low"] == pytest.approx([value - 0.1 / math.sqrt(2) for value in first["y"]], abs=1e-5)
     assert second["low"] == pytest.approx([value - REACH for value in second["y"]])
     assert (erm["x"], erm["y"]) == ([0.0, 0.4], [0.7, 0.6])
+
+
+def test_the_noisy_input_is_a_curve_of_video_alone(shown, trained_run, tmp_path):
+    assert shown["kinds"]["gaussian"]["input"] is None
+    make_video_run(trained_run, tmp_path, {0.5: 9.0, 1.0: 12.0})
+    assert section_of(tmp_path)["kinds"]["gaussian"]["input"] == {"x": [0.5, 1.0], "y": [INPUT_RMSE / 2, INPUT_RMSE]}
 
 
 def test_losses_by_layer_are_given_at_every_level_of_a_group(shown):

@@ -87,16 +87,18 @@ def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
     zeta = bounds.estimation_gap(*seen.values())
     for level, at_level in by_level.items():
         losses = at_level.sort_values("layer")["loss"].tolist()
-        numbers = {**_kept(at_level), **_theory(run, losses, trained, zeta)}
+        numbers = {**_measured(at_level), **_theory(run, losses, trained, zeta)}
         rows += [(*level, 0, name, value) for name, value in numbers.items()]
         achieved = enumerate(bounds.achieved_rates(losses, info.reference), 1)
         rows += [(*level, layer, "rate", rate) for layer, rate in achieved]
     return pd.DataFrame(rows, columns=TABLES["descent"])
 
 
-def _kept(rows: pd.DataFrame) -> dict[str, float]:
+def _measured(rows: pd.DataFrame) -> dict[str, float]:
+    """How many constraints are kept at one level, and max_l g_l, which the theory says is at most ζ + C·τ."""
     is_kept = rows["verdict"].isin(KEPT)
-    return {"kept": float(is_kept.sum()), "kept_share": float(is_kept.mean())}
+    share = {"kept": float(is_kept.sum()), "kept_share": float(is_kept.mean())}
+    return {**share, "largest_violation": float(rows["violation"].max())}
 
 
 def _theory(run: Run, losses: list[float], trained: list[float], zeta: float) -> dict[str, float]:

@@ -177,7 +177,7 @@ def test_the_summary_of_constraints_made_by_hand(run):
     curves = {0.4: [0.8, 0.4, 0.2], 2.0: [0.9, 0.3, 0.6]}
     verdicts = {0.4: ["met", "borderline", "met"], 2.0: ["violated", "met", "relaxed"]}
     rows = [
-        ("gaussian", gamma, layer, loss, 0.0, 0.0, 0.0, verdicts[gamma][layer - 1])
+        ("gaussian", gamma, layer, loss, 0.0, loss - 0.5, 0.0, verdicts[gamma][layer - 1])
         for gamma, losses in curves.items()
         for layer, loss in enumerate(losses, 1)
     ]
@@ -186,7 +186,7 @@ def test_the_summary_of_constraints_made_by_hand(run):
     trained_at, far = (numbers(run).loc[gamma].to_dict() for gamma in (0.4, 2.0))
     assert trained_at == pytest.approx(
         {
-            **{"kept": 3, "kept_share": 1, "best_layer": 3, "best_loss": 0.2, "gap": 0},
+            **{"kept": 3, "kept_share": 1, "largest_violation": 0.3, "best_layer": 3, "best_loss": 0.2, "gap": 0},
             **{"rate": 1 - 0.2 ** (1 / 3), "zeta": 0.03, "shift": 0, "bound": 0.3},
             "bound_at_depth": ((0.8 + 0.03) * 0.9 + 0.03) * 0.9 + 0.03,
         }
@@ -194,7 +194,7 @@ def test_the_summary_of_constraints_made_by_hand(run):
     # Two losses rise, by at most 0.4; one falls, by 0.1.
     assert far == pytest.approx(
         {
-            **{"kept": 1, "kept_share": 1 / 3, "best_layer": 2, "best_loss": 0.3, "gap": 0.3},
+            **{"kept": 1, "kept_share": 1 / 3, "largest_violation": 0.4, "best_layer": 2, "best_loss": 0.3, "gap": 0.3},
             **{"rate": 1 - 0.6 ** (1 / 3), "zeta": 0.03, "shift": 0.5, "bound": 5.3},
             "bound_at_depth": ((0.8 + 0.53) * 0.9 + 0.53) * 0.9 + 0.53,
         }

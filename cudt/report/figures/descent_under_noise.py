@@ -6,6 +6,7 @@ theory's bound (1/α)·(ζ + C·τ) with its constants measured (../../method/bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from cudt.report.figures.panels import finite, legend_below, line, panels, shade
 from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
 
-#: Losses below this share of f_0 are drawn on a linear scale, so that a gap of 0 is on the axis.
+#: Losses below about this share of f_0 are drawn on a linear scale, so that a gap of 0 is on the axis.
 _LINEAR_BELOW = 0.1
 
 
@@ -74,7 +75,8 @@ def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
         rows = by_level(group.runs, kind, "bound")
         color = styles(groups)[group.key]["color"]
         axes.plot(rows.index, finite(rows["mean"]), color=color, alpha=0.45, linewidth=1)
-    linear = _LINEAR_BELOW * groups[0].reference
+    # A power of ten, which has a tick of its own.
+    linear = 10.0 ** round(math.log10(_LINEAR_BELOW * groups[0].reference))
     axes.set_yscale("symlog", linthresh=linear)
     axes.set_ylim(bottom=-0.2 * linear)
 

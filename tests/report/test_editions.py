@@ -12,7 +12,7 @@ from cudt.report.collect import collect
 from cudt.report.comparable import cell_of, families, matches
 from cudt.report.groups import read_groups
 from cudt.utils.files import file_name
-from tests.report import make_run, with_info
+from tests.report import make_run
 from tests.report.figures import variant_of
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
@@ -71,7 +71,6 @@ def test_another_encoder_or_other_selected_weights_are_not_comparable(trained_ru
     assert matches([constrained, erm])
     assert not matches([constrained, other])
     assert sorted(families([constrained, other])) == ["reviews-ut, pretrained=", "reviews-ut, pretrained=other"]
-    last = with_info(erm, variant="last")
-    last.__dict__["settings"] = {**erm.settings, "training.select": "last"}
+    last = variant_of(erm, "last", {"training": {"select": "last"}})
     assert not matches([constrained, last])
     assert len(families([constrained, last])) == 2

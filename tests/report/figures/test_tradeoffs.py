@@ -46,10 +46,8 @@ def test_each_of_the_papers_settings_has_a_panel_at_its_depth_and_level(sides):
         [name, f"γ_train = {gamma:g}, L = {layers}, 1 seed each"] for name, layers, gamma in wanted
     ]
     for error, axes in enumerate(figure.axes, 1):
-        assert {name: points_of(line)[0][1] for name, line in named_lines(axes).items()} == {
-            "constrained": error,
-            "erm": error,
-        }
+        first = {name: points_of(line)[0][1] for name, line in named_lines(axes).items() if name != "noisy input"}
+        assert first == {"constrained": error, "erm": error}
     assert "in the paper," not in title
 
 

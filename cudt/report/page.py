@@ -171,6 +171,8 @@ def _run(run: ReadRun, named: Mapping[GroupKey, str]) -> dict[str, Any]:
         "info": run.info,
         "failing": failing_layers(run),
         "verdicts": run.info.verdicts,
+        "weights": run.run.weights,
+        "epochs": run.settings.get("training.epochs"),
         # The run's own file: rendering the recipe again takes long.
         "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
         "commands": [run.info.command, *evaluation_commands(run)],

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from cudt.evaluation.constraints import KEPT
+from cudt.evaluation.carry_over import KEPT
 from cudt.noise.base import distribution, training_level
 from cudt.report.claims.base import (
     Claim,

@@ -11,7 +11,7 @@ text_table.py        a table as Markdown and LaTeX     terminal.py        the su
 page.py, page.html   the page                          exhibits.py        its pictures and completions
 interactive.py       its charts                        figures/           one file for each figure
 manifest.py          which files a report wrote        material.py        what the page is made of
-early_exit.py        accuracy and depth over seeds
+early_exit.py        accuracy and depth over seeds     editions.py        runs with other test data
 sections/            one file for each further section of the page: text and tables
 claims/              the paper's claims and their verdicts, one file for each family
 """
@@ -26,6 +26,7 @@ import pandas as pd
 
 from cudt.report import (
     claims,
+    editions,
     headline,
     hyper_parameters,
     manifest,
@@ -42,6 +43,7 @@ from cudt.report.comparable import without_ablations
 from cudt.report.figures import draw
 from cudt.report.groups import read_groups
 from cudt.report.material import Material
+from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
@@ -67,11 +69,11 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
 
     `figures` are import paths of figures outside cudt.
     """
-    collected = _collected(folders)
+    searched, damaged_sweeps = sweeps.collect(folders)
+    collected = _collected(folders, searched)
     runs = collected.runs
     curves = tables.curves(runs)
     summary = tables.summary(runs, curves)
-    searched, damaged_sweeps = sweeps.collect(folders)
     differences, damaged_scores = paired.compare(runs)
     judged = claims.judge(runs, searched, differences)
     _write_numbers(
@@ -87,10 +89,11 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     )
     compared = without_ablations(runs, sweeps.ablations(searched, runs))
     shown, files = _write_tables(compared, out / "tables")
-    drawn = draw(runs, out / "figures", curves, figures)
+    groups = read_groups(runs, curves)
+    drawn = draw(groups if len(compared) == len(runs) else read_groups(compared), out / "figures", groups, figures)
     collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
     pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
-    made = Material(collected, compared, read_groups(runs, curves), summary, shown, pictures, searched, judged)
+    made = Material(collected, compared, groups, summary, shown, pictures, searched, judged)
     parts = sections.build(made)
     files += _write_texts([table for part in parts for table in part.tables], out / "tables")
     write_text(out / "index.html", page.render(made, parts))
@@ -100,14 +103,14 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched), found)
 
 
-def _collected(folders: Sequence[Path]) -> Collected:
+def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collected:
     collected = collect(folders)
     if not collected.runs:
         where = ", ".join(str(folder) for folder in folders)
         more = "".join(f"\n  {warning}" for warning in collected.warnings)
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
-    collected.warnings.extend(tables.uneven_grids(collected.runs))
-    return collected
+    runs, differing = editions.mark(sweeps.with_measures(collected.runs, searched))
+    return Collected(runs, [*collected.warnings, *differing, *tables.uneven_grids(runs)])
 
 
 def _write_numbers(written: Mapping[str, pd.DataFrame], out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ _MANY = 5
 
 #: Recipe, objective and variant: the same for runs that differ in nothing but their seed.
 GroupKey = tuple[str, str, str]
+#: The editions of a recipe's runs that count as its own: the only one, or that of most runs.
+MAIN_EDITIONS = ("", "1")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,10 @@ class ReadRun:
     """Early exits; empty without `cudt eval-ood --exits`."""
     validation: pd.DataFrame
     """The metric on validation data at each level a sweep scored the run at; empty without a sweep."""
+    edition: str = ""
+    """Which test data and frozen weights it has, where those of its recipe differ (editions.py)."""
+    measure: str = ""
+    """What a sweep scored it by: loss, metric or grid; empty without a sweep."""
 
     @property
     def recipe(self) -> str:
@@ -56,7 +63,8 @@ class ReadRun:
 
     @property
     def variant(self) -> str:
-        return self.info.variant
+        """The hash of all settings but the seed; runs of another edition are another variant."""
+        return f"{self.info.variant}-{self.edition}" if self.edition not in MAIN_EDITIONS else self.info.variant
 
     @property
     def group(self) -> GroupKey:
@@ -97,7 +105,19 @@ class ReadRun:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting that shapes training, by dotted key; without the seed."""
-        return flat_settings(self.run.recipe)
+        own = {"test data": self.edition} if self.edition else {}
+        return {**flat_settings(self.run.recipe), **own}
+
+    @property
+    def pretrained(self) -> str:
+        """The pretrained model that it started from; empty without one."""
+        return str(getattr(self.run.recipe.settings.model, "pretrained", None) or "")
+
+    @property
+    def validation_metric(self) -> float:
+        """The metric of the last layer on validation data, at γ_train; nan where it was not recorded."""
+        rows = self.layers[self.layers["split"] == "validation"].sort_values("layer")
+        return float(rows["metric"].iloc[-1]) if len(rows) else math.nan
 
     @property
     def name(self) -> str:

@@ -1,15 +1,19 @@
 """Which runs may be compared: the one definition that every table, figure and comparison of a report uses.
 
-Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's settings, from which the
-test data follow, and the choice of the epoch whose weights are evaluated. Runs of one group differ in nothing but their
-seed; a cell holds groups of several objectives.
+Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's settings, the pretrained
+model, the epoch whose weights count (training.select) and the test data. Runs of one group differ in nothing but their
+seed; a cell holds groups of several objectives. A chart shows the cells of one family: depth, γ_train and the settings
+of the task may differ, the test data may not.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from cudt.config.differences import names_apart
 from cudt.config.schema import Weights
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.objectives import BASELINE, is_constrained
@@ -34,6 +38,8 @@ class ComparableCell:
     """The task's settings as JSON; empty in a table of the paper, whose recipes fix them."""
     weights: Weights = "best"
     """The weights that were evaluated: of the best or of the last epoch (training.select)."""
+    origin: str = ""
+    """What sets its family apart, as JSON; empty in a table of the paper."""
 
     def __str__(self) -> str:
         last = ", last epoch" if self.weights == "last" else ""
@@ -42,8 +48,32 @@ class ComparableCell:
 
 def cell_of(run: ReadRun) -> ComparableCell:
     """The cell of a run, by its recipe."""
-    task, numbers = run.run.recipe.settings.task, (run.metric, run.n_layers, run.gamma_train)
-    return ComparableCell(run.recipe, *numbers, task.name, task.model_dump_json(), run.run.weights)
+    task = run.run.recipe.settings.task
+    origin = json.dumps(_origin(run))
+    shared = (run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
+    return ComparableCell(*shared, run.run.weights, origin)
+
+
+def _origin(run: ReadRun) -> dict[str, Any]:
+    """The pretrained model, the weights that count, and the test data, by setting."""
+    return {"model.pretrained": run.pretrained, "training.select": run.run.weights, "test data": run.edition}
+
+
+def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
+    """The runs that charts may show together, by the recipe's name and, where a recipe has several, what sets it apart.
+
+    A family shares recipe, metric, pretrained model, selected weights and test data.
+    """
+    found: dict[str, dict[tuple[str, str], list[ReadRun]]] = {}
+    for run in runs:
+        key = (run.metric, json.dumps(_origin(run)))
+        found.setdefault(run.recipe, {}).setdefault(key, []).append(run)
+    named = {}
+    for recipe, mine in found.items():
+        texts = names_apart([{"metric": metric, **json.loads(origin)} for metric, origin in mine])
+        for text, members in zip(texts, mine.values(), strict=True):
+            named[f"{recipe}, {text}" if text else recipe] = members
+    return named
 
 
 def by_cell(

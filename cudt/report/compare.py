@@ -17,9 +17,10 @@ import pandas as pd
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.report import paired
-from cudt.report.collect import ReadRun
-from cudt.report.comparable import CONSTRAINED, SIDES, Pair
+from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.comparable import CONSTRAINED, SIDES, Pair, by_group
 from cudt.report.objectives import BASELINE
+from cudt.utils.ranges import ranges
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,8 @@ class Comparison:
 
 def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     """Compare the runs of one cell (comparable.py) under one kind of noise."""
-    by_side = {name: [run for run in runs if run.objective == name] for name in SIDES}
-    is_selected = any(_is_selected(mine, noise) for mine in by_side.values())
-    # Both sides by the same criterion.
-    key = _criterion([run for mine in by_side.values() for run in mine])
-    sides = {
-        name: _best(mine, noise, key) if is_selected and mine else _every(mine, noise) for name, mine in by_side.items()
-    }
+    chosen = choose(runs, noise)
+    sides = {name: chosen.get(name, Chosen([])) for name in SIDES}
     found = [set(curve(run, noise)) for side in sides.values() for run in side.runs]
     levels = sorted(set.intersection(*found)) if found else []
     is_complete = levels and all(side.runs for side in sides.values())
@@ -130,6 +126,24 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     }
     pair = Pair(noise, at_levels[CONSTRAINED], at_levels[BASELINE])
     return Comparison(noise, sides, levels, paired.of_pair(pair) if is_complete else paired.empty())
+
+
+def choose(runs: Sequence[ReadRun], noise: str) -> dict[str, Chosen]:
+    """The runs that represent each objective of one cell, as every table and figure shows them.
+
+    Constrained and ERM decide together, and by the same criterion, whether the best or all runs count.
+    """
+    by_objective: dict[str, list[ReadRun]] = {}
+    for run in runs:
+        by_objective.setdefault(run.objective, []).append(run)
+    compared = [run for run in runs if run.objective in SIDES]
+    is_selected = any(_is_selected(by_objective.get(name, []), noise) for name in SIDES)
+    chosen = {}
+    for name, mine in by_objective.items():
+        is_best = is_selected or _is_selected(mine, noise)
+        key = criterion(compared if name in SIDES else mine)
+        chosen[name] = _best(mine, noise, key) if is_best else _every(mine, noise)
+    return chosen
 
 
 def _is_selected(runs: Sequence[ReadRun], noise: str) -> bool:
@@ -151,14 +165,26 @@ def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) 
 
 def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
     """Sort runs by validation data, the best first."""
-    return sorted(runs, key=_criterion(runs))
+    return sorted(runs, key=criterion(runs))
 
 
-def _criterion(runs: Sequence[ReadRun]) -> Callable[[ReadRun], float]:
-    """What runs are ranked by: the mean validation metric over levels if all have the same levels, else the loss."""
+def group_scores(runs: Sequence[ReadRun]) -> dict[GroupKey, float]:
+    """What groups are ranked by: the mean over their seeds of what single runs are ranked by."""
+    rank = criterion(runs)
+    return {key: float(np.mean([rank(run) for run in mine])) for key, mine in by_group(runs).items()}
+
+
+def criterion(runs: Sequence[ReadRun]) -> Callable[[ReadRun], float]:
+    """What these runs are ranked by on validation data, the lower the better.
+
+    The mean metric over γ where all have the same levels, else the metric at γ_train where sweeps scored all by it,
+    else the loss f_L. A sweep that scored the runs thus has the same best run.
+    """
     grids = [tuple(run.validation["gamma"]) for run in runs]
     if grids and grids[0] and len(set(grids)) == 1:
         return lambda run: _nan_last(_sign(run) * run.validation["value"].mean(skipna=False))
+    if runs and all(run.measure == "metric" for run in runs):
+        return lambda run: _nan_last(_sign(run) * run.validation_metric)
     return lambda run: _nan_last(run.validation_loss)
 
 
@@ -186,8 +212,8 @@ def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) 
 
 
 def failing_layers(run: ReadRun) -> str:
-    """The layers whose constraints a run breaks: `violated at layers 1, 3; relaxed at layer 2`."""
+    """The layers whose constraints a run breaks: `violated at layers 1–3, 5; relaxed at layer 4`."""
     found = run.failing.items()
     return "; ".join(
-        f"{verdict} at layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}" for verdict, layers in found
+        f"{verdict} at layer{'s' if len(layers) > 1 else ''} {ranges(layers)}" for verdict, layers in found
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import by_group
+from cudt.report.compare import group_scores
 from cudt.report.names import labels
 
 #: Pictures are embedded in the page, and browsers fail to open a very large one; the rest stays in the run folders.
@@ -70,20 +69,14 @@ def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]
 def _one_of_the_best_groups(runs: Sequence[ReadRun], exhibited: Sequence[ReadRun]) -> list[ReadRun]:
     """The first exhibited run of the best few groups of each objective; seeds of a group look alike."""
     first = {run.group: run for run in reversed(exhibited)}
-    losses = {key: _mean([run.validation_loss for run in group]) for key, group in by_group(runs).items()}
-    ranked = sorted(first.values(), key=lambda run: losses[run.group])
+    scores = group_scores(runs)
+    ranked = sorted(first.values(), key=lambda run: scores[run.group])
     kept = {
         run.group
         for objective in {run.objective for run in ranked}
         for run in [one for one in ranked if one.objective == objective][:_MOST_GROUPS]
     }
     return [run for run in exhibited if run.group in kept and run is first[run.group]]
-
-
-def _mean(losses: Sequence[float]) -> float:
-    """The mean; infinite if it is not a number, so that it is never the best."""
-    mean = sum(losses) / len(losses)
-    return mean if math.isfinite(mean) else math.inf
 
 
 def _sample(label: str, run: ReadRun, strip: Path, pictures: Pictures) -> dict[str, Any]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cudt.config.differences import differing_keys
 from cudt.noise.base import training_level
 from cudt.report import tables
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.comparable import ComparableCell, by_group, cell_of
+from cudt.report.comparable import by_group, families
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,8 @@ class Group:
     curves: pd.DataFrame
     layers: pd.DataFrame
     bins: pd.DataFrame
+    best_of: int = 0
+    """The number of runs that its run was selected from; 0 if none was selected."""
 
     @property
     def key(self) -> GroupKey:
@@ -60,11 +60,6 @@ class Group:
     def reference(self) -> float:
         return self.runs[0].reference
 
-    @cached_property
-    def cell(self) -> ComparableCell:
-        """Groups may be compared if they share it."""
-        return cell_of(self.runs[0])
-
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting that shapes training, by dotted key; without the seed."""
@@ -78,12 +73,6 @@ class Group:
     def kinds(self) -> list[str]:
         """The kinds of noise that the group has a curve for."""
         return sorted(self._by_kind)
-
-    @cached_property
-    def validation_loss(self) -> float:
-        """The mean over seeds; infinite if it is not a number, so that it is never the best."""
-        loss = float(np.mean([run.validation_loss for run in self.runs]))
-        return loss if math.isfinite(loss) else math.inf
 
     def level(self, kind: str) -> float:
         """The highest level seen in training."""
@@ -129,14 +118,20 @@ def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> 
         return []
     curves = tables.curves(runs) if curves is None else curves
     parts = [_rows_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
-    return [Group(mine, *(part.get(key, empty) for part, empty in parts)) for key, mine in by_group(runs).items()]
+    made = []
+    for key, mine in by_group(runs).items():
+        curve, layers, bins = (part.get(key, empty) for part, empty in parts)
+        made.append(Group(mine, curve, layers, bins))
+    return made
 
 
 def by_recipe(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups of each recipe, variants ordered by the settings that differ."""
+    """The groups of each family (comparable.py), most often a recipe; variants ordered by the settings that differ."""
+    found = families(run for group in groups for run in group.runs[:1])
+    names = {run.group: name for name, runs in found.items() for run in runs}
     recipes: dict[str, list[Group]] = {}
     for group in groups:
-        recipes.setdefault(group.recipe, []).append(group)
+        recipes.setdefault(names[group.key], []).append(group)
     return {
         recipe: [part for mine in _by_objective(found) for part in _in_order(mine)] for recipe, found in recipes.items()
     }

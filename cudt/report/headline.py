@@ -11,7 +11,13 @@ from cudt.report.comparable import CONSTRAINED, SIDES, cell_of, matches, model_s
 from cudt.report.compare import Comparison, compare
 from cudt.report.objectives import BASELINE
 
-_WINNERS = {CONSTRAINED: "the constrained model", BASELINE: "the unconstrained one", "": "neither"}
+#: What a comparison shows, of one comparison and of several.
+_OUTCOMES = {
+    CONSTRAINED: ("favours the constrained model", "favour the constrained model"),
+    BASELINE: ("favours the unconstrained model", "favour the unconstrained model"),
+    "": ("shows no clear difference", "show no clear difference"),
+    "uneven": ("has unequal numbers of runs", "have unequal numbers of runs"),
+}
 #: What an interval is over, and the units of paired.csv that mean it.
 _UNITS = {
     "intervals over training seeds": ("seeds", "seeds paired"),
@@ -59,11 +65,18 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     """All comparisons in one sentence; intervals over examples of single runs are counted separately."""
     parts = []
     for text, units in _UNITS.items():
-        counts = Counter(row["better"] for row in rows if row["unit"] in units)
+        counts = Counter(_outcome(row) for row in rows if row["unit"] in units)
         if counts:
-            winners = [f"{counts[side]} in favour of {words}" for side, words in _WINNERS.items() if counts[side]]
-            parts.append(f"{', '.join(winners)} ({text})")
+            found = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in _OUTCOMES.items() if counts[name]]
+            parts.append(f"{', '.join(found)} ({text})")
     if without := sum(not row["unit"] for row in rows):
-        parts.append(f"{without} without an interval")
+        parts.append(f"{without} {'has' if without == 1 else 'have'} no interval")
     count = "1 comparison" if len(rows) == 1 else f"{len(rows)} comparisons"
     return f"Out of distribution, of {count}: {'; '.join(parts)}." if parts else ""
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    """The better side; of two that were selected from unequal numbers of runs, neither is."""
+    if row["better"]:
+        return str(row["better"])
+    return "uneven" if row["low"] > 0 or row["high"] < 0 else ""

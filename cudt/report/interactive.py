@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from cudt.config.differences import differing_keys, symbol, value_text
 from cudt.noise.base import scale_of, training_level
 from cudt.report import objectives
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.compare import failing_layers
+from cudt.report.compare import failing_layers, group_scores
 from cudt.report.figures.words import labels, seeds_text, short, styles
 from cudt.report.groups import Group
 from cudt.utils.errors import UserError
@@ -34,21 +34,24 @@ _SYMBOLS = {
 }
 
 
-def section(groups: Sequence[Group]) -> dict[str, Any]:
-    """Everything that the charts of one recipe need, given its groups, which share one metric."""
+def section(groups: Sequence[Group], compared: Collection[GroupKey]) -> dict[str, Any]:
+    """Everything that the charts of one recipe need, given its groups, which share one metric.
+
+    Groups that the tables do not compare, those of ablations, are hidden at first.
+    """
     kinds = list(dict.fromkeys(kind for group in groups for kind in group.kinds))
     return {
         "metric": groups[0].metric,
-        "groups": _legend(groups, kinds),
+        "groups": _legend(groups, kinds, _shown_at_first([group for group in groups if group.key in compared])),
         "kinds": {kind: _kind(groups, kind) for kind in kinds},
         "training": [_training(run, index) for index, group in enumerate(groups) for run in group.runs[:1]],
     }
 
 
-def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _legend(groups: Sequence[Group], kinds: Sequence[str], shown: Collection[GroupKey]) -> list[dict[str, Any]]:
     """The name and the style of each group, and whether it is shown at first."""
     named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
-    drawn, shown = styles(groups), _shown_at_first(groups)
+    drawn = styles(groups)
     apart = differing_keys([group.settings for group in groups])
     return [
         {
@@ -67,8 +70,9 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str]) -> list[dict[str, Any
 
 
 def _shown_at_first(groups: Sequence[Group]) -> set[GroupKey]:
-    """The groups with the lowest validation loss, equally many of each objective."""
-    ranked = sorted(groups, key=lambda group: group.validation_loss)
+    """The groups that are best on validation data, equally many of each objective."""
+    scores = group_scores([run for group in groups for run in group.runs])
+    ranked = sorted(groups, key=lambda group: scores[group.key])
     names = dict.fromkeys(group.objective for group in groups)
     share = max(1, _SHOWN // len(names))
     return {group.key for name in names for group in [one for one in ranked if one.objective == name][:share]}

@@ -106,11 +106,16 @@
     const shown = run.multipliers && run.multipliers.length ? run.multipliers : run.losses || [];
     const isDual = shown === run.multipliers;
     const last = Math.max(1, shown.length - 1);
+    // A line through few points, such as the losses after one epoch, would be invisible.
+    const isShort = shown.every((one) => one.x.length < 8);
     const traces = shown.map((one, index) => ({
-      x: one.x, y: one.y, mode: "lines", name: `layer ${one.layer}`, line: { color: shade(index / last), width: 2 },
+      x: one.x, y: one.y, mode: isShort ? "lines+markers" : "lines", marker: { size: 7 }, name: `layer ${one.layer}`, line: { color: shade(index / last), width: 2 },
       hovertemplate: `layer ${one.layer}, update %{x}: %{y:.4g}<extra></extra>`,
     }));
-    return [traces, layout("update", isDual ? "multiplier λ" : "validation loss", { showlegend: shown.length < 13 })];
+    const made = layout("update", isDual ? "multiplier λ" : "validation loss", { showlegend: shown.length < 13 });
+    made.xaxis.rangemode = "tozero";
+    if (isDual) made.yaxis.rangemode = "tozero";
+    return [traces, made];
   }
 
   // From light to dark, so that the order survives printing in grey (five colours of Matplotlib's reversed viridis).

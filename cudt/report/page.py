@@ -18,6 +18,7 @@ from cudt import __version__
 from cudt.noise.base import scale_of
 from cudt.report import exhibits, headline, interactive
 from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.comparable import families
 from cudt.report.compare import failing_layers
 from cudt.report.exhibits import Pictures
 from cudt.report.figures import Figure
@@ -58,13 +59,15 @@ def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
     recipes = by_recipe(made.groups)
-    sections = [_section(recipe, made, parts, pictures) for recipe in recipes]
+    runs = families(made.collected.runs)
+    sections = [_section(recipe, runs[recipe], made, parts, pictures) for recipe in recipes]
     shown = {
         "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
         "parts": _parts(parts, ""),
     }
-    data = [interactive.section(groups) for groups in recipes.values()]
+    compared = {run.group for run in made.compared}
+    data = [interactive.section(groups, compared) for groups in recipes.values()]
     damaged = [line for section in sections for line in section["damaged"]]
     damaged += [run["problem"] for section in data for run in section["training"] if "problem" in run]
     return environment.get_template("page.html").render(
@@ -95,11 +98,13 @@ def _columns(summary: pd.DataFrame) -> dict[str, str]:
 # ---------------------------------------------------------------- sections
 
 
-def _section(recipe: str, made: Material, parts: Sequence[PageSection], pictures: Pictures) -> dict[str, Any]:
-    runs = [run for run in made.collected.runs if run.recipe == recipe]
-    rows = made.summary[made.summary["recipe"] == recipe].to_dict("records")
-    for row in rows:
-        row["label"] = made.labels[recipe, row["objective"], row["variant"]]
+def _section(
+    recipe: str, runs: Sequence[ReadRun], made: Material, parts: Sequence[PageSection], pictures: Pictures
+) -> dict[str, Any]:
+    keys = {run.group for run in runs}
+    every = made.summary.to_dict("records")
+    keyed = [(row, (row["recipe"], row["objective"], row["variant"])) for row in every]
+    rows = [{**row, "label": made.labels[key]} for row, key in keyed if key in keys]
     completed, damaged = exhibits.completions(runs)
     return {
         "recipe": recipe,
@@ -166,6 +171,8 @@ def _run(run: ReadRun, named: Mapping[GroupKey, str]) -> dict[str, Any]:
         "info": run.info,
         "failing": failing_layers(run),
         "verdicts": run.info.verdicts,
+        "weights": run.run.weights,
+        "epochs": run.settings.get("training.epochs"),
         # The run's own file: rendering the recipe again takes long.
         "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
         "commands": [run.info.command, *evaluation_commands(run)],

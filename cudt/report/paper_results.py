@@ -163,19 +163,20 @@ def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[Comparabl
 
 
 def _named_apart(cells: dict[ComparableCell, list[ReadRun]]) -> dict[ComparableCell, list[ReadRun]]:
-    """Add the task's settings to the data set's name of cells that differ in nothing else."""
+    """Add to the data set's name the settings of task and origin of cells that differ in nothing else."""
     alike: dict[str, list[ComparableCell]] = {}
     for cell in cells:
         alike.setdefault(str(cell), []).append(cell)
     named = {}
     for mine in alike.values():
-        for cell, apart in zip(mine, names_apart([_task_settings(cells[cell][0]) for cell in mine]), strict=True):
+        for cell, apart in zip(mine, names_apart([_settings_apart(cells[cell][0]) for cell in mine]), strict=True):
             named[replace(cell, dataset=f"{cell.dataset} {apart}".strip())] = cells[cell]
     return named
 
 
-def _task_settings(run: ReadRun) -> dict[str, Any]:
-    return {key: value for key, value in run.settings.items() if key.startswith("task.")}
+def _settings_apart(run: ReadRun) -> dict[str, Any]:
+    origin = ("model.pretrained", "training.select", "test data")
+    return {key: value for key, value in run.settings.items() if key.startswith("task.") or key in origin}
 
 
 def _result(kind: PaperTable, cell: ComparableCell, runs: Sequence[ReadRun], printed: dict[str, float]) -> Result:

@@ -12,7 +12,7 @@ import pandas as pd
 from cudt.config import recipe as recipes
 from cudt.config.differences import flat_settings
 from cudt.config.recipe import NamedRecipe
-from cudt.report.collect import ReadRun
+from cudt.report.collect import MAIN_EDITIONS, ReadRun
 from cudt.report.comparable import ComparableCell
 from cudt.report.objectives import BASELINE
 from cudt.utils.errors import UserError
@@ -82,11 +82,11 @@ def is_published(run: ReadRun) -> bool:
     """Whether a run is one of the paper's experiments.
 
     Its recipe says so and has the settings that come with cudt, except those that are searched. ERM runs have the
-    model settings that the paper's unconstrained model has.
+    model settings that the paper's unconstrained model has. Where runs have different test data, those of most runs.
     """
     named = run.run.recipe.settings.published
     shipped = _shipped_settings(run.recipe)
-    if named is None or shipped is None:
+    if named is None or shipped is None or run.edition not in MAIN_EDITIONS:
         return False
     wanted = {**shipped, **(named.erm if run.objective == BASELINE else {})}
     return all(run.settings.get(key) == value for key, value in wanted.items() if not key.startswith(_FREE))

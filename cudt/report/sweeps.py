@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,12 @@ def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
         names = {name for name in sweep.finished["run"].dropna() if name in by_name}
         (compared if len({by_name[name] for name in names}) > 1 else ablated).update(names)
     return ablated - compared
+
+
+def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[ReadRun]:
+    """The runs, each with what a sweep scored it by."""
+    measures = {str(name): sweep.info.measure for sweep in sweeps for name in sweep.finished["run"].dropna()}
+    return [replace(run, measure=measures.get(run.name, "")) for run in runs]
 
 
 # ---------------------------------------------------------------- figures

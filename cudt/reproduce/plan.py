@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from rich.table import Table
@@ -19,21 +17,17 @@ from cudt.reproduce import cost, evaluation, generated, needs
 from cudt.reproduce.scale import Experiment, Reproduction, Throughput
 from cudt.runs.options import RunOptions
 from cudt.sweep import plan as sweep_plans
+from cudt.sweep import startup
 from cudt.sweep.plan import TO_DO
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils import device
 from cudt.utils.progress import duration
+from cudt.utils.ranges import ranges
 
 #: Seconds after which nothing more is timed, so that a plan is printed soon.
 _TIMING_BUDGET = 60.0
-#: Seconds per run besides computing: building data and model, writing files. Measured with the smoke scale.
-_OVERHEAD_PER_RUN = 1.0
 #: Seconds of the report per run, measured with the smoke scale.
 _REPORT_PER_RUN = 0.2
-#: Cost of a worker (start, slow first run, end) in multiples of the time that its imports take.
-_WORKER_IN_IMPORTS = 2.5
-#: Seconds after which timing the imports is given up.
-_IMPORT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -66,25 +60,52 @@ class PlannedExperiment:
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """All experiments, cheapest first."""
+    """All experiments, cheapest first; their costs are in one unit and add up.
+
+    That is time on this machine where at least one experiment was timed on it: the others are estimated at the
+    throughput that those had. Otherwise it is the unit of the scale's `throughput`.
+    """
 
     rows: list[PlannedExperiment]
     throughput: Throughput
     workers: int
 
+    @cached_property
+    def measured(self) -> Throughput | None:
+        """The throughput of the experiments that were timed on this machine; None where none was."""
+        timed = [row for row in self.rows if row.seconds]
+        computing = sum((row.seconds or 0.0) - row.overhead for row in timed)
+        if computing <= 0:
+            return None
+        tflops = sum(row.operations for row in timed) / computing / 1e12
+        return Throughput(tflops=tflops, machine="this machine, with the timed experiments", unit="h")
+
+    def seconds_of(self, row: PlannedExperiment) -> float:
+        """What the rest of an experiment costs, start-up included."""
+        return row.estimated_seconds(self.measured or self.throughput) if row.seconds is None else row.seconds
+
+    @property
+    def report(self) -> float:
+        """Seconds of the report; nothing on a machine that is not this one, or if nothing is left."""
+        is_left = any(row.left or row.evaluations_left for row in self.rows)
+        n_runs = sum(row.cells for row in self.rows if not row.missing)
+        return _REPORT_PER_RUN * n_runs if self.measured and is_left else 0.0
+
+    def text(self, seconds: float) -> str:
+        """A cost in the plan's unit."""
+        return duration(seconds) if self.measured else _amount(seconds, self.throughput.unit)
+
 
 def make(reproduction: Reproduction, options: RunOptions) -> ReproductionPlan:
     """Find out what is left of each experiment, estimate its cost, and time some of it."""
     scale = reproduction.scale
-    startup = _WORKER_IN_IMPORTS * _import_seconds()
-    untimed = [_untimed(experiment, options, startup) for experiment in reproduction.experiments]
+    untimed = [_untimed(experiment, options) for experiment in reproduction.experiments]
     in_order = sorted(untimed, key=lambda row: row.operations)
     reason = "no GPU" if scale.needs_gpu and device.choose(options.device).type != "cuda" else ""
     with _restored_torch():
         timed = list(_timed(in_order, options, reason))
-    return ReproductionPlan(
-        sorted(timed, key=lambda row: _order(row, scale.throughput)), scale.throughput, options.workers
-    )
+    made = ReproductionPlan(timed, scale.throughput, options.workers)
+    return replace(made, rows=sorted(timed, key=made.seconds_of))
 
 
 def own_options(experiment: Experiment, options: RunOptions) -> SweepOptions:
@@ -93,18 +114,8 @@ def own_options(experiment: Experiment, options: RunOptions) -> SweepOptions:
     return SweepOptions(options.out, options.device, data_root, options.workers, options.retry_failed)
 
 
-def _import_seconds() -> float:
-    """Seconds that a new process takes to import what a worker imports."""
-    began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [sys.executable, "-c", "import cudt.sweep.cell"], capture_output=True, timeout=_IMPORT_TIMEOUT, check=False
-        )
-    return time.monotonic() - began
-
-
-def _untimed(experiment: Experiment, options: RunOptions, startup: float) -> PlannedExperiment:
-    """An experiment without timings; `startup` is the cost of a worker in seconds."""
+def _untimed(experiment: Experiment, options: RunOptions) -> PlannedExperiment:
+    """An experiment without timings."""
     own = own_options(experiment, options)
     sweep, nominal = experiment.sweep, experiment.nominal
     cells = list(sweep_plans.cells(sweep, own))
@@ -117,7 +128,7 @@ def _untimed(experiment: Experiment, options: RunOptions, startup: float) -> Pla
     unanswerable = [] if is_generated else needs.missing_instructions(experiment, own.data_root)
     evaluating = cost.evaluation(experiment, answers=not unanswerable) * evaluations_left / evaluations
     # Training and evaluation start their own workers.
-    started = sum(min(options.workers, jobs) for jobs in (len(left), evaluations_left))
+    overhead = sum(startup.seconds(jobs, options.workers) for jobs in (len(left), evaluations_left))
     return PlannedExperiment(
         experiment,
         len(cells),
@@ -127,7 +138,7 @@ def _untimed(experiment: Experiment, options: RunOptions, startup: float) -> Pla
         missing=[] if is_generated else needs.missing(experiment, own.data_root),
         unanswerable=unanswerable,
         operations=training + evaluating,
-        overhead=started * startup + (len(left) + evaluations_left) * _OVERHEAD_PER_RUN,
+        overhead=overhead,
         seconds=None,
         untimed="",
     )
@@ -185,10 +196,6 @@ def _restored_torch() -> Iterator[None]:
             torch.cuda.empty_cache()
 
 
-def _order(row: PlannedExperiment, throughput: Throughput) -> float:
-    return row.estimated_seconds(throughput) if row.seconds is None else row.seconds
-
-
 # ---------------------------------------------------------------- printing
 
 
@@ -204,19 +211,17 @@ def table(plan: ReproductionPlan) -> Table:
             Text.assemble(row.experiment.name, "\n", (row.experiment.listed.reproduces, "dim")),
             f"{row.cells - row.left}/{row.cells}",
             f"{row.evaluations - row.evaluations_left}/{row.evaluations}",
-            _cost(row, plan.throughput),
+            _cost(row, plan),
         )
+    if plan.report:
+        rows.add_row("", "report", "", "", plan.text(plan.report))
     return rows
 
 
-def _cost(row: PlannedExperiment, throughput: Throughput) -> str:
+def _cost(row: PlannedExperiment, plan: ReproductionPlan) -> str:
     if row.seconds == 0:
         return "done"
-    cost_text = (
-        duration(row.seconds)
-        if row.seconds is not None
-        else _amount(row.estimated_seconds(throughput), throughput.unit)
-    )
+    cost_text = plan.text(plan.seconds_of(row))
     marks = "*" * bool(row.missing) + "†" * bool(row.unanswerable)
     return f"{cost_text} {marks}".rstrip()
 
@@ -234,22 +239,28 @@ def lines(plan: ReproductionPlan) -> list[str]:
     text = list(_missing_lines(plan))
     left, evaluations = sum(row.left for row in plan.rows), sum(row.evaluations_left for row in plan.rows)
     total = f"{left:,} runs to train and {evaluations:,} to evaluate"
-    timed = [row.seconds for row in plan.rows if row.seconds is not None]
-    if sum(timed):
-        report = _REPORT_PER_RUN * sum(row.cells for row in plan.rows if not row.missing)
-        shared = f" with {plan.workers} workers" if plan.workers > 1 else ""
-        total += f"; about {duration(sum(timed) / plan.workers + report)} on this machine{shared}, report included"
+    text.append(total + _total_cost(plan))
     if estimated := [row for row in plan.rows if row.seconds is None]:
-        seconds = sum(row.estimated_seconds(plan.throughput) for row in estimated)
-        total += f"; about {_amount(seconds, plan.throughput.unit)} by estimate"
-    text.append(total)
-    if estimated:
         reasons = ", ".join(dict.fromkeys(row.untimed for row in estimated))
+        throughput = plan.measured or plan.throughput
         text.append(
             f"estimated, because not timed ({reasons}): 6 · multiplications · positions · examples · epochs "
-            f"for training, 2 · … for validation and evaluation, at {plan.throughput.tflops:g} TFLOP/s "
-            f"({plan.throughput.machine})"
+            f"for training, 2 · … for validation and evaluation, at {throughput.tflops:.3g} TFLOP/s "
+            f"({throughput.machine})"
         )
+    return text
+
+
+def _total_cost(plan: ReproductionPlan) -> str:
+    """The sum of the table's last column, start-up included, and what of it is skipped."""
+    seconds = sum(map(plan.seconds_of, plan.rows)) + plan.report
+    if not seconds:
+        return ""
+    text = f"; about {plan.text(seconds)}" + (" on this machine" if plan.measured else " by estimate")
+    if plan.measured and plan.workers > 1:
+        text += f", {duration(seconds / plan.workers)} with {plan.workers} workers"
+    if skipped := sum(plan.seconds_of(row) for row in plan.rows if row.missing):
+        text += f"; {plan.text(skipped)} of it for what is skipped"
     return text
 
 
@@ -267,15 +278,4 @@ def _needed(heading: str, of_rows: list[list[str]]) -> Iterator[str]:
     if needed:
         yield heading
     for item, numbers in needed.items():
-        yield f"  for {_ranges(numbers)}: {item}"
-
-
-def _ranges(numbers: list[int]) -> str:
-    """`1, 3-5`."""
-    groups: list[list[int]] = []
-    for number in numbers:
-        if groups and groups[-1][-1] == number - 1:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+        yield f"  for {ranges(numbers)}: {item}"

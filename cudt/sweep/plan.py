@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import optuna
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import run_for
-from cudt.sweep import cost
+from cudt.sweep import cost, startup
 from cudt.sweep.definition import Sweep
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_studies
 from cudt.sweep.storage import has_studies, open_storage, own_storage
@@ -46,6 +46,8 @@ class SweepPlan:
     problem: str
     """Why there is no estimate; empty if there is one."""
     workers: int
+    startup: float = 0.0
+    """Seconds of the cells to do that are not computing (startup.py)."""
 
     @property
     def to_do(self) -> list[PlannedCell]:
@@ -56,7 +58,7 @@ class SweepPlan:
         text = f"{len(self.cells)} trials, {done} done, {len(self.to_do)} to do"
         if self.problem:
             return f"{text}; the cost is unknown: {self.problem}"
-        total = sum(cell.seconds or 0.0 for cell in self.to_do)
+        total = sum(cell.seconds or 0.0 for cell in self.to_do) + self.startup
         shared = f", {duration(total / self.workers)} with {self.workers} workers" if self.workers > 1 else ""
         return f"{text}; about {duration(total)} on this machine{shared}"
 
@@ -77,7 +79,8 @@ def make(sweep: Sweep, options: SweepOptions, estimates: dict[str, float] | None
             except UserError as error:
                 problem = str(error)
         planned.append(PlannedCell(name, state, estimates.get(key)))
-    return SweepPlan(planned, problem, options.workers)
+    made = SweepPlan(planned, problem, options.workers)
+    return made if problem else replace(made, startup=startup.seconds(len(made.to_do), options.workers))
 
 
 def _problem(sweep: Sweep, options: SweepOptions) -> str:
@@ -141,10 +144,12 @@ def _state(recipe: NamedRecipe, out: Path) -> str:
 
 
 def table(plan: SweepPlan) -> Table:
-    """One row per cell."""
+    """One row per cell, and one for starting: they add up to the total."""
     rows = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("", "trial", "state", "about"):
         rows.add_column(name, justify="right" if name in ("", "about") else "left", overflow="fold")
     for number, cell in enumerate(plan.cells, 1):
         rows.add_row(str(number), cell.name, cell.state, "?" if cell.seconds is None else duration(cell.seconds))
+    if plan.startup:
+        rows.add_row("", "starting workers, reading data, writing files", "", duration(plan.startup))
     return rows

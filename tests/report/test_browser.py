@@ -76,7 +76,9 @@ class Opened:
 
 def traces(charts: Any, chart: str) -> list[dict[str, Any]]:
     """The lines that a chart draws; bands have no name."""
-    drawn = charts.locator(f"[data-{chart}]").evaluate("element => element.data.map(({name, x, y}) => ({name, x, y}))")
+    drawn = charts.locator(f"[data-{chart}]").evaluate(
+        "element => element.data.map(({name, x, y, mode}) => ({name, x, y, mode}))"
+    )
     return [trace for trace in drawn if trace.get("name")]
 
 
@@ -279,13 +281,15 @@ def test_a_printed_page_has_figures_instead_of_charts(opened):
 
 def test_where_nothing_is_evaluated_yet_training_is_shown(browser, trained_run, tmp_path):
     for objective in ("constrained", "erm"):
-        add_history(make_run(trained_run, tmp_path / "runs", objective=objective))
+        add_history(make_run(trained_run, tmp_path / "runs", objective=objective), updates=10)
     made = Opened(browser, report.write([tmp_path / "runs"], tmp_path / "report").page)
     charts = made.section("reviews-ut")
     assert n_drawn(charts, "training") == 3
     assert not charts.locator("[data-curves]").is_visible()
     charts.locator("[data-run]").select_option(label="erm")
     assert n_drawn(charts, "training") == 3
+    # One validation is one point of each layer, which a line without markers would not show.
+    assert {trace["mode"] for trace in traces(charts, "training")} == {"lines+markers"}
     assert "not evaluated yet" in made.page.locator("body").inner_text()
     assert made.complaints == []
     made.context.close()

@@ -57,6 +57,18 @@ def hows(made: Comparison) -> list[str]:
 # ---------------------------------------------------------------- which runs represent a side
 
 
+def test_runs_that_a_sweep_scored_by_their_metric_are_ranked_by_it(constrained):
+    def judged(variant: str, loss: float, metric: float) -> ReadRun:
+        run = with_info(constrained, variant=variant, best={"validation_loss": loss})
+        layers = run.layers.assign(metric=metric)
+        return replace(run, layers=layers, measure="metric")
+
+    runs = [judged("0", 0.1, 0.7), judged("1", 0.2, 0.9)]
+    assert best_by_validation(runs)[0].info.variant == "1"
+    # Not every run was scored so: the loss decides.
+    assert best_by_validation([runs[1], replace(runs[0], measure="loss")])[0].info.variant == "0"
+
+
 def test_runs_that_differ_only_in_their_seed_all_count(constrained, erm):
     made = compare([*seeds(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)], NOISE)
     assert hows(made) == ["3 seeds", "2 seeds"]
@@ -286,7 +298,7 @@ def test_a_difference_without_an_interval_has_no_unit_and_no_better_side(constra
         (["met", "met", "met"], ""),
         (["met", "violated", "met"], "violated at layer 2"),
         (["violated", "relaxed", "violated"], "violated at layers 1, 3; relaxed at layer 2"),
-        (["relaxed", "relaxed", "met"], "relaxed at layers 1, 2"),
+        (["relaxed", "relaxed", "met"], "relaxed at layers 1–2"),
     ],
 )
 def test_the_layers_that_fail_are_named_except_for_erm(verdicts, words, constrained, erm):

@@ -37,7 +37,7 @@ def test_the_comparison_is_that_of_the_summary_and_says_why_there_is_no_interval
     assert row["difference"] == pytest.approx(0.2)
     assert (row["unit"], row["better"]) == ("", "")
     assert "no scores of single examples" in row["reason"]
-    assert verdict([row]) == "Out of distribution, of 1 comparison: 1 without an interval."
+    assert verdict([row]) == "Out of distribution, of 1 comparison: 1 has no interval."
     assert row["runs"] == "1 seed"
     text = Parsed(pair_page).text
     assert "+0.2" in text
@@ -57,22 +57,23 @@ def test_the_better_one_is_bold(better, trained_run, tmp_path):
 
 def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_seeds():
     rows = [
-        *({"better": "constrained", "unit": "examples"} for _ in range(3)),
-        {"better": "erm", "unit": "examples"},
-        {"better": "erm", "unit": "seeds"},
-        {"better": "", "unit": "seeds paired"},
-        {"better": "", "unit": ""},
+        *({"better": "constrained", "unit": "examples", "low": 0.1, "high": 0.2} for _ in range(3)),
+        {"better": "erm", "unit": "examples", "low": -0.2, "high": -0.1},
+        {"better": "erm", "unit": "seeds", "low": -0.2, "high": -0.1},
+        {"better": "", "unit": "seeds", "low": 0.1, "high": 0.2},
+        {"better": "", "unit": "seeds paired", "low": -0.1, "high": 0.2},
+        {"better": "", "unit": "", "low": math.nan, "high": math.nan},
     ]
     assert verdict(rows) == (
-        "Out of distribution, of 7 comparisons: "
-        "1 in favour of the unconstrained one, 1 in favour of neither (intervals over training seeds); "
-        "3 in favour of the constrained model, 1 in favour of the unconstrained one "
+        "Out of distribution, of 8 comparisons: 1 favours the unconstrained model, 1 shows no clear difference, "
+        "1 has unequal numbers of runs (intervals over training seeds); "
+        "3 favour the constrained model, 1 favours the unconstrained model "
         "(intervals over test examples of single runs, which say nothing about other training seeds); "
-        "1 without an interval."
+        "1 has no interval."
     )
     assert verdict(rows[-2:]) == (
-        "Out of distribution, of 2 comparisons: "
-        "1 in favour of neither (intervals over training seeds); 1 without an interval."
+        "Out of distribution, of 2 comparisons: 1 shows no clear difference (intervals over training seeds); "
+        "1 has no interval."
     )
     assert verdict([]) == ""
 
@@ -186,8 +187,8 @@ def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_p
     for objective, curve in CURVES.items():
         make_run(trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts)
     (row,) = compared(tmp_path)
-    assert row["infeasible"] == "seed 0: violated at layers 1, 2, 3"
+    assert row["infeasible"] == "seed 0: violated at layers 1–3"
     html = rendered(tmp_path)
-    assert '<span class="infeasible">infeasible (violated at layers 1, 2, 3)</span>' in html
+    assert '<span class="infeasible">infeasible (violated at layers 1–3)</span>' in html
     # ERM has no constraints that it could break.
     assert html.count(">infeasible (") == 1

@@ -19,7 +19,7 @@ CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6}
 
 def section_of(folder) -> dict[str, Any]:
     (groups,) = by_recipe(read_groups(collect([folder]).runs)).values()
-    return interactive.section(groups)
+    return interactive.section(groups, {group.key for group in groups})
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_an_objective_that_is_not_installed_has_a_colour_and_a_name(trained_run,
     make_run(trained_run, tmp_path, CURVE)
     (run,) = collect([tmp_path]).runs
     groups = in_groups([run, variant_of(run, "other", {}, objective="my_package.tempered")])
-    constrained, tempered = interactive.section(groups)["groups"]
+    constrained, tempered = interactive.section(groups, {group.key for group in groups})["groups"]
     assert (constrained["isConstrained"], tempered["isConstrained"]) == (True, False)
     assert tempered["name"] == "tempered"
     assert constrained["color"] != tempered["color"]

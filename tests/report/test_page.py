@@ -107,6 +107,26 @@ def test_the_page_shows_the_numbers_of_the_table(pair, pair_page):
     assert "γ 0 to 1" in text
 
 
+def test_the_verdict_table_starts_with_f_0_and_names_the_epoch_that_it_is_about(trained_run, tmp_path):
+    best = {"epoch": 7, "validation_loss": 0.4}
+    make_run(trained_run, tmp_path, CURVES["constrained"], reference=0.6931, best=best, overrides=["training.epochs=9"])
+    make_run(trained_run, tmp_path, CURVES["erm"], objective="erm", best={"epoch": 9},
+             overrides=["training.epochs=9", "training.select=last"])  # fmt: skip
+    html = rendered(tmp_path)
+    tables = html.split("<th>± 1 s.e.</th>")[1:]
+    assert all("<tr><td>0</td>" in table.split("<tr><td>1</td>")[0] for table in tables)
+    assert "<tr><td>0</td><td>0.6931</td>" in html
+    assert "weights of epoch 7 of 9 (the best epoch)" in html
+    assert "weights of epoch 9 of 9 (the last epoch)" in html
+
+
+def test_the_rule_by_which_runs_are_chosen_is_on_the_page_once(pair_page, trained_run, tmp_path):
+    assert pair_page.count("on validation data: by the mean metric over γ") == 1
+    assert pair_page.count("Which runs are shown") == 1
+    make_run(trained_run, tmp_path, CURVES["constrained"])
+    assert "Which runs are shown" not in rendered(tmp_path)
+
+
 def test_the_page_shows_every_run_with_its_verdicts_settings_and_commands(pair, pair_page):
     text = Parsed(pair_page).text
     assert "2 finished runs of 1 recipe ·" in text

@@ -329,9 +329,9 @@ def test_an_infeasible_run_is_named_with_its_layers(planted):
     constrained, erm = ut_on_imdb(planted, feasible=False, verdicts=verdicts)
     table = table_of([constrained, erm], "accuracy-auc")
     # ERM has no constraints to keep.
-    assert table.infeasible == ["UT on IMDb, L = 3, γ_train = 0: seed 0: violated at layers 2, 3"]
+    assert table.infeasible == ["UT on IMDb, L = 3, γ_train = 0: seed 0: violated at layers 2–3"]
     in_csv = table.long()["infeasible"]
-    assert in_csv[in_csv != ""].tolist() == [f"{constrained.run.path.name}: violated at layers 2, 3"]
+    assert in_csv[in_csv != ""].tolist() == [f"{constrained.run.path.name}: violated at layers 2–3"]
     assert result_of([constrained, erm]).sides["erm"].chosen.infeasible == []
 
 

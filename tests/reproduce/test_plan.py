@@ -13,6 +13,8 @@ from cudt.reproduce import cost, evaluation, generated, plan, scale
 from cudt.reproduce.plan import PlannedExperiment, ReproductionPlan
 from cudt.runs.options import RunOptions
 from cudt.sweep import cost as sweep_cost
+from cudt.sweep import startup
+from cudt.utils.progress import duration
 from tests.conftest import train_quietly
 from tests.reproduce.scales import listed, scale_of, write_search
 from tests.sweep.searches import seeds
@@ -29,7 +31,7 @@ def timed(monkeypatch) -> list[str]:
         return 10.0
 
     monkeypatch.setattr(sweep_cost, "estimate", estimate)
-    monkeypatch.setattr(plan, "_import_seconds", lambda: 0.4)
+    monkeypatch.setattr(startup, "worker_seconds", lambda: 1.0)
     return found
 
 
@@ -62,12 +64,6 @@ def test_training_is_timed_and_evaluation_costs_as_much_per_operation(tmp_path, 
 def test_no_more_workers_are_started_than_there_are_runs(tmp_path, timed, workers, started):
     (row,) = plan.make(scale_of(tmp_path), options(tmp_path, workers=workers)).rows
     assert row.overhead == started * 1.0 + 4 * 1.0
-
-
-def test_import_seconds_is_timed_in_a_process_of_its_own_and_not_waited_for_long(monkeypatch):
-    assert plan._import_seconds() > 0.3
-    monkeypatch.setattr(plan, "_IMPORT_TIMEOUT", 0.05)
-    assert 0.05 <= plan._import_seconds() < 1
 
 
 def test_cells_of_two_sweeps_that_cost_the_same_are_timed_once(tmp_path, timed):
@@ -109,13 +105,33 @@ def test_what_is_missing_is_listed_once_with_how_to_get_it_and_nothing_is_writte
     )
     text = printed(made)
     assert "1 pair · reviews-ut 0/2 0/2 31.8 s" in text
-    assert text.count("for 2-3: dataset 'stanfordnlp/imdb'") == 1
-    assert text.count("for 2-3: model 'distilbert/distilbert-base-uncased'") == 1
-    assert "6 runs to train and 6 to evaluate; about 16.3 s on this machine with 2 workers, report included" in text
-    assert "report included; about " in text
+    assert text.count("for 2–3: dataset 'stanfordnlp/imdb'") == 1
+    assert text.count("for 2–3: model 'distilbert/distilbert-base-uncased'") == 1
+    # The rows are in one unit, the report among them, and add up to the total; the second and third are skipped.
+    costs = [made.seconds_of(row) for row in made.rows]
+    assert re.search(r"\n report 0.4 s \n", text)
+    assert "6 runs to train and 6 to evaluate; about " in text
+    total = sum(costs) + 0.4
+    assert f"about {duration(total)} on this machine, {duration(total / 2)} with 2 workers; " in text
+    assert f"with 2 workers; {duration(costs[1] + costs[2])} of it for what is skipped\n" in text
     assert "estimated, because not timed (missing): 6 · multiplications" in text
-    assert "at 1e-08 TFLOP/s (a slow one)" in text
+    # The others run at the throughput that the first had.
+    first, second, _ = made.rows
+    assert first.seconds is not None
+    per_operation = (first.seconds - first.overhead) / first.operations
+    assert costs[1] == pytest.approx(second.operations * per_operation + second.overhead)
+    assert "TFLOP/s (this machine, with the timed experiments)" in text
     assert not (tmp_path / "out").exists()
+
+
+def test_where_nothing_is_timed_every_row_and_the_total_are_in_the_unit_of_the_scale(tmp_path, timed):
+    made = plan.make(scale_of(tmp_path, needs_gpu=True), options(tmp_path, workers=2))
+    (row,) = made.rows
+    amount = plan._amount(row.estimated_seconds(made.throughput), made.throughput.unit)
+    text = printed(made)
+    assert f"0/2 0/2 {amount} \n" in text
+    assert f"2 runs to train and 2 to evaluate; about {amount} by estimate\n" in text
+    assert "at 1e-08 TFLOP/s (a slow one)" in text
 
 
 def test_generated_data_are_not_missing(tmp_path, timed):
@@ -186,8 +202,3 @@ def test_an_experiment_takes_two_lines_of_a_narrow_terminal(name):
     console = Console(file=StringIO(), width=80)
     console.print(plan.table(ReproductionPlan(rows, loaded.scale.throughput, 1)))
     assert len(console.file.getvalue().splitlines()) == 1 + 2 * len(rows)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("numbers", "text"), [([1], "1"), ([1, 2, 3], "1-3"), ([1, 3, 4, 7], "1, 3-4, 7")])
-def test_numbers_of_experiments_are_reported_as_ranges(numbers, text):
-    assert plan._ranges(numbers) == text

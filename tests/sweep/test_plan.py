@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo, Status
-from cudt.sweep import cost, plan
+from cudt.sweep import cost, plan, startup
 from cudt.sweep.definition import Sweep
 from cudt.sweep.plan import PlannedCell, SweepPlan
 from cudt.sweep.run_sweep import SweepOptions, open_studies
@@ -20,7 +20,7 @@ TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
 
 @pytest.fixture(autouse=True)
 def timed(monkeypatch) -> list[str]:
-    """Runs of the constrained cost ten seconds and others two; what was timed is noted."""
+    """Runs of the constrained cost ten seconds and others two, a worker costs three; what was timed is noted."""
     noted: list[str] = []
 
     def estimate(recipe, gammas, where, data_root) -> float:
@@ -28,6 +28,7 @@ def timed(monkeypatch) -> list[str]:
         return 10.0 if recipe.settings.objective == "constrained" else 2.0
 
     monkeypatch.setattr(cost, "estimate", estimate)
+    monkeypatch.setattr(startup, "worker_seconds", lambda: 3.0)
     return noted
 
 
@@ -64,12 +65,14 @@ def test_every_cell_is_listed_with_what_it_would_cost(tmp_path, timed):
     ]
     # Cells that cost the same are timed once.
     assert timed == ["constrained", "erm"]
-    assert made.summary() == "6 trials, 0 done, 6 to do; about 36.0 s on this machine"
+    # Six runs of 36 seconds, a worker, and a second of overhead for each run.
+    assert made.startup == 9.0
+    assert made.summary() == "6 trials, 0 done, 6 to do; about 45.0 s on this machine"
 
 
 def test_workers_share_the_time(tmp_path):
     made = plan.make(sweep_of(tmp_path, arms=TWO), options(tmp_path / "out", workers=3))
-    assert made.summary() == "6 trials, 0 done, 6 to do; about 36.0 s on this machine, 12.0 s with 3 workers"
+    assert made.summary() == "6 trials, 0 done, 6 to do; about 51.0 s on this machine, 17.0 s with 3 workers"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_the_states_of_cells_are_reported_and_what_is_finished_costs_nothing(tmp
         ("to do", 10.0),
     ]
     assert [cell.name for cell in made.to_do] == ["constrained: alpha=0.2", "constrained: alpha=0.4"]
-    assert made.summary() == "4 trials, 2 done, 2 to do; about 20.0 s on this machine"
+    assert made.summary() == "4 trials, 2 done, 2 to do; about 25.0 s on this machine"
     assert [path.read_bytes() for path in everything_below(out) if path.is_file()] == before
 
 
@@ -157,7 +160,7 @@ def test_settings_that_do_not_fit_together_are_listed_like_others(tmp_path):
 def test_where_the_cost_is_unknown_the_plan_says_why_and_lists_the_cells(tmp_path, timed):
     made = plan.make(sweep_of(tmp_path, recipe="imdb-ut", fixed={}), options(tmp_path / "out"))
     assert timed == []
-    assert [cell.seconds for cell in made.cells] == [None] * 3
+    assert ([cell.seconds for cell in made.cells], made.startup) == ([None] * 3, 0.0)
     assert made.problem
     assert made.summary() == f"3 trials, 0 done, 3 to do; the cost is unknown: {made.problem}"
 
@@ -183,6 +186,7 @@ def test_the_command_prints_the_plan_and_does_nothing(command, tmp_path):
     path = write_search(tmp_path, arms=TWO, fixed=FIXED)
     code, output, error = command("sweep", "--search", path, "--plan", "--out", "out", "--device", "cpu")
     assert (code, error) == (0, "")
-    assert output.splitlines()[-1] == "6 trials, 0 done, 6 to do; about 36.0 s on this machine"
-    assert len(output.splitlines()) == 8
+    assert output.splitlines()[-1] == "6 trials, 0 done, 6 to do; about 45.0 s on this machine"
+    assert " ".join(output.splitlines()[-2].split()) == "starting workers, reading data, writing files 9.0 s"
+    assert len(output.splitlines()) == 9
     assert everything_below(tmp_path) == [path]

@@ -20,13 +20,10 @@ import matplotlib
 
 # Before pyplot is imported: a report needs no screen.
 matplotlib.use("Agg")
-import pandas as pd
-
 from cudt.config import registry
-from cudt.report.collect import ReadRun
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.saving import Figure, save
-from cudt.report.groups import Group, by_recipe, read_groups
+from cudt.report.groups import Group, by_recipe
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
@@ -53,15 +50,15 @@ class _RecipePlan:
     plan: FigurePlan
 
 
-def draw(runs: Sequence[ReadRun], out: Path, table: pd.DataFrame | None = None, extra: Sequence[str] = ()) -> Drawn:
+def draw(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> Drawn:
     """Draw every figure that the runs have data for, at most `MOST_FIGURES` of single recipes.
 
-    `table` is what `tables.curves` returns, where it is computed already. `extra` has the import paths of figures
-    outside cudt.
+    `groups` are those that the tables compare; `ablations` are all groups, for figures of ablations, where the tables
+    leave some out. `extra` has the import paths of figures outside cudt.
     """
     types = figure_types(extra)
-    recipes = by_recipe(read_groups(runs, table))
-    plans = [plan for recipe, groups in recipes.items() for plan in _plans_of(recipe, groups, types)]
+    recipes, ablated = by_recipe(groups), by_recipe(ablations or groups)
+    plans = [plan for recipe in recipes for plan in _plans_of(recipe, recipes[recipe], ablated[recipe], types)]
     kept = {id(plan) for plan in itertools.islice(_in_turn(plans), MOST_FIGURES)}
     stems = _stems(recipes)
     made = [
@@ -69,7 +66,8 @@ def draw(runs: Sequence[ReadRun], out: Path, table: pd.DataFrame | None = None, 
         for one in plans
         if id(one) in kept
     ]
-    over_all = [plan for figure in types for plan in figure.over_recipes(list(recipes.values()))]
+    of_all = {is_ablation: list(found.values()) for is_ablation, found in ((False, recipes), (True, ablated))}
+    over_all = [plan for figure in types for plan in figure.over_recipes(of_all[figure.reads_ablations])]
     made += [save(plan.draw(), "", out / plan.name) for plan in over_all]
     return Drawn(made, _notes(len(plans) - len(kept)))
 
@@ -88,9 +86,12 @@ def figure_types(extra: Sequence[str] = ()) -> list[FigureType]:
     return sorted(found.values(), key=lambda figure: (figure.order, figure.name))
 
 
-def _plans_of(recipe: str, groups: Sequence[Group], types: Sequence[FigureType]) -> list[_RecipePlan]:
+def _plans_of(
+    recipe: str, groups: Sequence[Group], ablated: Sequence[Group], types: Sequence[FigureType]
+) -> list[_RecipePlan]:
     """The drawings for one recipe, in the order of the page."""
-    plans = [_RecipePlan(recipe, figure, plan) for figure in types for plan in figure.of_recipe(groups)]
+    given = [(figure, ablated if figure.reads_ablations else groups) for figure in types]
+    plans = [_RecipePlan(recipe, figure, plan) for figure, mine in given for plan in figure.of_recipe(mine)]
     return sorted(plans, key=lambda one: (one.figure.order, one.plan.position))
 
 

@@ -24,6 +24,7 @@ class Ablation(FigureType):
 
     name = "ablation"
     order = 70
+    reads_ablations = True
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for each setting, under the main kind of noise."""

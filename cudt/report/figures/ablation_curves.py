@@ -26,6 +26,7 @@ class AblationCurves(FigureType):
 
     name = "ablation-curves"
     order = 70
+    reads_ablations = True
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for each setting, under the main kind of noise."""

@@ -41,9 +41,14 @@ class FigureType:
     """What file names call it."""
     order: ClassVar[int]
     """The lower, the earlier on the page."""
+    reads_ablations: ClassVar[bool] = False
+    """Whether it is given the runs of ablation sweeps where the tables leave them out (../comparable.py)."""
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterable[FigurePlan]:
-        """The drawings for one recipe. Each group holds the runs that differ only in their seed."""
+        """The drawings for one recipe. Each group holds the runs that differ only in their seed.
+
+        A recipe with several encoders or sets of test data comes in parts, one for each.
+        """
         return ()
 
     def over_recipes(self, recipes: Sequence[Sequence[Group]]) -> Iterable[FigurePlan]:

@@ -1,7 +1,7 @@
 """Loss by layer and the metric against the noise level, a line for each depth and a column for each objective.
 
 The paper's loss by layer for L = 3, 5 and 7, and its curves of deeper and deeper models. Drawn for each recipe that was
-trained with more than one depth, at the highest γ_train that most objectives have.
+trained with more than one depth: at γ_train = 0 as in the paper, else at the highest that most objectives have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from cudt.report.figures.style import ordered_styles
 from cudt.report.figures.words import level_text, seeds_range
 from cudt.report.groups import Group
 
+#: γ_train of the paper's figures of depth.
+_PAPER_LEVEL = 0.0
+
 
 class ByDepth(FigureType):
     """For each recipe with several depths."""
@@ -36,7 +39,7 @@ class ByDepth(FigureType):
 
 def draw(found: Depths, kind: str) -> Drawing:
     """Losses above, curves below."""
-    level = max(found, key=lambda level: (len(found[level]), level))
+    level = max(found, key=lambda level: (len(found[level]), level == _PAPER_LEVEL, level))
     columns = found[level]
     figure, grid = panels(2, len(columns), 4.2, 2.6, sharey="row", sharex="row")
     every = [group for groups in columns.values() for group in groups]
@@ -58,7 +61,8 @@ def draw(found: Depths, kind: str) -> Drawing:
     scale_losses(grid[0, 0], (loss for group in every for loss in group.at(kind)["loss"]))
     legend_below(figure)
     title = f"{every[0].recipe}: loss by layer at {level_text(kind, every)}, and {every[0].metric} under {kind} noise"
-    return Drawing(figure, f"{title}, by depth, {seeds_range(every, kind)} per line")
+    note = "" if level == _PAPER_LEVEL else f" (γ_train = {level:g}; the paper's figure has {_PAPER_LEVEL:g})"
+    return Drawing(figure, f"{title}, by depth, {seeds_range(every, kind)} per line{note}")
 
 
 FIGURE = ByDepth()

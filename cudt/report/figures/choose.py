@@ -1,17 +1,20 @@
-"""Which groups a figure shows: the pair that is compared, the series of one setting, the levels in common."""
+"""Which groups a figure shows: the comparison, by the rule of the tables; the series of one setting; common levels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cudt.report import objectives
-from cudt.report.comparable import ComparableCell
-from cudt.report.groups import Group
+from cudt.report import compare, objectives
+from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.comparable import CONSTRAINED, SIDES, ComparableCell, by_cell, matches, model_settings
+from cudt.report.compare import Chosen, criterion
+from cudt.report.groups import Group, read_groups
+from cudt.report.published import is_published
 
-#: How `pair` chooses, for the captions of figures.
-CHOSEN = "highest γ_train that both objectives have, then most seeds, then lowest validation loss"
-
+#: γ_train of the paper's Figure 1, and of its main results on video, by metric: what figures of one recipe show.
+PAPER_LEVELS = {"accuracy": 0.2, "RMSE": 0.13}
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
 _FEWEST_VALUES = 3
@@ -34,55 +37,139 @@ def with_curve(groups: Iterable[Group], kind: str) -> list[Group]:
     return [group for group in groups if kind in group.kinds]
 
 
-def best(groups: Sequence[Group], kind: str) -> Group:
-    """The group with most seeds; of several, the one with the lowest validation loss. Test data are not looked at."""
-    return min(groups, key=lambda group: (-group.seeds(kind), group.validation_loss))
+# ---------------------------------------------------------------- comparisons, by the rule of the tables
 
 
-def pair(groups: Sequence[Group], kind: str) -> list[Group]:
-    """One group of each objective, all of one cell (../comparable.py), so that their lines can be compared.
+@dataclass(frozen=True)
+class CellChoice:
+    """The runs that represent each objective of a cell, as a row of the page's first table compares them."""
 
-    The highest γ_train at which a constrained objective and the baseline were both trained; then most seeds, then most
-    layers. If they share no γ_train, the highest of all. The constrained objective comes first, then the baseline.
+    cell: ComparableCell
+    groups: dict[str, Group]
+    """By objective; a run that was selected is a group of its own."""
+    scores: dict[str, float]
+    """On validation data, the lower the better."""
+    is_published: bool
+    """Whether constrained and ERM are the paper's, which may have different model settings."""
+    is_same_model: bool
+
+    @property
+    def is_comparison(self) -> bool:
+        return is_comparison(self.groups)
+
+    def worth(self, gamma_train: float | None) -> tuple[Any, ...]:
+        """Sorts choices; the depth comes last, by its score."""
+        score = self.scores.get(CONSTRAINED, min(self.scores.values()))
+        cell = self.cell
+        kind = (self.is_comparison, cell.gamma_train == gamma_train, cell.gamma_train, self.is_published)
+        return (*kind, self.is_same_model, -score, cell.layers)
+
+    def is_like(self, other: CellChoice) -> bool:
+        """Whether they differ in nothing but their depth."""
+        own = (self.is_comparison, self.is_published, self.is_same_model)
+        is_same_cell = replace(self.cell, layers=0) == replace(other.cell, layers=0)
+        return is_same_cell and own == (other.is_comparison, other.is_published, other.is_same_model)
+
+
+def pair(groups: Sequence[Group], kind: str, gamma_train: float | None = None) -> list[Group]:
+    """One group of each objective, all of one cell (../comparable.py): a row of the page's first table.
+
+    At `gamma_train`, by default that of the paper's Figure 1, or else at the highest at which a constrained objective
+    and the baseline were both trained; of several depths, the one whose constrained runs are best on validation data.
+    If there is no comparison, the highest γ_train of all. The constrained objective comes first, then the baseline.
     """
-    trained: dict[ComparableCell, dict[str, list[Group]]] = {}
-    for group in with_curve(groups, kind):
-        by_objective = trained.setdefault(group.cell, {})
-        by_objective.setdefault(group.objective, []).append(group)
-    if not trained:
+    every = choices(groups, kind)
+    if not every:
         return []
-
-    def worth(cell: ComparableCell) -> tuple[Any, ...]:
-        by_objective = trained[cell]
-        fewest_seeds = min(best(found, kind).seeds(kind) for found in by_objective.values())
-        return (_is_comparison(by_objective), cell.gamma_train, fewest_seeds, cell.layers)
-
-    chosen = trained[max(trained, key=worth)]
-    return [best(chosen[objective], kind) for objective in objectives.in_order(chosen)]
+    wanted = PAPER_LEVELS.get(groups[0].metric) if gamma_train is None else gamma_train
+    return _in_order(max(every, key=lambda choice: choice.worth(wanted)).groups)
 
 
-def _is_comparison(names: Iterable[str]) -> bool:
+def best_depths(groups: Sequence[Group], kind: str, gamma_train: float | None) -> list[Group]:
+    """The same at another level of the paper, and each objective at its own best depth, as in the paper's grids."""
+    every = choices(groups, kind)
+    found = max(every, key=lambda choice: choice.worth(gamma_train), default=None)
+    if found is None:
+        return []
+    alike = [choice for choice in every if choice.is_like(found)]
+    best = {
+        name: min((one for one in alike if name in one.groups), key=lambda one: one.scores[name]).groups[name]
+        for name in found.groups
+    }
+    return _in_order(best)
+
+
+def choices(groups: Sequence[Group], kind: str) -> list[CellChoice]:
+    """Each comparison of each cell under a kind of noise, and each cell without a comparison.
+
+    Where the best run of an objective is not evaluated, the objective is missing, as in the tables; where that leaves
+    nothing, the best of the evaluated runs are taken.
+    """
+    by_key = {group.key: group for group in groups}
+    runs = [run for group in groups for run in group.runs]
+    return _choices(runs, kind, by_key) or _choices([run for run in runs if run.curves.get(kind)], kind, by_key)
+
+
+def _choices(runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group]) -> list[CellChoice]:
+    rank = criterion(runs)
+    made = []
+    for cell, mine in by_cell(runs).items():
+        for rivals in [_with_others(match, mine) for match in matches(mine)] or [mine]:
+            chosen = compare.choose(rivals, kind)
+            shown = {name: one for name, one in chosen.items() if one.runs}
+            if shown:
+                members = {name: _as_group(one, by_key) for name, one in shown.items()}
+                scores = {name: sum(map(rank, one.runs)) / len(one.runs) for name, one in shown.items()}
+                made.append(CellChoice(cell, members, scores, *_origin(shown.values())))
+    return made
+
+
+def _with_others(match: Sequence[ReadRun], cell: Sequence[ReadRun]) -> list[ReadRun]:
+    """The runs of a match, and those of other objectives: with the same model settings, or all where none has."""
+    models = {model_settings(run) for run in match}
+    others = [run for run in cell if run.objective not in SIDES]
+    return [*match, *([run for run in others if model_settings(run) in models] or others)]
+
+
+def _origin(shown: Iterable[Chosen]) -> tuple[bool, bool]:
+    """Whether constrained and ERM runs are published, and whether they share their model settings."""
+    compared = [run for one in shown for run in one.runs if run.objective in SIDES]
+    is_paper = bool(compared) and all(map(is_published, compared))
+    return is_paper, len(set(map(model_settings, compared))) < 2
+
+
+def _as_group(chosen: Chosen, by_key: Mapping[GroupKey, Group]) -> Group:
+    group = by_key[chosen.runs[0].group]
+    if not chosen.best_of:
+        return group
+    alone = group if len(group.runs) == 1 else read_groups(chosen.runs)[0]
+    return replace(alone, best_of=chosen.best_of)
+
+
+def _in_order(groups: Mapping[str, Group]) -> list[Group]:
+    return [groups[name] for name in objectives.in_order(groups)]
+
+
+def is_comparison(names: Iterable[str]) -> bool:
+    """Whether a constrained objective and the baseline are among the objectives."""
     return objectives.BASELINE in names and any(objectives.is_constrained(name) for name in names)
 
 
-def few(groups: Sequence[Group], kind: str, most: int) -> list[Group]:
-    """All groups with a curve, or the pair where there are more than `most`."""
-    drawn = with_curve(groups, kind)
-    return drawn if len(drawn) <= most else pair(drawn, kind)
+# ---------------------------------------------------------------- ablations
 
 
 def series(groups: Sequence[Group], key: str, kind: str) -> list[Group]:
     """Groups of one objective that differ in one numeric setting only, sorted by its value.
 
-    Of several such series, the one with most values, then most seeds. Of groups with the same value, the best.
+    Of several such series, the one with most values, then most seeds.
     """
-    found: dict[Any, dict[float, list[Group]]] = {}
+    found: dict[Any, dict[float, Group]] = {}
     for group in with_curve(groups, kind):
         value = group.settings.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             others = frozenset(item for item in group.settings.items() if item[0] != key)
-            found.setdefault((group.objective, others), {}).setdefault(value, []).append(group)
-    each = [[best(mine, kind) for _, mine in sorted(values.items())] for values in found.values()]
+            found.setdefault((group.objective, others), {})[value] = group
+    each = [[group for _, group in sorted(values.items())] for values in found.values()]
     return max(each, key=lambda mine: (len(mine), sum(group.seeds(kind) for group in mine)), default=[])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cudt.noise.base import scale_of
+from cudt.report import objectives
 from cudt.report.figures.panels import line, shade_seen
 from cudt.report.figures.style import MOST_BANDS, NOISY_INPUT
 from cudt.report.figures.words import labels, seeds_of_each, styles
@@ -54,8 +55,15 @@ def dress_curves(axes: Any, groups: Sequence[Group], kind: str) -> None:
 
 def panel_title(name: str, groups: Sequence[Group], kind: str) -> str:
     """A title that says at which γ_train and depth the groups were trained, and on how many seeds."""
-    depths = " and ".join(str(depth) for depth in sorted({group.n_layers for group in groups}))
-    trained = f"γ_train = {groups[0].gamma_train:g}, L = {depths}"
+    trained = f"γ_train = {groups[0].gamma_train:g}, L = {_depths(groups)}"
     seeds = seeds_of_each(groups, kind)
     lines = [name, f"{trained}, {seeds}"] if len(trained + seeds) <= _TITLE_WIDTH else [name, trained, seeds]
     return "\n".join(line for line in lines if line)
+
+
+def _depths(groups: Sequence[Group]) -> str:
+    """The depth, or that of each objective: `5 (constrained), 3 (erm)`."""
+    if len({group.n_layers for group in groups}) == 1:
+        return str(groups[0].n_layers)
+    called = objectives.labels(group.objective for group in groups)
+    return ", ".join(f"{group.n_layers} ({called[group.objective]})" for group in groups)

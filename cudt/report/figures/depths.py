@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudt.report import objectives
-from cudt.report.figures.choose import best, series, with_curve
+from cudt.report.figures.choose import choices
 from cudt.report.groups import Group
 
 #: By γ_train, then by objective: groups in the order of their depth.
@@ -15,23 +15,16 @@ _FEWEST_DEPTHS = 2
 
 
 def depths(groups: Sequence[Group], kind: str) -> Depths:
-    """The groups of each objective and γ_train that has at least two depths.
-
-    Groups that differ in nothing but their depth where there are such, else the best group of each depth.
-    """
+    """The groups of each objective and γ_train that has at least two depths, at each depth those of the tables."""
+    by_depth: dict[tuple[float, str], dict[int, Group]] = {}
+    # Of several comparisons at one depth, the last of these is the one that other figures show.
+    for choice in sorted(choices(groups, kind), key=lambda choice: choice.worth(None)):
+        for objective, group in choice.groups.items():
+            by_depth.setdefault((choice.cell.gamma_train, objective), {})[choice.cell.layers] = group
     found: Depths = {}
-    for level in sorted({group.gamma_train for group in groups}):
-        for objective in objectives.in_order(group.objective for group in groups):
-            mine = [group for group in groups if (group.gamma_train, group.objective) == (level, objective)]
-            ordered = series(mine, "model.layers", kind)
-            if len(ordered) < _FEWEST_DEPTHS:
-                ordered = _best_of_each_depth(mine, kind)
+    for level in sorted({level for level, _ in by_depth}):
+        for objective in objectives.in_order(name for of, name in by_depth if of == level):
+            ordered = [group for _, group in sorted(by_depth[level, objective].items())]
             if len(ordered) >= _FEWEST_DEPTHS:
                 found.setdefault(level, {})[objective] = ordered
     return found
-
-
-def _best_of_each_depth(groups: Sequence[Group], kind: str) -> list[Group]:
-    evaluated = with_curve(groups, kind)
-    layers = sorted({group.n_layers for group in evaluated})
-    return [best([group for group in evaluated if group.n_layers == count], kind) for count in layers]

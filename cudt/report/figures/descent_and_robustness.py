@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import few, main_kind, noise_kinds, with_curve
+from cudt.report.figures.choose import PAPER_LEVELS, main_kind, noise_kinds, pair, with_curve
 from cudt.report.figures.curves import draw_curves
 from cudt.report.figures.losses import draw_losses
 from cudt.report.figures.panels import guide, layer_ticks, legend_below, panels, scale_losses
-from cudt.report.figures.style import MOST_BANDS, MOST_LINES
+from cudt.report.figures.style import MOST_BANDS
 from cudt.report.figures.words import chosen_text, labels, level_text, seeds_range, styles
 from cudt.report.groups import Group
 
@@ -38,13 +38,13 @@ class DescentAndRobustness(FigureType):
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
     """Two panels: loss by layer, and the metric against γ."""
     figure, grid = panels(1, 2, 4.5, 3.4)
-    shown = few(groups, kind, MOST_LINES)
+    shown = pair(groups, kind)
     draw_layer_losses(grid[0, 0], shown, kind)
     draw_curves(grid[0, 1], shown, kind)
     legend_below(figure)
     first = shown[0]
     title = f"{first.recipe}: loss by layer, and {first.metric} under {kind} noise, {seeds_range(shown, kind)}"
-    return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
+    return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind), PAPER_LEVELS.get(first.metric)))
 
 
 def draw_layer_losses(axes: Any, groups: Sequence[Group], kind: str) -> None:

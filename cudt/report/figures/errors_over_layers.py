@@ -12,9 +12,9 @@ from functools import partial
 from cudt.config.levels import GAMMA
 from cudt.noise.base import scale_of
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import main_kind, pair
+from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.panels import layer_ticks, legend_below, line, panels
-from cudt.report.figures.words import labels, seeds_range, styles
+from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
 
 
@@ -49,7 +49,8 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     name = f"1 − {first.metric}" if first.higher_is_better else first.metric
     grid[0, 0].set_ylabel(f"test error ({name})" if first.higher_is_better else f"test {name}")
     legend_below(figure)
-    return Drawing(figure, f"{first.recipe}: {name} over layers under {kind} noise, {seeds_range(shown, kind)}")
+    title = f"{first.recipe}: {name} over layers under {kind} noise, {seeds_range(shown, kind)}"
+    return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
 
 
 def compared_levels(groups: Sequence[Group], kind: str) -> dict[float, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cudt.config.differences import value_text
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import CHOSEN, main_kind, pair
+from cudt.report.figures.choose import best_depths, main_kind
 from cudt.report.figures.curves import draw_curves, panel_title
 from cudt.report.figures.panels import legend_below, panels, wrapped_panels
 from cudt.report.figures.words import plain, seeds_range
@@ -20,6 +20,8 @@ from cudt.utils.files import file_name
 
 #: What fits on a page.
 _MOST_ROWS, _MOST_PANELS = 6, 24
+#: γ_train of the paper's grids for text and for video, by metric.
+PAPER_LEVELS = {"accuracy": 0.8, "RMSE": 0.13}
 
 
 class RobustnessGrid(FigureType):
@@ -58,7 +60,8 @@ def sharing_a_metric(recipes: Sequence[Sequence[Group]]) -> dict[tuple[str, str]
 
 def draw(recipes: Sequence[Sequence[Group]], kind: str, page: str = "") -> Drawing:
     """A panel for each recipe: models × data sets, or one recipe after the other where that grid would not be full."""
-    shown = [pair(groups, kind) for groups in recipes]
+    wanted = PAPER_LEVELS.get(recipes[0][0].metric)
+    shown = [best_depths(groups, kind, wanted) for groups in recipes]
     cells = [(model_name(groups[0]), task_name(groups[0])) for groups in shown]
     is_matrix = fills_matrix(cells)
     figure, axes = _matrix(cells) if is_matrix else wrapped_panels(len(shown), 4, width=3.2, height=2.5)
@@ -70,7 +73,19 @@ def draw(recipes: Sequence[Sequence[Group]], kind: str, page: str = "") -> Drawi
     legend_below(figure)
     what = f"{shown[0][0].metric} under {kind} noise, {'data set × model' if is_matrix else 'by recipe'}{page}"
     seeds = seeds_range([group for groups in shown for group in groups], kind)
-    return Drawing(figure, f"{what}, {seeds} per line ({CHOSEN})")
+    return Drawing(figure, f"{what}, {seeds} per line ({_chosen(shown, wanted)})")
+
+
+def _chosen(shown: Sequence[Sequence[Group]], wanted: float | None) -> str:
+    """How variants were chosen, for the caption."""
+    rule = "each objective at its best depth on validation data"
+    if wanted is None:
+        return f"{rule}, at the highest γ_train of each recipe"
+    others = [groups[0].recipe for groups in shown if groups[0].gamma_train != wanted]
+    if not others:
+        return f"γ_train = {wanted:g} as in the paper; {rule}"
+    at_other = "no recipe has runs at" if len(others) == len(shown) else f"without runs at it: {', '.join(others)};"
+    return f"{rule}; the paper's figure has γ_train = {wanted:g}: {at_other}"
 
 
 def _matrix(cells: Sequence[tuple[str, str]]) -> tuple[Any, list[Any]]:

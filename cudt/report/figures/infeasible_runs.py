@@ -1,27 +1,46 @@
-"""Validation losses against the limit of each constraint: the paper's example of an infeasible model.
+"""Runs that do not keep their constraints, next to ERM: the paper's example of an infeasible model.
 
-Drawn over all recipes: of each with an infeasible constrained run, the run with most violated constraints.
+Drawn over all recipes: of each with an infeasible constrained run, the run with most violated constraints and the ERM
+run it is compared with. Three panels each: validation losses with the limit of each constraint, the metric under noise,
+and the metric of each layer. The metric is PSNR where the task measures it, as in the paper.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from cudt.noise.base import scale_of, training_level
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
+from cudt.report.comparable import matches
+from cudt.report.compare import choose
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.panels import layer_ticks, legend_below, line, scale_losses, wrapped_panels
+from cudt.report.figures.panels import layer_ticks, legend_below, line, panels, scale_losses
 from cudt.report.figures.style import FAILED_COLOR
 from cudt.report.figures.words import plain
 from cudt.report.groups import Group
+from cudt.report.objectives import BASELINE
+from cudt.utils.ranges import ranges
 
 _MOST_RUNS = 6
-_MOST_LAYERS_NAMED = 6
+#: A metric that tasks measure besides their own; the paper's figure has it.
+_PSNR = "PSNR"
+
+
+class InfeasibleRun(NamedTuple):
+    """An infeasible run, and the ERM run that it is compared with where there is one."""
+
+    run: ReadRun
+    erm: ReadRun | None
+
+    @property
+    def runs(self) -> list[ReadRun]:
+        return [self.run] if self.erm is None else [self.run, self.erm]
 
 
 class InfeasibleRuns(FigureType):
@@ -32,8 +51,9 @@ class InfeasibleRuns(FigureType):
 
     def over_recipes(self, recipes: Sequence[Sequence[Group]]) -> Iterator[FigurePlan]:
         """One with a run of each recipe."""
-        if worst := most_violated([run for groups in recipes for group in groups for run in group.runs]):
-            yield FigurePlan(self.name, partial(draw, worst))
+        runs = [run for groups in recipes for group in groups for run in group.runs]
+        if worst := most_violated(runs):
+            yield FigurePlan(self.name, partial(draw, [InfeasibleRun(run, _compared_erm(run, runs)) for run in worst]))
 
 
 def most_violated(runs: Sequence[ReadRun]) -> list[ReadRun]:
@@ -49,24 +69,44 @@ def _n_failing(run: ReadRun) -> tuple[int, int]:
     return len(run.failing.get("violated", [])), len(run.failing.get("relaxed", []))
 
 
-def draw(runs: Sequence[ReadRun]) -> Drawing:
-    """A panel for each run."""
-    figure, axes = wrapped_panels(len(runs), 3, width=3.5, height=2.9)
-    for panel, run in zip(axes, runs, strict=True):
-        _draw_run(panel, run)
+def _compared_erm(run: ReadRun, runs: Sequence[ReadRun]) -> ReadRun | None:
+    """The ERM run that the tables compare a run with; of several seeds, its own."""
+    for match in matches(runs):
+        if run in match:
+            found = choose(match, _kind(run)).get(BASELINE)
+            candidates = found.runs if found is not None else []
+            return next((one for one in candidates if one.seed == run.seed), next(iter(candidates), None))
+    return None
+
+
+def _kind(run: ReadRun) -> str:
+    """The kind of noise that a run is shown under: that of training, else the first evaluated."""
+    trained = str(run.settings["noise.kind"])
+    return trained if trained in run.curves else min(run.curves, default=trained)
+
+
+def draw(shown: Sequence[InfeasibleRun]) -> Drawing:
+    """A row for each run."""
+    figure, grid = panels(len(shown), 3, 3.5, 2.7)
+    for (left, middle, right), one in zip(grid, shown, strict=True):
+        _draw_constraints(left, one)
+        _draw_curves(middle, one)
+        _draw_layers(right, one)
     legend_below(figure)
-    title = "Constraints violated on validation data: of each recipe, the run with most violated layers"
+    title = "Infeasible runs next to ERM: of each recipe, the run with most violated layers on validation data"
     return Drawing(figure, f"{title}, 1 seed each")
 
 
-def _draw_run(axes: Any, run: ReadRun) -> None:
-    verdicts = run.info.verdicts
+def _draw_constraints(axes: Any, one: InfeasibleRun) -> None:
+    """Draw the validation losses, what was allowed, and which constraints fail."""
+    verdicts = one.run.info.verdicts
     layers, losses, allowed, errors = (
         np.array([getattr(verdict, name) for verdict in verdicts], dtype=float)
         for name in ("layer", "loss", "allowed", "standard_error")
     )
-    no_band = np.full(len(layers), np.nan)
-    line(axes, layers, losses, no_band, no_band, "validation loss", objectives.style(run.objective))
+    for run in one.runs:
+        of_run = [verdict.loss for verdict in run.info.verdicts]
+        _line(axes, run, range(1, len(of_run) + 1), of_run)
     # A verdict allows two standard errors.
     axes.errorbar(layers, np.where(np.isfinite(allowed), allowed, np.nan), yerr=2 * np.nan_to_num(errors), fmt="_",
                   color="0.35", markersize=11, elinewidth=1, label="allowed, ± 2 standard errors")  # fmt: skip
@@ -75,21 +115,69 @@ def _draw_run(axes: Any, run: ReadRun) -> None:
         if failing.any():
             style = {"color": FAILED_COLOR, "marker": marker, "s": 70, "zorder": 4}
             axes.scatter(layers[failing], losses[failing], label=word, **style)
-    title = f"{plain(run.recipe)}, seed {run.seed}\n{_failing_text(run)}"
-    axes.set(xlabel="layer", ylabel="validation loss", title=title)
+    axes.set(xlabel="layer", ylabel="validation loss", title=f"{_name(one.run)}\n{_failing_text(one.run)}")
     axes.title.set_fontsize(9)
     layer_ticks(axes, [int(layer) for layer in layers])
-    scale_losses(axes, [*losses, *allowed, *(allowed + 2 * np.nan_to_num(errors))])
+    of_erm = [verdict.loss for verdict in one.erm.info.verdicts] if one.erm is not None else []
+    scale_losses(axes, [*losses, *allowed, *(allowed + 2 * np.nan_to_num(errors)), *of_erm])
+
+
+def _draw_curves(axes: Any, one: InfeasibleRun) -> None:
+    """Draw the metric against the noise level."""
+    kind = _kind(one.run)
+    metric = _metric(one.run, one.run.ood["metric"])
+    for run in one.runs:
+        rows = run.ood[(run.ood["perturbation"] == kind) & (run.ood["metric"] == metric)]
+        values = rows.groupby("gamma")["value"].mean()
+        _line(axes, run, values.index, values)
+    axes.set(xlabel=scale_of(kind).axis, ylabel=f"test {_spelled(metric)}", title=f"Under {kind} noise")
+
+
+def _draw_layers(axes: Any, one: InfeasibleRun) -> None:
+    """Draw the metric of each layer on test data, at the training level."""
+    kind = _kind(one.run)
+    level = training_level(kind, one.run.gamma_train)
+    tables = [_layer_metrics(run, kind, level) for run in one.runs]
+    metric = _metric(one.run, tables[0]["name"])
+    for run, table in zip(one.runs, tables, strict=True):
+        rows = table[table["name"] == metric].sort_values("layer")
+        _line(axes, run, rows["layer"], rows["value"])
+    axes.set(
+        xlabel="layer", ylabel=f"test {_spelled(metric)}", title=f"By layer at {scale_of(kind).symbol} = {level:g}"
+    )
+    layer_ticks(axes, range(1, one.run.n_layers + 1))
+
+
+def _layer_metrics(run: ReadRun, kind: str, level: float) -> pd.DataFrame:
+    """Every metric of each layer on test data at one level, as (layer, name, value)."""
+    own = run.layers[run.layers["split"] == "test"].assign(name=run.metric, value=run.layers["metric"])
+    rows = pd.concat([own, run.run.read_table("layer_metrics")], ignore_index=True)
+    return rows[(rows["perturbation"] == kind) & (rows["gamma"] == level)]
+
+
+def _metric(run: ReadRun, names: Any) -> str:
+    return _PSNR if _PSNR in set(names) else run.metric
+
+
+def _line(axes: Any, run: ReadRun, x: Any, y: Any) -> None:
+    no_band = np.full(len(y), np.nan)
+    line(axes, x, y, no_band, no_band, objectives.label(run.objective), objectives.style(run.objective))
+
+
+def _spelled(metric: str) -> str:
+    return f"{metric} (dB)" if metric == _PSNR else metric.replace("_", " ")
+
+
+def _name(run: ReadRun) -> str:
+    return f"{plain(run.recipe)}, L = {run.n_layers}, γ_train = {run.gamma_train:g}, seed {run.seed}"
 
 
 def _failing_text(run: ReadRun) -> str:
-    """The layers whose constraints fail; of many, the first six and the last."""
-    layers, count = sorted(itertools.chain.from_iterable(run.failing.values())), len(run.info.verdicts)
+    """The layers whose constraints fail."""
+    layers, count = [layer for mine in run.failing.values() for layer in mine], len(run.info.verdicts)
     if len(layers) == count > 1:
         return f"fails at all {count} layers"
-    more = f" … {layers[-1]}" if len(layers) > _MOST_LAYERS_NAMED else ""
-    named = ", ".join(map(str, layers[:_MOST_LAYERS_NAMED])) + more
-    return f"fails at layer{'s' if len(layers) > 1 else ''} {named} of {count}"
+    return f"fails at layer{'s' if len(layers) > 1 else ''} {ranges(layers)} of {count}"
 
 
 FIGURE = InfeasibleRuns()

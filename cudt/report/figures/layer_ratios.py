@@ -12,9 +12,9 @@ import pandas as pd
 
 from cudt.report import objectives
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import few, main_kind, noise_kinds
+from cudt.report.figures.choose import main_kind, noise_kinds, pair
 from cudt.report.figures.panels import finite, guide, legend_below, panels
-from cudt.report.figures.style import ASKED_COLOR, MOST_LINES
+from cudt.report.figures.style import ASKED_COLOR
 from cudt.report.figures.words import chosen_text, labels, level_text, seeds_range, styles
 from cudt.report.groups import Group
 
@@ -38,7 +38,7 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     figure, grid = panels(1, 2, 4.5, 3.1)
     left, right = grid[0]
     mine = [group for group in groups if not _bins(group, kind).empty]
-    shown = few(mine, kind, MOST_LINES)
+    shown = pair(mine, kind)
     named, drawn = labels(shown, kind), styles(shown)
     for group in shown:
         bins = _bins(group, kind)

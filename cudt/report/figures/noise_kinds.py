@@ -10,10 +10,9 @@ from functools import partial
 
 from cudt.report.figures import choose
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import few, with_curve
+from cudt.report.figures.choose import pair, with_curve
 from cudt.report.figures.curves import draw_curves
 from cudt.report.figures.panels import legend_below, share_height, wrapped_panels
-from cudt.report.figures.style import MOST_LINES
 from cudt.report.figures.words import chosen_text, seeds_range
 from cudt.report.groups import Group
 
@@ -32,16 +31,15 @@ class NoiseKinds(FigureType):
 
 
 def draw(groups: Sequence[Group], kinds: Sequence[str]) -> Drawing:
-    """A panel for each kind of noise, with the same groups in each as far as they were evaluated."""
+    """A panel for each kind of noise."""
     figure, axes = wrapped_panels(len(kinds), 3)
-    everywhere = [group for group in groups if set(kinds) <= set(group.kinds)] or groups
-    shown = {kind: few(everywhere, kind, MOST_LINES) or few(groups, kind, MOST_LINES) for kind in kinds}
+    shown = {kind: pair(groups, kind) for kind in kinds}
     for panel, kind in zip(axes, kinds, strict=True):
         draw_curves(panel, shown[kind], kind, counts=False)
     share_height(axes)
     legend_below(figure)
     recipe, metric, first = groups[0].recipe, groups[0].metric, kinds[0]
-    chosen = chosen_text(shown[first], with_curve(everywhere, first))
+    chosen = chosen_text(shown[first], with_curve(groups, first))
     seeds = seeds_range(shown[first], first)
     return Drawing(figure, f"{recipe}: {metric} under {', '.join(kinds)} noise, {seeds}{chosen}")
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from cudt.evaluation.privacy import NOISE, REASONABLE, UNIT
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import few, with_curve
+from cudt.report.figures.choose import pair, with_curve
 from cudt.report.figures.panels import legend_below, line, panels
-from cudt.report.figures.style import MOST_BANDS, MOST_LINES
+from cudt.report.figures.style import MOST_BANDS
 from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
 
@@ -41,7 +41,7 @@ class Privacy(FigureType):
 
 def draw(groups: Sequence[Group], delta: float) -> Drawing:
     """A line for each group: the means of the metric over seeds, against the geometric means of ε."""
-    shown = few(groups, NOISE, MOST_LINES)
+    shown = pair(groups, NOISE)
     figure, ((axes,),) = panels(1, 1, width=5.2)
     axes.set_xscale("log")
     # Also extends the axis to where privacy would begin.

@@ -16,8 +16,8 @@ MARKERS = "os^Dvxp*"
 MOST_LINES = 8
 #: More bands than these overlap to one grey patch.
 MOST_BANDS = 3
-#: Vermillion of Okabe and Ito's palette, for constraints that a model does not keep.
-FAILED_COLOR = "#D55E00"
+#: Black, for constraints that a model does not keep: the colours of cudt's objectives are taken.
+FAILED_COLOR = "#000000"
 #: Orange of the same palette, for the descent rate α that a recipe asks for.
 ASKED_COLOR = "#E69F00"
 

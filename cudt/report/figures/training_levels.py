@@ -12,7 +12,7 @@ from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.curves import draw_curves, panel_title
 from cudt.report.figures.panels import legend_below, share_height, wrapped_panels
-from cudt.report.figures.words import seeds_range
+from cudt.report.figures.words import chosen_text, seeds_range
 from cudt.report.groups import Group
 
 #: Panels that fit on a page.
@@ -44,8 +44,7 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     legend_below(figure)
     all_shown = [group for level in levels for group in shown[level]]
     title = f"{groups[0].recipe}: {groups[0].metric} under {kind} noise by γ_train, {seeds_range(all_shown, kind)}"
-    chosen = "; of several variants, the one with most seeds, then lowest validation loss"
-    return Drawing(figure, title + (chosen if len(all_shown) < len(with_curve(groups, kind)) else ""))
+    return Drawing(figure, title + chosen_text(all_shown, with_curve(groups, kind)))
 
 
 def levels_of_training(groups: Sequence[Group], kind: str) -> list[float]:

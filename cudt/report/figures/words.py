@@ -10,7 +10,7 @@ from cudt.config.differences import names_apart
 from cudt.noise.base import scale_of
 from cudt.report import objectives
 from cudt.report.collect import GroupKey
-from cudt.report.figures.choose import CHOSEN
+from cudt.report.figures.choose import is_comparison
 from cudt.report.figures.style import variant_style
 from cudt.report.groups import Group
 from cudt.report.names import distinct
@@ -33,7 +33,7 @@ def labels(
         mine = [group for group in groups if group.objective == objective]
         names = distinct([written(name) for name in names_apart([group.settings for group in mine])])
         for group, name in zip(mine, names, strict=True):
-            seeds = f" ({seeds_text(group.seeds(kind))})" if counts else ""
+            seeds = f" ({how_many(group, kind)})" if counts else ""
             named[group.key] = text + (f" {name}" if name else "") + seeds
     return {group.key: named[group.key] for group in groups}
 
@@ -48,9 +48,30 @@ def styles(groups: Sequence[Group]) -> dict[GroupKey, dict[str, Any]]:
     return made
 
 
-def chosen_text(shown: Sequence[Group], available: Sequence[Group]) -> str:
-    """How the groups that are shown were chosen; empty where all are shown."""
-    return "" if len(shown) == len(available) else f" ({len(shown)} of {len(available)} variants: {CHOSEN})"
+def chosen_text(shown: Sequence[Group], available: Sequence[Group], gamma_train: float | None = None) -> str:
+    """How the groups that are shown were chosen, for a caption; `gamma_train` is that of the paper's figure."""
+    notes = []
+    if len(shown) < len(available):
+        notes.append(f"{len(shown)} of {len(available)} variants, those of the first table")
+    levels = {group.gamma_train for group in available}
+    if gamma_train is not None and shown:
+        notes += _about_level(shown, gamma_train, n_levels=len(levels))
+    elif len(levels) > 1 and len({group.gamma_train for group in shown}) == 1:
+        notes.append(f"γ_train = {shown[0].gamma_train:g}")
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _about_level(shown: Sequence[Group], wanted: float, n_levels: int) -> list[str]:
+    """Whether the groups were trained at the level of the paper's figure."""
+    own = shown[0].gamma_train
+    if own == wanted:
+        return [f"γ_train = {own:g} as in the paper"] if n_levels > 1 else []
+    highest = f", the highest{_that_all_have(shown)}" if n_levels > 1 else ""
+    return [f"γ_train = {own:g}{highest}; the paper's figure has {wanted:g}"]
+
+
+def _that_all_have(shown: Sequence[Group]) -> str:
+    return " that both objectives have" if is_comparison([group.objective for group in shown]) else ""
 
 
 def level_text(kind: str, groups: Sequence[Group]) -> str:
@@ -59,19 +80,28 @@ def level_text(kind: str, groups: Sequence[Group]) -> str:
     return f"{scale_of(kind).symbol} = " + ", ".join(f"{level:g}" for level in levels)
 
 
+def how_many(group: Group, kind: str) -> str:
+    """The number of runs behind a line: `3 seeds`, or `best of 5`."""
+    return f"best of {group.best_of}" if group.best_of else seeds_text(group.seeds(kind))
+
+
 def seeds_of_each(groups: Sequence[Group], kind: str) -> str:
-    """The number of seeds of each objective, where each has one group: `seeds: 3 constrained, 2 erm`."""
-    counts = {group.seeds(kind) for group in groups}
+    """The number of runs of each objective, where each has one group: `3 seeds each`, or `best of 5 constrained, …`."""
+    counts = {how_many(group, kind) for group in groups}
     if len(counts) == 1:
-        return seeds_text(*counts) + (" each" if len(groups) > 1 else "")
+        return counts.pop() + (" each" if len(groups) > 1 else "")
     called = objectives.labels(group.objective for group in groups)
-    return "seeds: " + ", ".join(f"{group.seeds(kind)} {called[group.objective]}" for group in groups)
+    return ", ".join(f"{how_many(group, kind)} {called[group.objective]}" for group in groups)
 
 
 def seeds_range(groups: Sequence[Group], kind: str) -> str:
-    """The number of seeds behind each line of a figure: `3 seeds`, or `1 to 3 seeds`."""
-    counts = sorted({group.seeds(kind) for group in groups})
-    return seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    """The number of runs behind each line of a figure: `3 seeds`, `1 to 3 seeds`, or `best of 5`."""
+    counts = sorted({group.seeds(kind) for group in groups if not group.best_of})
+    selected = sorted({group.best_of for group in groups if group.best_of})
+    texts = [seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"] if counts else []
+    if selected:
+        texts.append(f"best of {selected[0]}" + (f" to {selected[-1]}" if len(selected) > 1 else ""))
+    return " or ".join(texts)
 
 
 def seeds_text(count: int) -> str:

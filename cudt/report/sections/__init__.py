@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass, replace
 
-from cudt.report.collect import ReadRun
+from cudt.report.comparable import families
 from cudt.report.material import Material
 from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import TextTable
@@ -33,13 +33,9 @@ def section_types() -> list[SectionType]:
 
 def build(made: Material) -> list[PageSection]:
     """Every section that the runs have data for."""
-    by_recipe: dict[str, list[ReadRun]] = {}
-    for run in made.collected.runs:
-        by_recipe.setdefault(run.recipe, []).append(run)
     types = section_types()
-    found = [
-        (recipe, section, section.of_recipe(runs, made)) for recipe, runs in by_recipe.items() for section in types
-    ]
+    recipes = families(made.compared)
+    found = [(recipe, section, section.of_recipe(runs, made)) for recipe, runs in recipes.items() for section in types]
     found += [("", section, section.over_recipes(made)) for section in types]
     return [_section(recipe, section.title, content) for recipe, section, content in found if content is not None]
 

@@ -31,7 +31,7 @@ class SectionType:
     """The lower, the earlier on the page."""
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
-        """What it shows for one recipe, given all its runs; None for nothing."""
+        """What it shows for one recipe, given the runs that are compared (no ablations); None for nothing."""
         return None
 
     def over_recipes(self, made: Material) -> Content | None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
+from cudt import report
 from cudt.report.collect import collect
 from cudt.report.figures import choose
 from tests.report import make_run
-from tests.report.figures import groups_of, in_groups, variant_of
+from tests.report.figures import groups_of, in_groups, legend_of, named_lines, points_of, variant_of
 
 CURVE = {0.0: 1.0, 1.0: 0.8}
 
@@ -15,20 +19,68 @@ def trained_at(gamma: float) -> list[str]:
 
 
 def test_the_pair_is_at_the_highest_gamma_train_that_both_objectives_have(trained_run, tmp_path):
-    for gamma, objective in ((0.2, "constrained"), (0.2, "erm"), (0.6, "constrained"), (0.6, "erm"), (0.9, "erm")):
+    for gamma, objective in ((0.3, "constrained"), (0.3, "erm"), (0.6, "constrained"), (0.6, "erm"), (0.9, "erm")):
         make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=trained_at(gamma), gamma_train=gamma)
     chosen = choose.pair(groups_of(tmp_path), "gaussian")
     assert [(group.objective, group.gamma_train) for group in chosen] == [("constrained", 0.6), ("erm", 0.6)]
 
 
-def test_the_pair_has_most_seeds_and_then_the_lowest_validation_loss(trained_run, tmp_path):
-    losses = {0.1: 0.1, 0.2: 0.9, 0.3: 0.5, 0.4: float("nan")}
+def test_the_pair_is_at_the_papers_gamma_train_where_there_is_one(trained_run, tmp_path):
+    for gamma, objective in itertools.product((0.2, 0.8), ("constrained", "erm")):
+        make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=trained_at(gamma), gamma_train=gamma)
+    groups = groups_of(tmp_path)
+    # Without another level, that of the paper's Figure 1.
+    assert [choose.pair(groups, "gaussian", wanted)[0].gamma_train for wanted in (0.2, 0.13, None)] == [0.2, 0.8, 0.2]
+
+
+def test_of_several_variants_the_best_run_on_validation_data_is_shown_alone(trained_run, tmp_path):
+    losses = {0.1: 0.6, 0.2: 0.9, 0.3: 0.5, 0.4: float("nan")}
     for alpha, loss in losses.items():
         for seed in range(1 if alpha == 0.1 else 2):
-            best = {"epoch": 1, "validation_loss": loss}
+            best = {"epoch": 1, "validation_loss": loss + 0.01 * seed}
             make_run(trained_run, tmp_path, CURVE, seed=seed, overrides=[f"descent.alpha={alpha}"], best=best)
     (chosen,) = choose.pair(groups_of(tmp_path), "gaussian")
     assert chosen.settings["descent.alpha"] == 0.3
+    assert ([run.seed for run in chosen.runs], chosen.best_of, chosen.seeds("gaussian")) == ([0], 7, 1)
+
+
+def full_scale(trained_run, folder: Path) -> set[str]:
+    """Runs as `--scale full` leaves them for imdb-roberta; returns the names of those of the α ablation.
+
+    A search of two trials on each side, and three values of α on three seeds; α = 0 has the lowest validation loss.
+    """
+    for alpha in (0.1, 0.2):
+        best, overrides = {"validation_loss": 0.5 + alpha}, [f"descent.alpha={alpha}"]
+        make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.7 - alpha}, overrides=overrides, best=best)
+    for rate in (0.01, 0.02):
+        best, overrides = {"validation_loss": 0.5 + rate}, [f"training.learning_rate={rate}"]
+        make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.5 - rate}, objective="erm", overrides=overrides, best=best)
+    ablated = [
+        make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.4}, seed=seed, overrides=[f"descent.alpha={alpha}"],
+                 best={"validation_loss": alpha})
+        for alpha, seed in itertools.product((0.0, 0.4, 0.45), range(3))
+    ]  # fmt: skip
+    return {f"{folder.name}/{run.path.name}" for run in ablated}
+
+
+def test_figures_show_what_the_tables_compare_and_ablations_only_in_their_own(
+    trained_run, tmp_path, monkeypatch, drawn
+):
+    ablated = full_scale(trained_run, tmp_path / "runs" / "reviews-ut")
+    monkeypatch.setattr(report.sweeps, "ablations", lambda searched, runs: ablated)
+    monkeypatch.setattr(report.page, "render", lambda *parts: "")
+    report.write([tmp_path / "runs"], tmp_path / "report")
+    titles = ["descent and robustness", "ratios", "errors", "ablation", "ablation curves", "infeasible", "average"]
+    figures = dict(zip(titles, drawn, strict=True))
+    curves = named_lines(figures["descent and robustness"].axes[1])
+    assert {name: points_of(line)[-1][1] for name, line in curves.items()} == pytest.approx(
+        {"constrained (best of 2)": 0.6, "erm (best of 2)": 0.49}
+    )
+    for name in ("ratios", "errors"):
+        assert legend_of(figures[name])[:2] == ["constrained (best of 2)", "erm (best of 2)"]
+    assert figures["average"].axes[0].get_title().endswith("(2 constrained, 2 erm)")
+    # One point for each value of α that shares its other settings: all five.
+    assert len(figures["ablation"].axes[0].containers[0].lines[0].get_xdata()) == 5
 
 
 def test_a_pair_has_one_depth(trained_run, tmp_path):
@@ -37,6 +89,24 @@ def test_a_pair_has_one_depth(trained_run, tmp_path):
         overrides = [f"model.layers={layers}"]
         make_run(trained_run, tmp_path, CURVE, objective=objective, losses=losses, overrides=overrides)
     assert [group.n_layers for group in choose.pair(groups_of(tmp_path), "gaussian")] == [3, 3]
+
+
+def test_each_objective_has_its_own_best_depth_in_a_grid(trained_run, tmp_path):
+    for (layers, loss), objective in itertools.product(((3, 0.5), (5, 0.2), (7, 0.4)), ("constrained", "erm")):
+        best = {"validation_loss": loss if objective == "constrained" else 1 - loss}
+        overrides = [f"model.layers={layers}"]
+        losses = [0.5] * layers
+        make_run(trained_run, tmp_path, CURVE, objective=objective, losses=losses, overrides=overrides, best=best)
+    groups = groups_of(tmp_path)
+    assert [group.n_layers for group in choose.best_depths(groups, "gaussian", 0.8)] == [5, 3]
+    assert [group.n_layers for group in choose.pair(groups, "gaussian")] == [5, 5]
+
+
+def test_a_figure_is_drawn_although_the_best_run_is_not_evaluated(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE, seed=0, best={"validation_loss": 0.5})
+    make_run(trained_run, tmp_path, None, seed=1, best={"validation_loss": 0.4})
+    (shown,) = choose.pair(groups_of(tmp_path), "gaussian")
+    assert (len(shown.curve("gaussian")), shown.seeds("gaussian")) == (2, 1)
 
 
 def test_runs_without_a_curve_are_not_chosen(trained_run, tmp_path):

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
 from cudt.report.collect import collect
 from cudt.report.figures import infeasible_runs
-from tests.report import make_run
-from tests.report.figures import named_lines, points_of
+from cudt.report.figures.infeasible_runs import InfeasibleRun
+from cudt.runs.tables import TABLES
+from tests.report import make_run, make_video_run
+from tests.report.figures import groups_of, named_lines, points_of
 
 
 def verdict(layer: int, word: str, loss: float = 1.0, allowed: float = 0.9) -> dict[str, object]:
@@ -21,14 +29,14 @@ def test_the_losses_of_an_infeasible_run_are_shown_against_their_limits(trained_
     make_run(trained_run, tmp_path, name="other", feasible=False, verdicts=few)
     worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
     assert [(run.recipe, run.seed) for run in worst] == [("reviews-ut", 1), ("other", 0)]
-    figure, _ = infeasible_runs.draw(worst)
-    first, second = figure.axes
-    assert points_of(named_lines(first)["validation loss"]) == [[1, 1.3], [2, 1.2], [3, 1.4]]
+    figure, _ = infeasible_runs.draw([InfeasibleRun(run, None) for run in worst])
+    first, _, _, second, *_ = figure.axes
+    assert points_of(named_lines(first)["constrained"]) == [[1, 1.3], [2, 1.2], [3, 1.4]]
     assert points_of(first.containers[0][0]) == [[1, 1.0], [2, 1.1], [3, 1.0]]
     marks = {mark.get_label(): mark.get_offsets().tolist() for mark in first.collections if mark.get_label()[0] != "_"}
     assert marks == {"violated": [[1, 1.3], [3, 1.4]], "relaxed": [[2, 1.2]]}
-    assert first.get_title() == "reviews-ut, seed 1\nfails at all 3 layers"
-    assert second.get_title() == "other, seed 0\nfails at layer 2 of 3"
+    assert first.get_title() == "reviews-ut, L = 3, γ_train = 0.4, seed 1\nfails at all 3 layers"
+    assert second.get_title() == "other, L = 3, γ_train = 0.4, seed 0\nfails at layer 2 of 3"
 
 
 def test_at_most_six_infeasible_runs_are_shown(trained_run, tmp_path):
@@ -37,3 +45,47 @@ def test_at_most_six_infeasible_runs_are_shown(trained_run, tmp_path):
         make_run(trained_run, tmp_path, name=f"recipe-{index}", feasible=False, verdicts=verdicts)
     worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
     assert [run.recipe for run in worst] == [f"recipe-{index}" for index in range(7, 1, -1)]
+
+
+def plant_psnr(run, *values: float) -> None:
+    rows = [("gaussian", 0.4, layer, "PSNR", value) for layer, value in enumerate(values, 1)]
+    run.merge_table("layer_metrics", pd.DataFrame(rows, columns=TABLES["layer_metrics"]), ["perturbation", "gamma"])
+
+
+def test_psnr_under_noise_and_by_layer_is_shown_next_to_that_of_erm(trained_run, tmp_path):
+    failing = [verdict(layer, "violated", 4e5, 3e5) for layer in (1, 2, 3)]
+    plant_psnr(make_video_run(trained_run, tmp_path, {0.0: 25.5, 1.0: 51.0}, feasible=False, verdicts=failing), 9, 8, 7)
+    for seed in (1, 0):
+        kept = [verdict(layer, "met", 1e5 + seed, 3e5) for layer in (1, 2, 3)]
+        erm = make_video_run(
+            trained_run, tmp_path, {0.0: 2.55, 1.0: 25.5}, objective="erm", seed=seed, feasible=False, verdicts=kept
+        )
+        plant_psnr(erm, 10, 20, 30 + seed)
+    groups = groups_of(tmp_path)
+    (plan,) = infeasible_runs.FIGURE.over_recipes([groups])
+    losses, noise, layers = plan.draw().figure.axes
+    assert points_of(named_lines(losses)["erm"]) == [[1, 1e5], [2, 1e5], [3, 1e5]]
+    curves = {name: [level for _, level in points_of(line)] for name, line in named_lines(noise).items()}
+    assert curves["constrained"] == pytest.approx([20, 20 * math.log10(5)])
+    assert curves["erm"] == pytest.approx([40, 20])
+    assert noise.get_ylabel() == layers.get_ylabel() == "test PSNR (dB)"
+    by_layer = {name: points_of(line) for name, line in named_lines(layers).items()}
+    assert by_layer == {"constrained": [[1, 9], [2, 8], [3, 7]], "erm": [[1, 10], [2, 20], [3, 30]]}
+
+
+def test_without_psnr_the_metric_of_the_task_is_shown(trained_run, tmp_path):
+    failing = [verdict(layer, "violated") for layer in (1, 2, 3)]
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, feasible=False, verdicts=failing)
+    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
+    _, noise, layers = plan.draw().figure.axes
+    assert np.allclose(points_of(named_lines(noise)["constrained"]), [[0, 0.9], [1, 0.6]])
+    assert points_of(named_lines(layers)["constrained"]) == [[1, 0.5], [2, 0.5], [3, 0.5]]
+    assert noise.get_ylabel() == "test accuracy"
+
+
+def test_a_run_that_is_not_evaluated_has_its_constraints_alone(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, feasible=False, verdicts=[verdict(layer, "violated") for layer in (1, 2, 3)])
+    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
+    losses, noise, _ = plan.draw().figure.axes
+    assert points_of(named_lines(losses)["constrained"]) == [[1, 1], [2, 1], [3, 1]]
+    assert [len(line.get_xdata()) for line in noise.lines] == [0]

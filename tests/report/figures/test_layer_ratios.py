@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from cudt.report import figures
-from cudt.report.collect import collect
 from cudt.report.figures import layer_ratios
 from cudt.runs.tables import TABLES
 from tests.report import make_run
@@ -33,7 +32,7 @@ def test_ratios_are_drawn_if_one_of_the_runs_has_them(missing, trained_run, tmp_
         (bare.path / "ratio_bins.csv").write_text(missing)
 
     def has_ratios(*folders: Any) -> bool:
-        made = figures.draw(collect(folders).runs, tmp_path / "figures").figures
+        made = figures.draw(groups_of(*folders), tmp_path / "figures").figures
         return any("layer ratios" in figure.title for figure in made)
 
     assert has_ratios(bare.path, run.path)

@@ -74,7 +74,7 @@ def test_seeds_are_counted_for_each_objective_if_they_differ(trained_run, tmp_pa
         make_run(trained_run, tmp_path, CURVE, seed=seed)
     make_run(trained_run, tmp_path, CURVE, objective="erm")
     constrained, erm = groups_of(tmp_path)
-    assert words.seeds_of_each([constrained, erm], "gaussian") == "seeds: 2 constrained, 1 erm"
+    assert words.seeds_of_each([constrained, erm], "gaussian") == "2 seeds constrained, 1 seed erm"
     assert words.seeds_of_each([erm], "gaussian") == "1 seed"
     assert words.seeds_range([constrained, erm], "gaussian") == "1 to 2 seeds"
 

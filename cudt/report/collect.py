@@ -99,7 +99,7 @@ class ReadRun:
 
     @property
     def validation_loss(self) -> float:
-        """The validation loss of the best epoch."""
+        """The validation loss of the epoch whose weights are the run's own."""
         return self.info.best.validation_loss
 
     @cached_property

@@ -70,7 +70,7 @@ def run_cell(job: CellJob, report: Reporter) -> CellResult:
 
 
 def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
-    """A run's score on validation data, at its best epoch.
+    """A run's score on validation data, with its own weights (`training.select`).
 
     `loss` is f_L at γ_train, `metric` the metric at γ_train, and `grid` the mean metric over the levels `gammas`.
     """

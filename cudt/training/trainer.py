@@ -231,7 +231,9 @@ class Trainer:
         self._log_validation(measured)
         self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
         # Warm-up solves another problem: its epochs count only while there are no others.
-        rank = [float(self._warming_up), *self.objective.rank(measured)]
+        ranked = [float(self._warming_up), *self.objective.rank(measured)]
+        # NaN is neither below nor above a number, so an epoch with it would stay the best one.
+        rank = [math.inf if math.isnan(part) else part for part in ranked]
         if self.state.best is None or rank < self.state.best:
             self.state.best, self.state.best_epoch = rank, self.state.epoch + 1
             self.state.best_slack = self.state.last_slack

@@ -290,7 +290,7 @@ def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
 
 
 def test_the_best_epoch_has_the_lowest_rank(tmp_path, monkeypatch):
-    ranks = {1: [1.0, 0.2, 0.1], 2: [0.0, 0.0, 0.5], 3: [0.0, 0.0, 0.4], 4: [1.0, 0.1, 0.0]}
+    ranks = {1: [0.0, 0.0, math.nan], 2: [0.0, 0.0, 0.5], 3: [0.0, 0.0, 0.4], 4: [1.0, 0.1, 0.0]}
     trainer = trainer_for(tmp_path, "training.epochs=4", "descent.alpha=0.5")
     monkeypatch.setattr(trainer.objective, "rank", lambda measured: ranks[trainer.state.epoch + 1])
     trainer.fit()

@@ -125,18 +125,18 @@ ERRORS = {0.0: 10.2, GAMMA_TRAIN: 12.8, 1.0: 25.5}
 
 def test_a_curve_of_errors_has_its_mean_and_what_else_the_task_measures(trained_run, tmp_path):
     shown = lines(curve_table(make_video_run(trained_run, tmp_path, ERRORS)))
-    assert shown[1] == "noise level RMSE 95 % interval PSNR loss"
+    assert shown[1] == "noise level RMSE 95 % interval PSNR input loss"
     assert shown[2:] == [
-        "gaussian γ = 0 ID 10.2000 10.1500 to 10.2500 27.96 2.663e+04",
-        "gaussian γ = 0.4 ID 12.8000 12.7500 to 12.8500 25.99 4.194e+04",
-        "gaussian γ = 1 OOD 25.5000 25.4500 to 25.5500 20.00 1.665e+05",
-        "gaussian mean 16.1667 of 3 levels",
+        "gaussian γ = 0 ID 10.20 10.15 to 10.25 27.96 0.00 2.663e+04",
+        "gaussian γ = 0.4 ID 12.80 12.75 to 12.85 25.99 18.00 4.194e+04",
+        "gaussian γ = 1 OOD 25.50 25.45 to 25.55 20.00 45.00 1.665e+05",
+        "gaussian mean 16.17 of 3 levels 21.00",
     ]
 
 
 def test_a_curve_of_large_errors_fits_eighty_columns(trained_run, tmp_path):
     shown = lines(curve_table(make_video_run(trained_run, tmp_path, {0.0: 103.7, 0.125: 254.9})))
-    assert shown[2] == "gaussian γ = 0 ID 103.7000 103.6500 to 103.7500 7.82 2.753e+06"
+    assert shown[2] == "gaussian γ = 0 ID 103.70 103.65 to 103.75 7.82 0.00 2.753e+06"
 
 
 def test_a_single_level_has_neither_mean_nor_area(trained_run, tmp_path):

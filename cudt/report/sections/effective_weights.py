@@ -20,8 +20,9 @@ _HEADINGS = ["layer", "λ best", "λ last", "w evaluated", "w last", "negative"]
 _NOTE = (
     "Means over seeds. λ: at the end of the best and of the last epoch. w: at the last logged update of the epoch "
     "whose weights are evaluated, and of training. w_l is the weight of layer l's loss in the update: λ_l minus "
-    "what the constraint of layer l + 1 takes away, plus 1 at the last layer. negative: the share of logged updates "
-    "in which w_l < 0, so that the update raises the loss of layer l. Bold: negative weights."
+    "what the constraint of layer l + 1 takes away (nothing with the proxy gradient or on the ladder), plus 1 at "
+    "the last layer. negative: the share of logged updates in which w_l < 0, so that the update raises the loss of "
+    "layer l. Bold: negative weights."
 )
 
 

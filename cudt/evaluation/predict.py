@@ -13,12 +13,13 @@ from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.data.batching import Batch, batches
+from cudt.data.splits import SEEN
 from cudt.evaluation.exit_rules import RULES, ExitRule, LayerAnswers, RuleName
 from cudt.evaluation.exits import chosen_rule
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.find import open_run
 from cudt.runs.predictions import Predictions
-from cudt.runs.run import Run
+from cudt.runs.run import Run, check_same_data
 from cudt.tasks.classification import Classification
 from cudt.training import trained
 from cudt.utils.device import DeviceName
@@ -49,7 +50,11 @@ def predict(run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, d
 @lru_cache(maxsize=1)
 def _load(path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
-    return trained.load(open_run(path).with_weights(weights), device, data_root)
+    run = open_run(path).with_weights(weights)
+    layerwise = trained.load(run, device, data_root)
+    # Classes are numbered as in the training data.
+    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    return layerwise
 
 
 def _stamp(run: Run) -> int:

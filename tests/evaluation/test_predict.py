@@ -204,6 +204,25 @@ def test_pairs_are_predicted_as_they_were_trained(tmp_path):
         run.predict([rows[0][:2], "one"], device="cpu", data_root=tmp_path)
 
 
+def test_other_training_data_are_refused_since_they_may_number_the_classes_differently(own, tmp_path):
+    run, folder = own
+    shutil.copytree(folder, tmp_path / "data", ignore=shutil.ignore_patterns("outputs"))
+    file = tmp_path / "data" / "train.csv"
+    file.write_text(file.read_text(encoding="utf-8").replace(",bad", ",zero"), encoding="utf-8")
+    with pytest.raises(cudt.UserError, match="started with other training data"):
+        run.predict(["the film was good"], device="cpu", data_root=tmp_path / "data")
+
+
+def test_the_last_weights_have_predictions_and_thresholds_of_their_own(reviews):
+    last = reviews.with_weights("last")
+    assert last.results != reviews.results
+    texts = ["the plot was dull but the cast was moving"]
+    with pytest.raises(cudt.UserError, match="no threshold for exit='confidence' yet"):
+        last.predict(texts, "confidence", device="cpu")
+    both = [run.predict(texts, device="cpu").probabilities for run in (reviews, last, reviews)]
+    assert np.array_equal(both[0], both[2])
+
+
 def test_the_model_is_loaded_once(reviews, monkeypatch):
     reviews.predict(["the plot was dull"], device="cpu")
     monkeypatch.setattr("cudt.training.trained.load", lambda *given: pytest.fail("loaded again"))

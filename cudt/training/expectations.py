@@ -15,16 +15,17 @@ from cudt.training import target as targets
 LEAST_WEIGHT = 0.05
 
 
-def asked(descent: LayerwiseDescent, target: TargetInfo | None) -> str:
-    """What α asks of the last layer: the loss that all constraints together allow."""
-    reached = loss_asked_of_last(descent.reference, descent.rates)
+def asked(descent: LayerwiseDescent, target: TargetInfo | None) -> Iterator[str]:
+    """What α asks of the last layer, the loss that all constraints together allow; and the target it comes from."""
+    reference, n_layers = descent.reference, descent.n_layers
+    reached = loss_asked_of_last(reference, descent.rates)
     rates = sorted(set(descent.rates))
-    alpha = f"α = {rates[0]:.4g}" if len(rates) == 1 else f"α from {rates[0]:.4g} to {rates[-1]:.4g}"
-    line = (
-        f"{alpha} asks the last of {descent.n_layers} layers for a loss of at most (1 − α)^L·f_0 = {reached:.4g}, "
-        f"with f_0 = {descent.reference:.4g}"
-    )
-    return line if target is None else f"{line}; target_loss: auto is {target.loss:.4g}, from {target.source}"
+    alpha, product = f"α = {rates[0]:.4g}", "(1 − α)^L"
+    if len(rates) > 1:
+        alpha, product = f"α from {rates[0]:.4g} to {rates[-1]:.4g}", "(1 − α_1)·…·(1 − α_L)"
+    yield f"{alpha} asks layer {n_layers} for a loss ≤ {product}·f_0 = {reached:.4g}, f_0 = {reference:.4g}"
+    if target is not None:
+        yield f"target_loss: auto is {target.loss:.4g}, from {target.source}"
 
 
 def doubts(descent: LayerwiseDescent, recipe: NamedRecipe, out: Path) -> Iterator[str]:

@@ -91,7 +91,8 @@ def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | 
     """Say what the constraints ask for, and warn of doubtful settings."""
     if announce is None or not trainer.objective.is_constrained:
         return
-    announce(expectations.asked(trainer.descent, target))
+    for line in expectations.asked(trainer.descent, target):
+        announce(line)
     for doubt in expectations.doubts(trainer.descent, trainer.run.recipe, out):
         warnings.warn(doubt, DataWarning, stacklevel=3)
 

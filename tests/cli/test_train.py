@@ -56,7 +56,7 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
     # Two epochs are too few for ERM to reach what α asks of the last layer.
     asked = "descent.alpha asks the last layer for a loss of 0.5053, and ERM reaches "
     assert [line.split(f"warning: {asked}")[0] for line in error.splitlines()] == ["", ""]
-    assert output.count("α = 0.1 asks the last of 3 layers for a loss of at most (1 − α)^L·f_0 = 0.5053") == 2
+    assert output.count("α = 0.1 asks layer 3 for a loss ≤ (1 − α)^L·f_0 = 0.5053, f_0 = 0.6931\n") == 2
     expected = folders(("erm", 0), ("constrained", 0), ("erm", 1), ("constrained", 1))
     assert {path.name for path in tmp_path.glob("outputs/reviews-ut/*")} == {*expected}
     started = [line for line in output.splitlines() if line.startswith("training reviews-ut")]

@@ -39,8 +39,8 @@ def test_without_an_erm_run_a_pilot_of_a_quarter_of_the_epochs_is_trained(tmp_pa
     assert found.target.source == "a pilot run of ERM, 2 epochs, seed 0"
     assert found.rates == pytest.approx([rate_for_target(found.target.loss, 9.0, 3)] * 3)
     assert said[0] == "target_loss: auto: no ERM run of reviews-ut has these settings; training a pilot"
-    assert f"(1 − α)^L·f_0 = {found.target.loss:.4g}" in said[1]
-    assert found.target.source in said[1]
+    assert f"(1 − α)^L·f_0 = {found.target.loss:.4g}, f_0 = 9" in said[1]
+    assert said[2] == f"target_loss: auto is {found.target.loss:.4g}, from a pilot run of ERM, 2 epochs, seed 0"
     # The pilot leaves nothing but its number.
     assert find_runs([tmp_path / "reviews-ut"]) == [run.path]
     assert json.loads(target_file(tmp_path).read_text()) == found.target.model_dump()

@@ -145,7 +145,8 @@ def test_a_single_level_has_neither_mean_nor_area(trained_run, tmp_path):
 
 
 def test_further_metrics_are_what_is_neither_metric_nor_loss_nor_the_end_of_an_interval(trained_run, tmp_path):
-    assert further_metrics(make_video_run(trained_run, tmp_path, ERRORS).read_table("ood"), "RMSE") == ["PSNR"]
+    video = make_video_run(trained_run, tmp_path, ERRORS).read_table("ood")
+    assert further_metrics(video, "RMSE") == ["PSNR", "input_RMSE"]
     assert further_metrics(make_run(trained_run, tmp_path, CURVE).read_table("ood"), "accuracy") == []
 
 

@@ -79,7 +79,7 @@ def trained(folder) -> dict[str, Run]:
     short, out = ("training.epochs=1",), folder / "outputs"
     found = {
         # So fast that the last epoch is not the best.
-        "lora": instructions.train(folder, out, "training.epochs=2", "training.learning_rate=1.0"),
+        "lora": instructions.train(folder, out, "training.epochs=2", "training.learning_rate=0.3"),
         "full": instructions.train(folder, out, *short, "model.lora=null", objective="erm"),
     }
     for name in ENCODERS:
@@ -151,7 +151,8 @@ def test_the_lines_of_the_card_answer_an_instruction(name, read):
 
 
 def test_the_lines_of_the_cards_load_every_weight_and_say_nothing_about_missing_ones(read):
-    assert re.findall(r"(?i).*(?:missing|unexpected|newly|not initialized|warning).*", read["log"]) == []
+    said = re.findall("missing|unexpected|newly|not initialized|warning", read["log"].lower())
+    assert not said, read["log"]
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -219,7 +220,7 @@ def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, t
     (run.path / "run.json").write_text(json.dumps(info))
 
     def again() -> None:
-        instructions.train(folder, tmp_path, "training.epochs=2", "training.learning_rate=1.0")
+        instructions.train(folder, tmp_path, "training.epochs=2", "training.learning_rate=0.3")
 
     with monkeypatch.context() as patch:
         patch.setattr(Causal, "save_pretrained", lambda self, folder: 1 / 0)

@@ -17,9 +17,9 @@ import pandas as pd
 from cudt.report import objectives
 from cudt.report.effective_weights import negative_shares, with_weights
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import main_kind, pair
+from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.panels import guide, layer_ticks, legend_below, panels
-from cudt.report.figures.words import seeds_text
+from cudt.report.figures.words import chosen_text, seeds_text
 from cudt.report.groups import Group
 
 #: Layers that are named in the legend; of more, the first and the last.
@@ -37,13 +37,18 @@ class EffectiveWeights(FigureType):
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One, of the constrained group that the other figures compare."""
         kind = main_kind(groups)
-        for group in pair(groups, kind) if kind is not None else []:
+        shown = pair(groups, kind) if kind is not None else []
+        for group in shown:
             if objectives.is_constrained(group.objective) and (weights := with_weights(group.runs)):
-                yield FigurePlan(self.name, partial(draw, group, weights))
+                note = chosen_text(shown, with_curve(groups, str(kind)))
+                yield FigurePlan(self.name, partial(draw, group, weights, note))
 
 
-def draw(group: Group, weights: dict[int, pd.DataFrame]) -> Drawing:
-    """Two panels: the weights of one seed over the updates, and how often each layer's is negative, of all seeds."""
+def draw(group: Group, weights: dict[int, pd.DataFrame], note: str = "") -> Drawing:
+    """Two panels: the weights of one seed over the updates, and how often each layer's is negative, of all seeds.
+
+    `note` says how the group was chosen.
+    """
     figure, ((over_training, shares),) = panels(1, 2, 4.5, 3.2)
     seed, first = next(iter(weights.items()))
     _draw_weights(over_training, first)
@@ -52,7 +57,7 @@ def draw(group: Group, weights: dict[int, pd.DataFrame]) -> Drawing:
     shares.set(title="Updates with a negative weight", xlabel="layer", ylabel="share of logged updates", ylim=(0, 1))
     legend_below(figure)
     title = f"{group.recipe}: effective weights of the layer losses, {group.objective}, {seeds_text(len(weights))}"
-    return Drawing(figure, f"{title}; where a weight is negative, the update raises that layer's loss")
+    return Drawing(figure, f"{title}{note}; where a weight is negative, the update raises that layer's loss")
 
 
 def _draw_weights(axes: Any, weights: pd.DataFrame) -> None:

@@ -8,8 +8,8 @@ from cudt.evaluation.display import short_number
 from cudt.noise.base import scale_of
 from cudt.report.carry_over import by_level, has_descent
 from cudt.report.collect import ReadRun
-from cudt.report.figures.choose import main_kind, pair
-from cudt.report.figures.words import labels, short
+from cudt.report.figures.choose import main_kind, pair, with_curve
+from cudt.report.figures.words import chosen_text, labels, short
 from cudt.report.groups import Group
 from cudt.report.material import Material
 from cudt.report.sections.base import Content, SectionType
@@ -45,16 +45,17 @@ class DescentTables(SectionType):
         shown = has_descent(pair(groups, kind), kind) if kind is not None else []
         if not shown or kind is None:
             return None
-        return Content(tables=[_kept_table(shown, kind), _bound_table(shown, kind)])
+        note = chosen_text(shown, with_curve(groups, kind))
+        return Content(tables=[_kept_table(shown, kind, note), _bound_table(shown, kind, note)])
 
 
-def _kept_table(groups: Sequence[Group], kind: str) -> TextTable:
-    title = f"Constraints kept, and the layer with the lowest loss, under {kind} noise"
+def _kept_table(groups: Sequence[Group], kind: str, note: str) -> TextTable:
+    title = f"Constraints kept, and the layer with the lowest loss, under {kind} noise{note}"
     return _table("constraints-kept", title, groups, kind, ["kept", "best layer"], _kept, _ABOUT_KEPT)
 
 
-def _bound_table(groups: Sequence[Group], kind: str) -> TextTable:
-    title = f"The lowest layer loss, and the theory's bound, under {kind} noise"
+def _bound_table(groups: Sequence[Group], kind: str, note: str) -> TextTable:
+    title = f"The lowest layer loss, and the theory's bound, under {kind} noise{note}"
     return _table("descent-bound", title, groups, kind, [*_LOSSES], _losses, _ABOUT_BOUND)
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
 from cudt.report.effective_weights import any_negative, at_epoch, means, negative_shares, with_weights
-from cudt.report.figures.choose import main_kind, pair
-from cudt.report.figures.words import seeds_text
+from cudt.report.figures.choose import main_kind, pair, with_curve
+from cudt.report.figures.words import chosen_text, seeds_text
 from cudt.report.groups import Group
 from cudt.report.material import Material
 from cudt.report.sections.base import Content, SectionType
@@ -37,9 +37,11 @@ class WeightTables(SectionType):
         keys = {run.group for run in runs}
         groups = [group for group in made.groups if group.key in keys]
         kind = main_kind(groups)
-        for group in pair(groups, kind) if kind is not None else []:
+        shown = pair(groups, kind) if kind is not None else []
+        for group in shown:
             if objectives.is_constrained(group.objective) and (logged := with_weights(group.runs)):
-                return Content([_sentence(group, logged)], [_table(group, logged)])
+                note = chosen_text(shown, with_curve(groups, str(kind)))
+                return Content([_sentence(group, logged)], [_table(group, logged, note)])
         return None
 
 
@@ -48,7 +50,7 @@ def _sentence(group: Group, logged: Mapping[int, pd.DataFrame]) -> str:
     return f"{group.objective}: updates in which some layer has a negative weight: {', '.join(shares)}."
 
 
-def _table(group: Group, logged: Mapping[int, pd.DataFrame]) -> TextTable:
+def _table(group: Group, logged: Mapping[int, pd.DataFrame], note: str) -> TextTable:
     runs = [run for run in group.runs if run.seed in logged]
     columns = [
         _multipliers(runs, "best"),
@@ -59,7 +61,7 @@ def _table(group: Group, logged: Mapping[int, pd.DataFrame]) -> TextTable:
     negative = means(negative_shares(weights) for weights in logged.values())
     return TextTable(
         stem="effective-weights",
-        title=f"Multipliers and effective weights, {group.objective}, {seeds_text(len(runs))}",
+        title=f"Multipliers and effective weights, {group.objective}, {seeds_text(len(runs))}{note}",
         groups=[("", len(_HEADINGS))],
         headings=_HEADINGS,
         rows=[

@@ -83,13 +83,23 @@ def test_no_number_is_cut_off_in_a_narrow_terminal(width, kind):
 
 
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
-    assert epoch_line(CONSTRAINED, "accuracy 0.9") == (
+    judged = replace(CONSTRAINED, verdicts=["met", "violated", "violated"])
+    assert epoch_line(judged, "accuracy 0.9") == (
         "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5  "
-        "negative weight: 1  violated: 2"
+        "negative weight: 1  violated: 2–3"
     )
-    assert epoch_line(ERM, "accuracy 0.9").endswith("0.3  accuracy 0.9  violated: none")
-    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith(
-        "warming up  negative weight: 1  violated: 2"
+    assert epoch_line(replace(judged, warming_up=True), "accuracy 0.9").endswith(
+        "warming up  negative weight: 1  violated: 2–3"
+    )
+
+
+def test_an_epoch_has_the_words_of_the_verdict():
+    """A loss that is above the allowed one by chance, or within the slack, is not called violated."""
+    assert (CONSTRAINED.violation(2) or 0) > 0
+    borderline = replace(CONSTRAINED, verdicts=["met", "borderline", "met"])
+    assert epoch_line(borderline, "").endswith("violated: none")
+    assert epoch_line(replace(ERM, verdicts=["relaxed", "relaxed", "violated"]), "").endswith(
+        "violated: 3  relaxed: 1–2"
     )
 
 

@@ -231,7 +231,7 @@ def test_the_picture_has_a_heading():
 )
 def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
     row = VerdictInfo(layer=1, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict=verdict)
-    table = verdict_table([row])
+    table = verdict_table(0.7, [row])
     last = list(table.columns[-1].cells)[-1]
     assert isinstance(last, Text)
     assert str(last.style) == colour
@@ -240,7 +240,8 @@ def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
 
 def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
     row = VerdictInfo(layer=2, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict="met")
-    table = verdict_table([row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
-    header, line = rendered(table).splitlines()
+    table = verdict_table(0.7, [row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
+    header, reference, line = rendered(table).splitlines()
     assert header.split()[-3:] == ["λ", "w", "verdict"]
+    assert reference.split() == ["0", "0.7", "f_0,", "the", "reference"]
     assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "↑-0.5", "met"]

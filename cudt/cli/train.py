@@ -151,7 +151,7 @@ def _print_verdict(console: Console, run: Run) -> None:
     from cudt.training.picture import verdict_table
 
     info = run.finished_info()
-    console.print(verdict_table(info.verdicts, dual_at_end(run, info.best.epoch)))
+    console.print(verdict_table(info.reference, info.verdicts, dual_at_end(run, info.best.epoch)))
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
     console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)

@@ -16,6 +16,8 @@ from cudt.method.measurement import Measurement
 TOLERANCE = 2.0
 
 Verdict = Literal["met", "borderline", "relaxed", "violated"]
+#: The verdicts of layers that make a run infeasible.
+FAILING: tuple[Verdict, ...] = ("violated", "relaxed")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def judge(
 
 def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:
     """Whether no layer's violation is distinguishable from 0 on the validation data."""
-    return all(verdict.verdict in ("met", "borderline") for verdict in verdicts)
+    return all(verdict.verdict not in FAILING for verdict in verdicts)
 
 
 def is_monotone(reference: float, layer_losses: Sequence[float]) -> bool:

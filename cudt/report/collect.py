@@ -14,6 +14,7 @@ import pandas as pd
 
 from cudt.config.differences import flat_settings
 from cudt.evaluation.curves import input_metric
+from cudt.method.feasibility import FAILING
 from cudt.report.objectives import is_constrained
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.info import FinishedInfo
@@ -151,7 +152,7 @@ class ReadRun:
         verdicts = self.info.verdicts if is_infeasible else []
         return {
             name: [one.layer for one in verdicts if one.verdict == name]
-            for name in ("violated", "relaxed")
+            for name in FAILING
             if any(one.verdict == name for one in verdicts)
         }
 

@@ -9,9 +9,11 @@ from typing import Protocol
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from cudt.method.feasibility import FAILING
 from cudt.training.picture import picture
 from cudt.training.view import TrainingView
 from cudt.utils.progress import duration
+from cudt.utils.ranges import ranges
 
 #: Without a terminal, seconds between two lines within an epoch; a quarter of an epoch gets a line sooner if it took at
 #: least the shorter time, so that a long training is never silent and a short one prints little.
@@ -130,9 +132,16 @@ def epoch_line(view: TrainingView, metric: str) -> str:
     if view.multipliers is not None:
         line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
     if view.negative:
-        line += f"  negative weight: {', '.join(map(str, view.negative))}"
-    violated = [str(layer) for layer in range(1, len(view.rates) + 1) if (view.violation(layer) or 0.0) > 0]
-    return f"{line}  violated: {', '.join(violated) or 'none'}"
+        line += f"  negative weight: {ranges(view.negative)}"
+    return f"{line}  {_failing(view)}".rstrip()
+
+
+def _failing(view: TrainingView) -> str:
+    """The layers whose constraints fail, in the words of the verdict at the end: `violated: 1–3  relaxed: 4`."""
+    if view.verdicts is None:
+        return ""
+    by_word = {word: [layer for layer, one in enumerate(view.verdicts, 1) if one == word] for word in FAILING}
+    return "  ".join(f"{word}: {ranges(layers)}" for word, layers in by_word.items() if layers) or "violated: none"
 
 
 def _epoch(view: TrainingView) -> str:

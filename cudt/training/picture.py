@@ -90,13 +90,16 @@ def _cells(view: TrainingView, layer: int, top: float) -> dict[str, RenderableTy
     }
 
 
-def verdict_table(verdicts: Sequence[VerdictInfo], dual: Mapping[str, Mapping[int, float]] | None = None) -> Table:
-    """The verdicts of run.json, one row per layer; `dual` has a `multiplier` and a `weight` by layer."""
+def verdict_table(
+    reference: float, verdicts: Sequence[VerdictInfo], dual: Mapping[str, Mapping[int, float]] | None = None
+) -> Table:
+    """f_0 and the verdicts of run.json, one row per layer; `dual` has a `multiplier` and a `weight` by layer."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     names = ["layer", "loss", "allowed", "violation", "± 1 s.e.", *(["λ", "w"] if dual else []), "verdict"]
     for name in names:
         table.add_column(name, justify="left" if name == "verdict" else "right")
     colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
+    table.add_row("0", _number(reference), *[""] * (len(names) - 3), "f_0, the reference")
     for row in verdicts:
         numbers = [_number(value) for value in (row.loss, row.allowed, row.violation, row.standard_error)]
         cells: list[RenderableType] = [str(row.layer), *numbers]

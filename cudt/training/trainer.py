@@ -31,6 +31,7 @@ from cudt.config.schema import Weights
 from cudt.data.batching import Batch, batches, n_batches, to_device, updates
 from cudt.data.splits import Split
 from cudt.method import feasibility
+from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
@@ -228,8 +229,8 @@ class Trainer:
         # Validation can run out of memory; with a smaller evaluation.batch_size the run then resumes from here.
         self._save()
         measured = self._validate()
-        self._log_validation(measured)
         self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
+        self._log_validation(measured)
         # Warm-up solves another problem: its epochs count only while there are no others.
         ranked = [float(self._warming_up), *self.objective.rank(measured)]
         # NaN is neither below nor above a number, so an epoch with it would stay the best one.
@@ -263,8 +264,7 @@ class Trainer:
         epoch, slack = self.state.epoch, self.state.last_slack
         if self.run.weights == "best":
             epoch, slack = self.state.best_epoch, self.state.best_slack
-        allowed = torch.tensor(slack, dtype=torch.double)
-        verdicts = feasibility.judge(measured, self.descent.reference, self.descent.rates, allowed, self.descent.form)
+        verdicts = self._judge(measured, slack)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
         if not self.accelerator.is_main_process:
             return
@@ -292,6 +292,10 @@ class Trainer:
                 ),
             )
         )
+
+    def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
+        relaxed = torch.tensor(slack, dtype=torch.double)
+        return feasibility.judge(measured, self.descent.reference, self.descent.rates, relaxed, self.descent.form)
 
     def _measure_sigma(self) -> float:
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
@@ -331,7 +335,9 @@ class Trainer:
         metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
         layers = list(range(1, self.model.n_layers + 1))
         self._record("validation", layers, {"loss": self.state.validation_losses, self.task.metric_name: metrics})
-        self.display.epoch_ended(self._view(None), f"{self.task.metric_name} {metrics[-1]:.4g}")
+        verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
+        view = dataclasses.replace(self._view(None), verdicts=verdicts)
+        self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
 
     def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
         self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cudt.method.constraints import Form, allowed_losses
+from cudt.method.feasibility import Verdict
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class TrainingView:
     weights: list[float] | None = None
     """The weight w_l of each layer's loss in the primal step; a negative one raises the loss."""
     form: Form = "linear"
+    verdicts: list[Verdict] | None = None
+    """On the constraint of each layer at the end of an epoch, as a run's verdicts are made; None within an epoch."""
 
     def allowed(self, layer: int) -> float | None:
         """The largest loss that meets the layer's constraint, from the losses shown; None if they do not say."""

@@ -83,13 +83,23 @@ def test_no_number_is_cut_off_in_a_narrow_terminal(width, kind):
 
 
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
-    assert epoch_line(CONSTRAINED, "accuracy 0.9") == (
+    judged = replace(CONSTRAINED, verdicts=["met", "violated", "violated"])
+    assert epoch_line(judged, "accuracy 0.9") == (
         "epoch  3/12  validation loss by layer 0.85 → 0.7 → 0.3  accuracy 0.9  λ 0 1.25 0.5  "
-        "negative weight: 1  violated: 2"
+        "negative weight: 1  violated: 2–3"
     )
-    assert epoch_line(ERM, "accuracy 0.9").endswith("0.3  accuracy 0.9  violated: none")
-    assert epoch_line(replace(CONSTRAINED, warming_up=True), "accuracy 0.9").endswith(
-        "warming up  negative weight: 1  violated: 2"
+    assert epoch_line(replace(judged, warming_up=True), "accuracy 0.9").endswith(
+        "warming up  negative weight: 1  violated: 2–3"
+    )
+
+
+def test_an_epoch_has_the_words_of_the_verdict():
+    """A loss that is above the allowed one by chance, or within the slack, is not called violated."""
+    assert (CONSTRAINED.violation(2) or 0) > 0
+    borderline = replace(CONSTRAINED, verdicts=["met", "borderline", "met"])
+    assert epoch_line(borderline, "").endswith("violated: none")
+    assert epoch_line(replace(ERM, verdicts=["relaxed", "relaxed", "violated"]), "").endswith(
+        "violated: 3  relaxed: 1–2"
     )
 
 
@@ -221,7 +231,7 @@ def test_the_picture_has_a_heading():
 )
 def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
     row = VerdictInfo(layer=1, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict=verdict)
-    table = verdict_table([row])
+    table = verdict_table(0.7, [row])
     last = list(table.columns[-1].cells)[-1]
     assert isinstance(last, Text)
     assert str(last.style) == colour
@@ -230,7 +240,8 @@ def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
 
 def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
     row = VerdictInfo(layer=2, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict="met")
-    table = verdict_table([row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
-    header, line = rendered(table).splitlines()
+    table = verdict_table(0.7, [row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
+    header, reference, line = rendered(table).splitlines()
     assert header.split()[-3:] == ["λ", "w", "verdict"]
+    assert reference.split() == ["0", "0.7", "f_0,", "the", "reference"]
     assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "↑-0.5", "met"]

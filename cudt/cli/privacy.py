@@ -57,6 +57,8 @@ def _table(run: Run, delta: float) -> Table:
     """The metric and the ε of each unit at each level."""
     from rich.table import Table
 
+    from cudt.evaluation.privacy import epsilon_text
+
     rows = run.read_table("privacy")
     rows = rows[rows["delta"] == delta]
     wide = rows.pivot(index=["gamma", "sigma", "value"], columns="unit", values="epsilon")
@@ -65,9 +67,5 @@ def _table(run: Run, delta: float) -> Table:
     for heading in ("γ", "σ", run.finished_info().metric.name, *(f"ε of a {unit}" for unit in wide.columns)):
         table.add_column(heading, justify="right")
     for (gamma, sigma, value), epsilons in zip(wide.index, wide.to_numpy(), strict=True):
-        table.add_row(f"{gamma:g}", f"{sigma:.4g}", f"{value:.4f}", *(_short(epsilon) for epsilon in epsilons))
+        table.add_row(f"{gamma:g}", f"{sigma:.4g}", f"{value:.4f}", *map(epsilon_text, epsilons))
     return table
-
-
-def _short(epsilon: float) -> str:
-    return "∞" if epsilon == float("inf") else f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"

@@ -91,7 +91,7 @@ def conclusion(run: Run, found: Embeddings, delta: float) -> str:
     info, curve = run.finished_info(), _curve(run)
     wanted = noise_multiplier(REASONABLE, delta) * found.largest_distance / info.sigma_x.evaluation
     epsilon = epsilon_at(delta, found.largest_distance / (PAPER_GAMMA * info.sigma_x.evaluation))
-    at_paper = f"At γ = {PAPER_GAMMA:g}, the most that the paper trains with, ε = {epsilon:.3g} for one token"
+    at_paper = f"At γ = {PAPER_GAMMA:g}, the most that the paper trains with, ε = {epsilon_text(epsilon)} for one token"
     if wanted <= curve.index.max():
         level = min(gamma for gamma in curve.index if gamma >= wanted)
         return (
@@ -102,6 +102,11 @@ def conclusion(run: Run, found: Embeddings, delta: float) -> str:
         f"{at_paper}: useless as a promise. ε = {REASONABLE:g}, the most that is called reasonable, needs "
         f"γ = {wanted:.3g}; the highest level evaluated is γ = {curve.index.max():g}."
     )
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε with three digits, or as a whole number."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
 
 
 def largest_distance(table: Tensor) -> float:

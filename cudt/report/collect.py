@@ -156,6 +156,10 @@ class ReadRun:
             if any(one.verdict == name for one in verdicts)
         }
 
+    def has_table(self, name: str) -> bool:
+        """Whether the run has a table; making an empty one takes as long as reading one."""
+        return (self.run.path / f"{name}.csv").is_file()
+
     @property
     def samples(self) -> list[Path]:
         """The saved strips of test examples; a strip's animation has the same name with another suffix."""

@@ -99,11 +99,16 @@ def test_a_useless_epsilon_is_called_so_with_the_noise_that_would_be_needed(run)
     found, rows = write(run)
     text = privacy.conclusion(run, found, 1e-5)
     epsilon = rows[(rows["unit"] == "token") & (rows["gamma"] == 1)]["epsilon"].item()
-    assert f"ε = {epsilon:.3g} for one token: useless as a promise" in text
+    assert f"ε = {privacy.epsilon_text(epsilon)} for one token: useless as a promise" in text
     assert "the highest level evaluated is γ = 1." in text
     needed = float(text.split("needs γ = ")[1].split(";")[0])
     sigma = needed * run.finished_info().sigma_x.evaluation
     assert epsilon_at(1e-5, found.largest_distance / sigma) == pytest.approx(10, rel=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "text"), [(math.inf, "∞"), (1040.4, "1,040"), (57.84, "57.8"), (0.5, "0.5")])
+def test_epsilon_in_words(epsilon, text):
+    assert privacy.epsilon_text(epsilon) == text
 
 
 def test_a_useful_epsilon_is_not_called_useless(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,11 +57,14 @@ def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
 
 def falling(run: ReadRun, place: str) -> float:
     """The share of layers 2 … L that lower the test loss: at γ_train (`ID`), or over all higher levels (`OOD`)."""
-    noise = trained_noise(run)
-    rows = run.layers[(run.layers["split"] == "test") & (run.layers["perturbation"] == noise)]
-    rows = rows[[_is_wanted(run, noise, level, place) for level in rows["gamma"]]]
-    losses = rows.pivot(index="gamma", columns="layer", values="loss").to_numpy()
-    return float(np.mean(np.diff(losses, axis=1) < 0)) if losses.size else math.nan
+    noise, columns = trained_noise(run), ("split", "perturbation", "gamma", "layer", "loss")
+    losses: dict[float, dict[int, float]] = {}
+    # Without pandas, whose start-up at each of many runs takes longer than the work.
+    for split, kind, level, layer, loss in zip(*(run.layers[name].tolist() for name in columns), strict=True):
+        if split == "test" and kind == noise and _is_wanted(run, noise, level, place):
+            losses.setdefault(level, {})[layer] = loss
+    steps = [after < before for one in losses.values() for before, after in pairwise(one[key] for key in sorted(one))]
+    return float(np.mean(steps)) if steps else math.nan
 
 
 def _is_wanted(run: ReadRun, noise: str, level: float, place: str) -> bool:
@@ -82,6 +86,9 @@ def kept_constraints(runs: Runs) -> list[Evidence]:
 
 
 def _kept(run: ReadRun) -> float:
+    """Not a number in runs of earlier versions."""
+    if not run.has_table("constraints"):
+        return math.nan
     noise, rows = trained_noise(run), run.run.read_table("constraints")
     rows = rows[rows["perturbation"] == noise]
     is_ood = np.array([distribution(noise, level, run.gamma_train) == "OOD" for level in rows["gamma"]], dtype=bool)
@@ -106,6 +113,8 @@ def ratios(runs: Runs) -> list[Evidence]:
 
 def _ratios(run: ReadRun) -> dict[str, float]:
     """Mean, median and decreasing share of the ratios over all layers at γ_train; empty in runs of earlier versions."""
+    if not run.has_table("ratios"):
+        return {}
     noise, rows = trained_noise(run), run.run.read_table("ratios")
     level = training_level(noise, run.gamma_train)
     rows = rows[(rows["perturbation"] == noise) & (rows["gamma"] == level) & (rows["layer"] == 0)]

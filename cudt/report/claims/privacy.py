@@ -32,6 +32,8 @@ def private(runs: Runs) -> list[Evidence]:
 
 
 def _smallest(run: ReadRun) -> float:
+    if not run.has_table("privacy"):
+        return math.nan
     rows = run.run.read_table("privacy")
     return float(rows[rows["unit"] == UNIT]["epsilon"].min())
 

@@ -15,10 +15,6 @@ from cudt.report.published import PAPER_TABLES, printed_numbers
 #: Accuracy that constrained models may lose in distribution, as a share: what the paper reports at most.
 TOLERATED_LOSS = 0.003
 _PLACES = {"ood_mean": "OOD", "id_mean": "ID"}
-_LACKING = {
-    "examples": too_few(1),
-    "seeds": too_few(0),
-}
 
 
 def robustness(runs: Runs, *, metric: str, noise: str) -> list[Evidence]:
@@ -53,18 +49,18 @@ def _evidence(runs: Runs, pair: Pair, quantity: str) -> Evidence:
         return Evidence(*common, nothing, wanted["against"], ours, theirs, lacking=f"no {place} level in common")
     row = rows.iloc[0]
     ends = sorted(sign_of(first) * row[name] for name in ("low", "high"))
-    is_over_seeds = row["unit"] == "seeds paired"
-    seeds = int(row["n"]) if is_over_seeds else 0
-    lacking = too_few(seeds) if is_over_seeds else _LACKING.get(row["unit"], row["reason"])
+    # Any other interval is over test examples, or over seeds that only one side has.
+    common_seeds = {run.seed for run in pair.ours} & {run.seed for run in pair.baseline}
+    seeds = int(row["n"]) if row["unit"] == "seeds paired" else min(1, len(common_seeds))
     interval = Interval(sign_of(first) * row["difference"], ends[0], ends[1], seeds)
-    return Evidence(*common, interval, wanted["against"], ours, theirs, lacking=lacking)
+    return Evidence(*common, interval, wanted["against"], ours, theirs, lacking=row["reason"] or too_few(seeds))
 
 
 # ---------------------------------------------------------------- the paper's figures
 
 
 def _printed(index: int, sign: int, what: str) -> str:
-    """The mean and the range of a table's differences between constrained and ERM, where larger is better."""
+    """The median and the range of a table's differences between constrained and ERM, where larger is better."""
     table = printed_numbers(PAPER_TABLES[index])
     each = [sign * (cell[SIDES[0]] - cell[SIDES[1]]) for cell in table.values() if set(SIDES) <= set(cell)]
     n_better = sum(one > 0 for one in each)

@@ -31,7 +31,8 @@ class Privacy(FigureType):
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for the smallest δ that most groups have."""
-        found = [group for group in with_curve(groups, NOISE) if _deltas(group)]
+        known = [group for group in groups if all(run.has_table("privacy") for run in group.runs)]
+        found = [group for group in with_curve(known, NOISE) if _deltas(group)]
         if found:
             counts = [(sum(delta in _deltas(group) for group in found), -delta) for delta in _deltas(*found)]
             delta = -max(counts)[1]

@@ -6,12 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from jinja2 import Environment
 from torch import Tensor
 
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.measurement import Measurement
-from cudt.method.objectives.base import Objective, make_objective
+from cudt.method.objectives.base import Objective, make_objective, objective_class
 
 F = torch.tensor([0.9, 0.7, 0.8])
 
@@ -310,3 +311,13 @@ def test_a_rank_counts_all_layers_whatever_the_last_update_sampled():
     drawn = one.constraints
     assert one.rank(epoch(0.3, 0.5)) == pytest.approx([0.4])
     assert one.constraints == drawn
+
+
+@pytest.mark.parametrize(
+    ("form", "bound"),
+    [("ladder", "(1 − α_1)·…·(1 − α_l)·f_0"), ("log", "(1 − α_l)·f_{l−1}"), (None, "(1 − α_l)·f_{l−1}")],
+)
+def test_the_model_card_names_the_constraint_of_the_form(form, bound):
+    info = {"form": form, "reference": 0.7, "feasible": True, "monotone": True}
+    card = Environment().from_string(objective_class("constrained").card).render(info=info)
+    assert card.startswith(f"Every layer was asked to lower the loss, f_l ≤ {bound}, from f_0 = 0.7.")

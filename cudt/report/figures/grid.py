@@ -82,10 +82,10 @@ def _chosen(shown: Sequence[Sequence[Group]], wanted: float | None) -> str:
     if wanted is None:
         return f"{rule}, at the highest γ_train of each recipe"
     others = [groups[0].recipe for groups in shown if groups[0].gamma_train != wanted]
-    if not others:
-        return f"γ_train = {wanted:g} as in the paper; {rule}"
-    at_other = "no recipe has runs at" if len(others) == len(shown) else f"without runs at it: {', '.join(others)};"
-    return f"{rule}; the paper's figure has γ_train = {wanted:g}: {at_other}"
+    if len(others) == len(shown):
+        return f"{rule}, at the highest γ_train of each recipe; the paper's figure has {wanted:g}"
+    but = f", except {', '.join(others)}, without runs at it" if others else ""
+    return f"γ_train = {wanted:g} as in the paper{but}; {rule}"
 
 
 def _matrix(cells: Sequence[tuple[str, str]]) -> tuple[Any, list[Any]]:

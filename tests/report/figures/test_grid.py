@@ -46,3 +46,21 @@ def test_models_are_in_rows_and_data_sets_in_columns(trained_run, tmp_path, monk
 )
 def test_a_matrix_is_drawn_if_at_least_half_of_its_cells_occur_each_once(cells, expected):
     assert grid.fills_matrix(cells) == expected
+
+
+def test_a_grid_is_at_the_papers_gamma_train_and_says_which_recipes_are_not(trained_run, tmp_path):
+    for name, gamma in (("a", 0.8), ("a", 1.0), ("b", 0.5)):
+        make_run(
+            trained_run, tmp_path, {0.0: 1.0}, name=name, gamma_train=gamma, overrides=[f"noise.gamma_train={gamma}"]
+        )
+    groups = groups_of(tmp_path)
+    recipes = [[group for group in groups if group.recipe == name] for name in "ab"]
+    figure, title = grid.draw(recipes, "gaussian")
+    assert [axes.get_title().splitlines()[1].split(",")[0] for axes in figure.axes] == [
+        "γ_train = 0.8",
+        "γ_train = 0.5",
+    ]
+    rule = "each objective at its best depth on validation data"
+    assert title.endswith(f"(γ_train = 0.8 as in the paper, except b, without runs at it; {rule})")
+    _, alone = grid.draw(recipes[1:], "gaussian")
+    assert alone.endswith(f"({rule}, at the highest γ_train of each recipe; the paper's figure has 0.8)")

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import torch
 
 from cudt.data.splits import Split
-from cudt.evaluation.intervals import clips_of
 from cudt.method import bounds, feasibility
 from cudt.method.constraints import allowed_losses
 from cudt.method.measurement import Measurement
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
-from cudt.tasks.base import Task
 
 #: The rows of descent.csv with the layer losses that ζ is computed from, by split.
 SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validation_loss"}
 #: The verdicts of a constraint that is kept.
 KEPT = ("met", "borderline")
-
-
-def independent(task: Task, ids: Sequence[str]) -> list[str]:
-    """What each measurement belongs to: an example, or its clip where examples are windows of several clips."""
-    if not task.windows_of_clips:
-        return [*ids]
-    clips = [str(clip) for clip in clips_of(ids)]
-    return clips if len(set(clips)) > 1 else [*ids]
 
 
 def constraint_rows(run: Run, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:

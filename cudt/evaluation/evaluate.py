@@ -118,7 +118,7 @@ def _constraints(
 ) -> pd.DataFrame:
     """The rows of constraints.csv; standard errors are over examples, or over the clips that they are windows of."""
     measured = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-    grouped = {gamma: one.grouped(carry_over.independent(task, one.ids)) for gamma, one in measured.items()}
+    grouped = {gamma: one.grouped(task.independent(one.ids)) for gamma, one in measured.items()}
     return carry_over.constraint_rows(run, kind, grouped)
 
 

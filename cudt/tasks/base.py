@@ -56,6 +56,14 @@ class Task(ABC):
     """Whether examples are windows of longer clips: an id is the clip's name, a slash, and the window's. Windows of one
     clip resemble each other, so intervals resample whole clips; stored with every run."""
 
+    def independent(self, ids: Sequence[str]) -> list[str]:
+        """What the result of each example belongs to: the example, or its clip where it is a window of one of several.
+
+        Standard errors are over these.
+        """
+        clips = [name.rpartition("/")[0] for name in ids]
+        return clips if self.windows_of_clips and len(set(clips)) > 1 else [*ids]
+
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
         """The examples of a split, each with an `id` that does not depend on order or batch."""

@@ -232,7 +232,7 @@ class Trainer:
         self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
         self._log_validation(measured)
         # Warm-up solves another problem: its epochs count only while there are no others.
-        ranked = [float(self._warming_up), *self.objective.rank(measured)]
+        ranked = [float(self._warming_up), *self.objective.rank(self._independent(measured))]
         # NaN is neither below nor above a number, so an epoch with it would stay the best one.
         rank = [math.inf if math.isnan(part) else part for part in ranked]
         if self.state.best is None or rank < self.state.best:
@@ -295,7 +295,12 @@ class Trainer:
 
     def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         relaxed = torch.tensor(slack, dtype=torch.double)
-        return feasibility.judge(measured, self.descent.reference, self.descent.rates, relaxed, self.descent.form)
+        descent, independent = self.descent, self._independent(measured)
+        return feasibility.judge(independent, descent.reference, descent.rates, relaxed, descent.form)
+
+    def _independent(self, measured: Measurement) -> Measurement:
+        """One row for all windows of a clip, which resemble each other; standard errors are over clips then."""
+        return measured.grouped(self.task.independent(measured.ids)) if self.task.windows_of_clips else measured
 
     def _measure_sigma(self) -> float:
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)

@@ -97,21 +97,6 @@ def test_several_noise_seeds_do_not_make_the_standard_error_smaller_than_their_e
     assert thrice[0.0].tolist() == pytest.approx(once[0.0].tolist())
 
 
-@pytest.mark.parametrize(
-    ("windows_of_clips", "ids", "wanted"),
-    [
-        (False, ["a/0", "a/1", "b/0"], ["a/0", "a/1", "b/0"]),
-        (True, ["a/0", "a/1", "b/0"], ["0", "0", "1"]),
-        # One clip has no standard error; that over its windows is better than none.
-        (True, ["a/0", "a/1"], ["a/0", "a/1"]),
-    ],
-)
-def test_windows_of_one_clip_are_one_measurement(windows_of_clips, ids, wanted, run):
-    task = trained.load(run, "cpu", None).task
-    task.windows_of_clips = windows_of_clips
-    assert carry_over.independent(task, ids) == wanted
-
-
 @pytest.mark.parametrize("form", ["linear", "log"])
 def test_a_constraint_within_the_slack_of_the_run_is_relaxed(form, tmp_path):
     recipe = tiny_recipe(f"descent.form={form}", "descent.resilience=decay", "descent.beta=1")

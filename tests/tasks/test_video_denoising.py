@@ -14,6 +14,7 @@ from cudt.data.frame_cache import Footage
 from cudt.data.splits import SPLITS, Split
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
 from cudt.utils.errors import DataWarning, UserError
+from tests.shapes import tiny_videos
 from tests.videos import noise
 
 
@@ -241,3 +242,18 @@ def test_images_are_rounded_and_clamped_to_8_bits():
     picture = task().pictures(values)
     assert picture.dtype == np.uint8
     assert picture.tolist() == [[[[0, 0, 1, 255, 255]]]]
+
+
+@pytest.mark.parametrize(
+    ("windows_of_clips", "ids", "wanted"),
+    [
+        (False, ["a/0", "a/1", "b/0"], ["a/0", "a/1", "b/0"]),
+        (True, ["a/0", "a/1", "b/0"], ["a", "a", "b"]),
+        # One clip has no standard error; that over its windows is better than none.
+        (True, ["a/0", "a/1"], ["a/0", "a/1"]),
+    ],
+)
+def test_windows_of_one_clip_are_one_measurement(windows_of_clips, ids, wanted):
+    task = tiny_videos()
+    task.windows_of_clips = windows_of_clips
+    assert task.independent(ids) == wanted

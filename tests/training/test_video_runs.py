@@ -17,18 +17,20 @@ from PIL import Image
 from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
+from cudt.data.batching import batches
 from cudt.evaluation.display import short_number
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
-from cudt.models.layer_losses import draw_noise
+from cudt.models.layer_losses import draw_noise, measure
 from cudt.noise.source import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights
+from cudt.training.trained import load
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
@@ -310,3 +312,19 @@ def test_pictures_of_texts_are_refused_in_a_line_before_anything_is_evaluated(
     advice = "leave out --save-samples"
     assert errors == f"error: pictures need a video task, but '{tmp_path / 'texts'}' has task reviews; {advice}\n"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")} == before
+
+
+def test_standard_errors_of_the_verdict_are_over_clips(run):
+    """By hand: the mean difference of each of the k clips, their standard deviation, divided by √k."""
+    layerwise, info = load(run, "cpu", None), run.finished_info()
+    task, noise = layerwise.task, run.recipe.settings.noise
+    source = NoiseSource(noise.kind, info.sigma_x.training, "validation")
+    (measured,) = measure(layerwise, batches(task, task.examples("validation"), 1, CPU), source, [noise.gamma_train])
+    clips = clips_of(measured.ids)
+    assert len(set(clips)) == 2
+    assert len(clips) == 4
+    losses = measured.losses.numpy()
+    differences = losses - 0.9 * np.vstack([np.full(4, info.reference), losses[:-1]])
+    by_clip = np.stack([differences[:, clips == clip].mean(1) for clip in range(2)], axis=1)
+    wanted = by_clip.std(1, ddof=1) / math.sqrt(2)
+    assert [one.standard_error for one in info.verdicts] == pytest.approx(wanted.tolist(), rel=1e-4)

@@ -13,12 +13,13 @@ from cudt.config.recipe import NamedRecipe, load
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
 from cudt.report.collect import ReadRun
+from cudt.report.compare import compare
 from cudt.report.hyper_parameters import hyper_parameters, printed_settings
 from cudt.report.published import folder
 from cudt.sweep import definition
 from cudt.sweep.search import Range
 from tests.report import with_info
-from tests.report.test_paper_results import planted, published, ut_on_imdb, variants
+from tests.report.test_paper_results import planted, published, ut_on_imdb, validated, variants
 
 __all__ = ["planted"]
 
@@ -226,3 +227,16 @@ def test_other_recipes_have_a_table_of_their_own(planted):
     assert long.iloc[-1]["model"] == "reviews-ut"
     # ERM has no constraints, so it has none of these settings.
     assert len(hyper_parameters([planted["text-erm"]])[0]) == 3
+
+
+def test_the_best_run_is_the_one_that_is_compared_with_erm(planted):
+    """ERM has no validation metric over γ: the loss decides, here as in the comparison."""
+    constrained, erm = planted["text-constrained"], planted["text-erm"]
+    first, second = (
+        replace(run, run=replace(run.run, path=run.run.path.parent / f"run-{number}"))
+        for number, run in enumerate(variants(constrained, 0.1, 0.2))
+    )
+    runs = [validated(first, 0.5, 0.5), validated(second, 0.9, 0.9), erm]
+    (row,) = hyper_parameters(runs)[1].query("best_of > 0").to_dict("records")
+    assert row["run"] == str(compare(runs, "gaussian").sides["constrained"].runs[0].run.path)
+    assert row["run"].endswith("run-0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from cudt.report import compare, objectives
@@ -45,17 +46,24 @@ class CellChoice:
     """The runs that represent each objective of a cell, as a row of the page's first table compares them."""
 
     cell: ComparableCell
-    groups: dict[str, Group]
-    """By objective; a run that was selected is a group of its own."""
-    scores: dict[str, float]
-    """On validation data, the lower the better."""
+    chosen: Mapping[str, Chosen]
+    """By objective."""
+    scores: Mapping[str, float]
+    """Of each objective on validation data, the lower the better."""
     is_published: bool
     """Whether constrained and ERM are the paper's, which may have different model settings."""
     is_same_model: bool
+    all_groups: Mapping[GroupKey, Group]
+    """The groups that were chosen from."""
 
     @property
     def is_comparison(self) -> bool:
-        return is_comparison(self.groups)
+        return is_comparison(self.chosen)
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """By objective; a run that was selected is a group of its own."""
+        return {name: _as_group(one, self.all_groups) for name, one in self.chosen.items()}
 
     def worth(self, gamma_train: float | None) -> tuple[Any, ...]:
         """Sorts choices; the depth comes last, by its score."""
@@ -93,8 +101,8 @@ def best_depths(groups: Sequence[Group], kind: str, gamma_train: float | None) -
         return []
     alike = [choice for choice in every if choice.is_like(found)]
     best = {
-        name: min((one for one in alike if name in one.groups), key=lambda one: one.scores[name]).groups[name]
-        for name in found.groups
+        name: min((one for one in alike if name in one.chosen), key=lambda one: one.scores[name]).groups[name]
+        for name in found.chosen
     }
     return _in_order(best)
 
@@ -118,9 +126,8 @@ def _choices(runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group
             chosen = compare.choose(rivals, kind)
             shown = {name: one for name, one in chosen.items() if one.runs}
             if shown:
-                members = {name: _as_group(one, by_key) for name, one in shown.items()}
                 scores = {name: sum(map(rank, one.runs)) / len(one.runs) for name, one in shown.items()}
-                made.append(CellChoice(cell, members, scores, *_origin(shown.values())))
+                made.append(CellChoice(cell, shown, scores, *_origin(shown.values()), by_key))
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from itertools import pairwise
 
 import pandas as pd
@@ -18,24 +17,14 @@ from cudt.evaluation.grid import Grid
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import measure
 from cudt.noise.source import NoiseSource
-from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 from cudt.training import trained
 from tests.conftest import tiny_recipe, train_quietly
+from tests.evaluation.conftest import untracked
 from tests.runs import plant_info, raw_info
 
 SEEN: dict[Split, list[float]] = {"train": [0.47, 0.51, 0.5], "validation": [0.5, 0.5, 0.5]}
-
-
-def untracked(found, total, what):
-    return found
-
-
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    return open_run(tmp_path / "run")
 
 
 def evaluated(run: Run, grid: Grid | None = None) -> None:

@@ -7,21 +7,12 @@ import pytest
 
 from cudt.evaluation.evaluate import check, evaluate_ood, left
 from cudt.evaluation.grid import Grid
-from cudt.runs.find import find_runs, open_run
+from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
-
-
-def untracked(batches, total, what):
-    return batches
-
-
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    return open_run(tmp_path / "run")
+from tests.evaluation.conftest import untracked
 
 
 def evaluate(run: Run, grid: Grid | None = None) -> None:

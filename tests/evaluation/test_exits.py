@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import shutil
-
 import pandas as pd
 import pytest
 import torch
@@ -13,25 +11,15 @@ from cudt.evaluation.exit_rules import ExitRule
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
-from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 from cudt.training import trained
 from cudt.utils.errors import UserError
+from tests.evaluation.conftest import untracked
 from tests.evaluation.test_exit_rules import literal_exit
 
 CPU = torch.device("cpu")
-
-
-def untracked(batches, total, what):
-    return batches
-
-
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    return open_run(tmp_path / "run")
 
 
 def evaluate(run: Run, grid: Grid | None = None) -> pd.DataFrame:

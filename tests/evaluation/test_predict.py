@@ -24,15 +24,12 @@ from cudt.runs.run import Run
 from cudt.tasks.base import IGNORED
 from cudt.training import launch
 from tests.conftest import quiet
+from tests.evaluation.conftest import untracked
 from tests.evaluation.test_exit_rules import literal_exit
 from tests.pretrained import tiny_pretrained
 from tests.texts import write_recipe, write_reviews
 
 CPU = torch.device("cpu")
-
-
-def untracked(batches, total, what):
-    return batches
 
 
 @pytest.fixture(scope="module")

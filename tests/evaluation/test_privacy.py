@@ -20,13 +20,10 @@ from cudt.runs.run import Run
 from cudt.training import launch, trained
 from cudt.utils.errors import UserError
 from tests.conftest import quiet, train_quietly
+from tests.evaluation.conftest import untracked
 from tests.pretrained import VOCABULARY, tiny_pretrained
 from tests.shapes import write_recipe as write_video_recipe
 from tests.texts import write_recipe, write_reviews
-
-
-def untracked(batches, total, what):
-    return batches
 
 
 @pytest.fixture(scope="module")

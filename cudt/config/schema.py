@@ -193,7 +193,7 @@ class Descent(Section):
     1 to 5."""
     decay: Annotated[Literal["coupled", "decoupled"], ADDED_LATER] = "coupled"
     """How λ decays with resilience: decay. coupled: λ/β is part of the dual gradient. decoupled: λ is multiplied by
-    1 − η₂/β beside the optimizer's step, as AdamW decays weights; under Adam, λ then settles at β for any violation."""
+    1 − η₂/β before the optimizer's step, as in AdamW; under Adam, λ then settles at β for any violation."""
     slack_restart: bool = True
     """Whether the slack starts anew after every epoch; only with resilience: slack."""
     warmup_epochs: Annotated[int, Field(ge=0)] = 0

@@ -6,10 +6,10 @@ distribution D′, here noise of another level or kind, where f′_l is the loss
     descent carries over      f′_l − (1−α_l)·f′_{l−1} ≤ ζ + C·τ      for every layer
     the best layer is good    min_k f′_k − f* ≤ (1/α)·(ζ + C·τ)      as the number of layers grows
 
-ζ bounds |f_l on the training data − f_l in expectation|. C·τ = C·d(D, D′) + C·d(D′, D), where C·d(D, D′) bounds
-f_l − f′_l and C·d(D′, D) bounds f′_l − f_l for all layers. f* ≥ 0 is the lowest loss that any function has on D′. It is
-unknown, so min_k f′_k is the measured quantity: it is at least min_k f′_k − f*. A term for constraints that fail with
-probability δ is left out, because it cannot be measured.
+ζ bounds how far the violations on the training data are from those in expectation. C·τ = C·d(D, D′) + C·d(D′, D), where
+C·d(D, D′) bounds f_l − f′_l and C·d(D′, D) bounds f′_l − f_l for all layers. f* ≥ 0 is the lowest loss that any
+function has on D′. It is unknown, so min_k f′_k is the measured quantity: it is at least min_k f′_k − f*. A term for
+constraints that fail with probability δ is left out, because it cannot be measured.
 
 Both follow from f′_l ≤ (1−α_l)·f′_{l−1} + ζ + C·τ. The ladder, f_l ≤ (1−α_1)·…·(1−α_l)·f_0, has no loss of another
 layer in it, so errors do not add up over layers: f′_l ≤ (1−α_1)·…·(1−α_l)·f_0 + ζ + C·τ, and the best layer's bound is
@@ -58,12 +58,16 @@ def distribution_shift(losses: Sequence[float], trained: Sequence[float]) -> flo
 
 
 def estimation_gap(train: Sequence[float], validation: Sequence[float]) -> float:
-    """The measured ζ: max_l |f_l on training data − f_l on validation data|."""
-    return max(abs(one - other) for one, other in zip(train, validation, strict=True))
+    """The measured ζ: the same sum for the step from training to validation data.
+
+    The paper's ζ bounds |f_l on training data − f_l in expectation| for each layer. A constraint contains two losses,
+    which may err in opposite directions, so both directions count.
+    """
+    return distribution_shift(validation, train)
 
 
 def limit_bound(rates: Sequence[float], zeta: float, shift: float, form: Form = "linear") -> float:
-    """(1/α)·(ζ + C·τ), or ζ + C·τ on the ladder: what the best layer's loss exceeds f* by, at most, as L grows.
+    """(1/α)·(ζ + C·τ), or ζ + C·τ on the ladder: the best layer's loss is at most this far above f*, for many layers.
 
     With a rate for each layer, α is the smallest. At α = 0 nothing is promised, and the bound is infinite.
     """

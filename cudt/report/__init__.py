@@ -110,7 +110,7 @@ def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collec
         more = "".join(f"\n  {warning}" for warning in collected.warnings)
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
     runs, differing = editions.mark(sweeps.with_measures(collected.runs, searched))
-    return Collected(runs, [*collected.warnings, *differing, *tables.uneven_grids(runs)])
+    return Collected(runs, [*collected.warnings, *differing, *editions.mixed_choices(runs), *tables.uneven_grids(runs)])
 
 
 def _write_numbers(written: Mapping[str, pd.DataFrame], out: Path) -> None:

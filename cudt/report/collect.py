@@ -64,8 +64,13 @@ class ReadRun:
 
     @property
     def variant(self) -> str:
-        """The hash of all settings but the seed; runs of another edition are another variant."""
-        return f"{self.info.variant}-{self.edition}" if self.edition not in MAIN_EDITIONS else self.info.variant
+        """The hash of all settings but the seed.
+
+        Runs of another edition are another variant, and so are runs for which `target_loss: auto` is another loss.
+        """
+        edition = f"-{self.edition}" if self.edition not in MAIN_EDITIONS else ""
+        target = f"-{self.info.target.loss:.6g}" if self.info.target else ""
+        return f"{self.info.variant}{edition}{target}"
 
     @property
     def group(self) -> GroupKey:
@@ -106,8 +111,9 @@ class ReadRun:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting that shapes training, by dotted key; without the seed."""
-        own = {"test data": self.edition} if self.edition else {}
-        return {**flat_settings(self.run.recipe), **own}
+        edition = {"test data": self.edition} if self.edition else {}
+        target = {"descent.alpha.target_loss": self.info.target.loss} if self.info.target else {}
+        return {**flat_settings(self.run.recipe), **edition, **target}
 
     @property
     def pretrained(self) -> str:

@@ -37,6 +37,20 @@ def mark(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[str]]:
     ]
 
 
+def mixed_choices(runs: Sequence[ReadRun]) -> list[str]:
+    """A warning for each recipe with runs of cudt 0.1 and newer ones: their best epochs follow different rules."""
+    by_recipe: dict[str, set[bool]] = {}
+    for run in runs:
+        # Newer versions record the rates α_1 … α_L.
+        by_recipe.setdefault(run.recipe, set()).add(run.info.rates is None)
+    return [
+        f"{recipe}: some runs were trained with cudt 0.1, which chose the best epoch by another rule; "
+        "train them again to compare them with the others"
+        for recipe, found in by_recipe.items()
+        if len(found) > 1
+    ]
+
+
 def _family(run: ReadRun) -> tuple[str, str]:
     return run.recipe, run.pretrained
 

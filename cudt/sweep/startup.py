@@ -17,7 +17,7 @@ _IMPORT_TIMEOUT = 20.0
 
 
 def seconds(runs: int, workers: int) -> float:
-    """Seconds of work besides computing, if so many runs are shared by at most so many workers."""
+    """Seconds of work besides computing, for n runs on at most m workers."""
     return min(runs, workers) * worker_seconds() + runs * PER_RUN if runs else 0.0
 
 

@@ -161,16 +161,16 @@ def test_the_summary_of_constraints_made_by_hand(run):
     assert trained_at == pytest.approx(
         {
             **{"kept": 3, "kept_share": 1, "largest_violation": 0.3, "best_layer": 3, "best_loss": 0.2, "gap": 0},
-            **{"rate": 1 - 0.2 ** (1 / 3), "zeta": 0.03, "shift": 0, "bound": 0.3},
-            "bound_at_depth": ((0.8 + 0.03) * 0.9 + 0.03) * 0.9 + 0.03,
+            **{"rate": 1 - 0.2 ** (1 / 3), "zeta": 0.04, "shift": 0, "bound": 0.4},
+            "bound_at_depth": ((0.8 + 0.04) * 0.9 + 0.04) * 0.9 + 0.04,
         }
     )
     # Two losses rise, by at most 0.4; one falls, by 0.1.
     assert far == pytest.approx(
         {
             **{"kept": 1, "kept_share": 1 / 3, "largest_violation": 0.4, "best_layer": 2, "best_loss": 0.3, "gap": 0.3},
-            **{"rate": 1 - 0.6 ** (1 / 3), "zeta": 0.03, "shift": 0.5, "bound": 5.3},
-            "bound_at_depth": ((0.8 + 0.53) * 0.9 + 0.53) * 0.9 + 0.53,
+            **{"rate": 1 - 0.6 ** (1 / 3), "zeta": 0.04, "shift": 0.5, "bound": 5.4},
+            "bound_at_depth": ((0.8 + 0.54) * 0.9 + 0.54) * 0.9 + 0.54,
         }
     )
     table = run.read_table("descent").set_index(["gamma", "layer", "name"])["value"]

@@ -74,7 +74,13 @@ def test_the_shift_is_that_of_a_slow_twin():
 
 
 def test_zeta_is_the_largest_difference_over_layers():
-    assert bounds.estimation_gap([0.5, 0.3], [0.52, 0.2]) == pytest.approx(0.1)
+    assert bounds.estimation_gap([0.5, 0.3], [0.4, 0.2]) == pytest.approx(0.1)
+    # One loss rises and the other falls: the violation of layer 2 changes by 0.1 + 0.9 · 0.1.
+    train, validation, alpha = [1.0, 0.9], [0.9, 1.0], 0.1
+    violation = validation[1] - (1 - alpha) * validation[0]
+    assert train[1] - (1 - alpha) * train[0] == pytest.approx(0)
+    assert violation == pytest.approx(0.19)
+    assert violation <= bounds.estimation_gap(train, validation) == pytest.approx(0.2)
 
 
 # ---------------------------------------------------------------- what they promise

@@ -27,7 +27,7 @@ class Privacy(FigureType):
     """For each recipe with privacy.csv in all runs of a group."""
 
     name = "privacy"
-    order = 35
+    order = 37
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for the smallest δ that most groups have."""

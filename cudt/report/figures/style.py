@@ -12,8 +12,6 @@ from cudt.report import objectives
 
 #: For several variants of one objective.
 MARKERS = "os^Dvxp*"
-#: More lines in one panel are hard to tell apart, unless their colours have an order.
-MOST_LINES = 8
 #: More bands than these overlap to one grey patch.
 MOST_BANDS = 3
 #: Black, for constraints that a model does not keep: the colours of cudt's objectives are taken.

@@ -1,7 +1,8 @@
 """What ERM reaches on validation data: the loss that `alpha: {target_loss: auto}` stands for.
 
-It is measured once for a recipe and its settings, and kept in `<out>/<recipe>/target-<hash>.json`, so that all seeds
-and processes train with the same α. Each run also records it, so that a resumed run does not depend on that file.
+It is measured once for a recipe and its settings, and kept in `<out>/<recipe>/.target-<hash>.json`, so that all seeds
+and processes train with the same α. Each run also records it, so that a resumed run does not depend on that file. The
+file is hidden because everything else in that folder is a run, and `*` stands for all of them.
 """
 
 from __future__ import annotations
@@ -48,16 +49,17 @@ def resolve(
         return recorded
     twin = _erm_twin(run.recipe)
     folder = out / run.recipe.name
-    file = folder / f"target-{twin.identity(without_seed=True)}.json"
+    key = f"target-{twin.identity(without_seed=True)}"
+    file = folder / f".{key}.json"
     folder.mkdir(parents=True, exist_ok=True)
     # Of several runs that start at the same time, the first one measures.
-    with FileLock(folder / f".{file.stem}.lock") if accelerator.is_main_process else nullcontext():
+    with FileLock(folder / f".{key}.lock") if accelerator.is_main_process else nullcontext():
         known = (_read(file) or of_finished_runs(run.recipe, out)) if accelerator.is_main_process else None
         (target,) = broadcast_object_list([known])
         if target is None:
             if announce is not None and accelerator.is_main_process:
                 announce(f"target_loss: auto: no ERM run of {run.recipe.name} has these settings; training a pilot")
-            target = _of_pilot(twin, folder / f".pilot-{file.stem}", accelerator, train)
+            target = _of_pilot(twin, folder / f".pilot-{key}", accelerator, train)
         if accelerator.is_main_process:
             write_text(file, json.dumps(target.model_dump(), ensure_ascii=False) + "\n")
     return target

@@ -19,7 +19,7 @@ EASY = "descent.reference=9.0"
 
 
 def target_file(out: Path) -> Path:
-    (file,) = (out / "reviews-ut").glob("target-*.json")
+    (file,) = (out / "reviews-ut").glob(".target-*.json")
     return file
 
 
@@ -44,6 +44,14 @@ def test_without_an_erm_run_a_pilot_of_a_quarter_of_the_epochs_is_trained(tmp_pa
     # The pilot leaves nothing but its number.
     assert find_runs([tmp_path / "reviews-ut"]) == [run.path]
     assert json.loads(target_file(tmp_path).read_text()) == found.target.model_dump()
+
+
+def test_only_runs_are_visible_in_the_recipes_folder(tmp_path):
+    """`cudt eval-ood outputs/reviews-ut/*` gets every name that is not hidden."""
+    train_quietly(tiny_recipe(EASY, objective="erm"), tmp_path)
+    run = train_quietly(tiny_recipe(AUTO, EASY), tmp_path)
+    visible = [path for path in run.path.parent.iterdir() if not path.name.startswith(".")]
+    assert sorted(visible) == find_runs([tmp_path])
 
 
 def test_finished_erm_runs_of_the_same_settings_are_averaged_whatever_their_constraints(tmp_path):

@@ -3,7 +3,7 @@
 Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's settings, the pretrained
 model, the epoch whose weights count (training.select) and the test data. Runs of one group differ in nothing but their
 seed; a cell holds groups of several objectives. A chart shows the cells of one family: depth, γ_train and the settings
-of the task may differ, the test data may not.
+of the task may differ, the test data and the loss f may not, since losses of different kinds have different units.
 """
 
 from __future__ import annotations
@@ -40,10 +40,17 @@ class ComparableCell:
     """The weights that were evaluated: of the best or of the last epoch (training.select)."""
     origin: str = ""
     """What sets its family apart, as JSON; empty in a table of the paper."""
+    loss: str = ""
+    """The task's loss f (task.loss), where it is not the default."""
 
     def __str__(self) -> str:
-        last = ", last epoch" if self.weights == "last" else ""
-        return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}{last}"
+        return f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}{self.apart}"
+
+    @property
+    def apart(self) -> str:
+        """What is unlike the default in the loss and the evaluated weights, after a comma; empty if nothing is."""
+        loss = f", {self.loss.replace('_', ' ')} loss" if self.loss else ""
+        return loss + (", last epoch" if self.weights == "last" else "")
 
 
 def cell_of(run: ReadRun) -> ComparableCell:
@@ -51,18 +58,30 @@ def cell_of(run: ReadRun) -> ComparableCell:
     task = run.run.recipe.settings.task
     origin = json.dumps(_origin(run))
     shared = (run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
-    return ComparableCell(*shared, run.run.weights, origin)
+    loss = _loss(run)
+    named = loss if loss is not None and loss != type(task).model_fields["loss"].default else ""
+    return ComparableCell(*shared, run.run.weights, origin, named)
 
 
 def _origin(run: ReadRun) -> dict[str, Any]:
-    """The pretrained model, the weights that count, and the test data, by setting."""
-    return {"model.pretrained": run.pretrained, "training.select": run.run.weights, "test data": run.edition}
+    """The pretrained model, the loss, the weights that count, and the test data, by setting."""
+    return {
+        "model.pretrained": run.pretrained,
+        "task.loss": _loss(run),
+        "training.select": run.run.weights,
+        "test data": run.edition,
+    }
+
+
+def _loss(run: ReadRun) -> str | None:
+    """The task's loss f; None for tasks with one loss only."""
+    return getattr(run.run.recipe.settings.task, "loss", None)
 
 
 def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
     """The runs that charts may show together, by the recipe's name and, where a recipe has several, what sets it apart.
 
-    A family shares recipe, metric, pretrained model, selected weights and test data.
+    A family shares recipe, metric, pretrained model, loss, selected weights and test data.
     """
     found: dict[str, dict[tuple[str, str], list[ReadRun]]] = {}
     for run in runs:

@@ -46,7 +46,7 @@ def _row(compared: Comparison, runs: Sequence[ReadRun], labels: Mapping[GroupKey
         **means,
         "recipe": cell.model,
         "label": labels[ours.runs[0].group] if ours.runs else CONSTRAINED,
-        "setting": f"L = {cell.layers}, γ_train = {cell.gamma_train:g}, {compared.noise}"
+        "setting": f"L = {cell.layers}, γ_train = {cell.gamma_train:g}{cell.apart}, {compared.noise}"
         + ("" if is_same_model else ", ERM with other model settings"),
         "metric": cell.metric,
         "arrow": "↑" if runs[0].higher_is_better else "↓",

@@ -52,7 +52,7 @@ def hyper_parameters(runs: Sequence[ReadRun]) -> tuple[list[TextTable], pd.DataF
         tables.append(_table(file.removesuffix(".csv").replace("_", "-"), title, lines))
         rows += [_row(*line) for line in lines]
     others = by_cell([run for run in constrained if run.run.path not in used])
-    lines = [(cell.model, cell.dataset, found, {}) for cell, found in others.items()]
+    lines = [(cell.model, f"{cell.dataset}{cell.apart}", found, {}) for cell, found in others.items()]
     if lines:
         tables.append(_table("dual-other", "Hyper-parameters of the best runs, other recipes", lines))
         rows += [_row(*line) for line in lines]

@@ -166,7 +166,7 @@ def _named_apart(cells: dict[ComparableCell, list[ReadRun]]) -> dict[ComparableC
     """Add to the data set's name the settings of task and origin of cells that differ in nothing else."""
     alike: dict[str, list[ComparableCell]] = {}
     for cell in cells:
-        alike.setdefault(str(cell), []).append(cell)
+        alike.setdefault(str(replace(cell, weights="best", loss="")), []).append(cell)
     named = {}
     for mine in alike.values():
         for cell, apart in zip(mine, names_apart([_settings_apart(cells[cell][0]) for cell in mine]), strict=True):

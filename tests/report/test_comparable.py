@@ -10,8 +10,18 @@ import pytest
 
 from cudt import report
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import ComparableCell, by_cell, by_group, cell_of, matches, pairs, without_ablations
+from cudt.report.comparable import (
+    ComparableCell,
+    by_cell,
+    by_group,
+    cell_of,
+    families,
+    matches,
+    pairs,
+    without_ablations,
+)
 from cudt.report.compare import compare
+from cudt.report.headline import comparisons
 from cudt.report.sweeps import ablations
 from tests.report import make_run, with_info
 from tests.report.figures import variant_of
@@ -61,6 +71,19 @@ def test_runs_evaluated_with_the_weights_of_another_epoch_are_not_comparable(con
     assert not matches([constrained, last[1]])
     assert len(pairs(last)) == len(matches(last)) == 1
     assert str(cell_of(last[0])) == f"{cell_of(constrained)}, last epoch"
+
+
+def test_runs_with_another_loss_are_shown_apart_and_named(constrained, erm):
+    brier = [variant_of(run, "brier", {"task": {"loss": "brier"}}) for run in (constrained, erm)]
+    assert not pairs([constrained, brier[1]])
+    assert str(cell_of(brier[0])) == f"{cell_of(constrained)}, brier loss"
+    # One chart has one unit of loss.
+    assert families([constrained, erm, *brier]) == {
+        "reviews-ut, loss=cross_entropy": [constrained, erm],
+        "reviews-ut, loss=brier": brier,
+    }
+    labels = {run.group: run.objective for run in brier}
+    assert [row["setting"] for row in comparisons(brier, labels)] == ["L = 3, γ_train = 0.4, brier loss, gaussian"]
 
 
 def test_cells_are_in_order_whatever_that_of_the_runs(constrained):

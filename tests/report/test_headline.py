@@ -52,7 +52,7 @@ def test_the_better_one_is_bold(better, trained_run, tmp_path):
     assert row["better"] == (better or "")
     assert row["unit"] == "examples"
     html = rendered(tmp_path)
-    assert ("<b>" in html.split("<nav")[0]) == bool(better)
+    assert ("<b>" in html.split('id="rule"')[0]) == bool(better)
 
 
 def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_seeds():

@@ -17,6 +17,7 @@ from cudt.report.comparable import SIDES
 from cudt.report.paper_results import Result, ResultTable, result_tables
 from cudt.report.published import PAPER_TABLES, is_published
 from tests.report import make_run, make_scored_run, make_video_run, with_info
+from tests.report.figures import variant_of
 
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
@@ -195,6 +196,19 @@ def test_other_recipes_are_in_a_table_of_their_own(planted):
     assert (result.cell.model, result.cell.dataset, result.cell.gamma_train) == ("reviews-ut", "reviews", 0.4)
     assert result.sides["erm"].ours == pytest.approx(AUC["erm"])
     assert not [table for table in result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
+
+
+def test_cells_that_differ_in_their_loss_or_weights_are_named_apart(planted):
+    runs = [planted["text-erm"], planted["text-constrained"]]
+    brier = [variant_of(run, "brier", {"task": {"loss": "brier"}}) for run in runs]
+    last = [variant_of(run, "last", {"training": {"select": "last"}}) for run in runs]
+    for others, names in (
+        (brier, ["reviews loss=brier", "reviews loss=cross_entropy"]),
+        (last, ["reviews select=best", "reviews select=last"]),
+    ):
+        apart = [replace(run, run=replace(run.run, path=run.run.path.with_name("other"))) for run in others]
+        results = table_of([*runs, *apart], "accuracy-auc-other").results
+        assert sorted(result.cell.dataset for result in results) == names
 
 
 @pytest.mark.parametrize("override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"])

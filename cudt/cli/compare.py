@@ -44,6 +44,8 @@ def compare(first: FirstRun, second: SecondRun) -> None:
     console.print("\nlayer losses on validation data at γ_train, and the verdict on each constraint")
     weights = _effective_weights(a, b)
     console.print(_layer_table(a, b, weights))
+    if problem := _different_losses(a, b):
+        console.print(f"no differences: {problem}", soft_wrap=True)
     if weights:
         console.print("w: effective weight of the layer's loss, at the end of that epoch; ▼: negative")
     for name, run in (("A", a), ("B", b)):
@@ -101,15 +103,25 @@ def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -
     for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):
         table.add_column(column, justify="left" if column.startswith("verdict") else "right")
     by_layer = [{verdict.layer: verdict for verdict in run.info.verdicts} for run in (a, b)]
+    is_one_loss = not _different_losses(a, b)
     for layer in sorted({*by_layer[0], *by_layer[1]}):
         found = [verdicts.get(layer) for verdicts in by_layer]
         losses = [one.loss for one in found if one is not None]
-        difference = losses[1] - losses[0] if len(losses) == 2 else None
+        difference = losses[1] - losses[0] if len(losses) == 2 and is_one_loss else None
         numbers = ["" if one is None else short_number(one.loss) for one in found]
         words = ["" if one is None else one.verdict for one in found]
         signed = "" if difference is None else ("+" if difference >= 0 else "") + short_number(difference)
         table.add_row(str(layer), *numbers, signed, *words, *(_weight(mine.get(layer)) for mine in weights.values()))
     return table
+
+
+def _different_losses(a: ReadRun, b: ReadRun) -> str:
+    """Why the losses of two runs have no common unit; empty if they have one."""
+    for key in ("name", "loss"):
+        values = [getattr(run.run.recipe.settings.task, key, "") for run in (a, b)]
+        if values[0] != values[1]:
+            return f"task.{key} is {values[0]} in A and {values[1]} in B, so the losses have different units"
+    return ""
 
 
 def _effective_weights(a: ReadRun, b: ReadRun) -> dict[str, dict[int, float]]:
@@ -177,8 +189,8 @@ def _different_tests(a: ReadRun, b: ReadRun) -> str:
     """Why two runs have no test examples in common; empty if they may have."""
     if a.info.test_data and a.info.test_data == b.info.test_data:
         return ""
-    # Generated test data have no fingerprint: they follow from the settings of the task.
-    tasks = [run.run.recipe.settings.task.model_dump_json() for run in (a, b)]
+    # Generated test data have no fingerprint: they follow from the settings of the task, except for its loss.
+    tasks = [run.run.recipe.settings.task.model_dump_json(exclude={"loss"}) for run in (a, b)]
     return "" if tasks[0] == tasks[1] else "the runs have different tasks or task settings, and so different test data"
 
 

@@ -90,6 +90,17 @@ def test_without_common_test_data_there_is_no_interval_and_the_reason_is_given(c
     assert "no interval: the runs have different tasks or task settings, and so different test data" in output
 
 
+def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differences_of_losses(call, trained_run):
+    a = make_scored_run(trained_run, Path("a"), scores(0))
+    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["task.loss=brier"])
+    output = compared(call, a.path, b.path)
+    assert len(row(output, "γ = 1 ")) == 5
+    assert "no interval" not in output
+    # Two losses and two verdicts, without a difference.
+    assert len(row(output, "1 ")) == 5
+    assert "no differences: task.loss is cross_entropy in A and brier in B, so the losses have" in output
+
+
 def test_without_scores_of_examples_there_is_no_interval_and_the_reason_is_given(call, trained_run):
     a = make_run(trained_run, Path("a"), {0.0: 0.9, 1.0: 0.6})
     b = make_run(trained_run, Path("b"), {0.0: 0.8, 1.0: 0.7, 2.0: 0.5}, objective="erm")

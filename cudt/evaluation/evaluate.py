@@ -195,7 +195,7 @@ def evaluate_validation(
 
 def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The trained model, on the data that it was trained with."""
-    layerwise = trained.load(run, device, data_root)
+    layerwise = trained.load_for_noise(run, device, data_root)
     check_same_data(run, layerwise.task.fingerprint(SEEN))
     return layerwise
 

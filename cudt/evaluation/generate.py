@@ -92,7 +92,7 @@ def generate(run: Run, request: Request, device: DeviceName, data_root: Path | N
     done = _read_done(path, asked)
     left = asked[len(done) :]
     if left:
-        layerwise = trained.load(run, device, data_root)
+        layerwise = trained.load_for_noise(run, device, data_root)
         noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
         starts = range(0, len(left), request.batch_size)
         for start in track(starts, len(starts), f"{run.label} γ = {request.gamma:g}"):

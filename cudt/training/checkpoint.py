@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.training.history import History
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_atomically
 
 
@@ -82,8 +83,14 @@ class Checkpoints:
             torch.cuda.set_rng_state(content["cuda_generator"])
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
         if "best_multipliers" not in content["progress"]:
-            # Earlier versions ranked epochs by another rule, so the best one is chosen among those that follow.
+            # Ranks of the two rules cannot be compared.
             state.best = None
+            warnings.warn(
+                f"{self.run.path} was begun with cudt 0.1, which chose the best epoch by another rule; "
+                "the best epoch is chosen among those that follow",
+                DataWarning,
+                stacklevel=2,
+            )
         return state, History.read(self.run, content["history_length"])
 
     def save_weights(self, which: Weights) -> None:

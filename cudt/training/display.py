@@ -58,12 +58,14 @@ class PlainDisplay:
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._pace = Pace(clock)
-        self._printed = clock()
-        self._quarters = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pace, self._printed, self._quarters = Pace(self._clock), self._clock(), 0
 
     def __enter__(self) -> PlainDisplay:
-        self._pace, self._printed = Pace(self._clock), self._clock()
+        # One display may show several trainings, such as a pilot and its run.
+        self._begin()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -88,14 +90,17 @@ class LiveDisplay:
     """A table of the layers, redrawn in place: loss, allowed loss, violation, λ and w."""
 
     def __init__(self, console: Console) -> None:
-        self._view: TrainingView | None = None
-        self._metric = self._pace_text = ""
-        self._pace = Pace()
+        self._begin()
         # Drawn when the screen is refreshed, not after each of perhaps hundreds of updates a second.
         self._live = Live(console=console, refresh_per_second=8, transient=True, get_renderable=self._picture)
 
-    def __enter__(self) -> LiveDisplay:
+    def _begin(self) -> None:
+        self._view: TrainingView | None = None
+        self._metric = self._pace_text = ""
         self._pace = Pace()
+
+    def __enter__(self) -> LiveDisplay:
+        self._begin()
         self._live.__enter__()
         return self
 

@@ -20,13 +20,21 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
         layerwise = assemble_model(run.recipe, root, choose(device))
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
-    if run.other_weights and layerwise.model.signal_is_learned:
-        _record_sigma(run, layerwise)
     return layerwise.eval()
 
 
+def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+    """The same, with σ_x of its weights in run.json; hold the run's lock.
+
+    Training measures σ_x of the run's own weights alone, so that of others is measured here.
+    """
+    layerwise = load(run, device, data_root)
+    if run.other_weights and layerwise.model.signal_is_learned:
+        _record_sigma(run, layerwise)
+    return layerwise
+
+
 def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
-    """Measure σ_x for weights that are not the run's own: training measured only that of its own."""
     task, device = layerwise.task, next(layerwise.parameters()).device
     examples = batches(task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device)
     training = run.finished_info().sigma_x.training

@@ -218,6 +218,8 @@ def test_the_last_weights_have_predictions_and_thresholds_of_their_own(reviews):
         last.predict(texts, "confidence", device="cpu")
     both = [run.predict(texts, device="cpu").probabilities for run in (reviews, last, reviews)]
     assert np.array_equal(both[0], both[2])
+    # Prediction adds no noise: it measures nothing and writes nothing.
+    assert not last.results.exists()
 
 
 def test_the_model_is_loaded_once(reviews, monkeypatch):

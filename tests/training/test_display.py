@@ -151,6 +151,21 @@ def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute
     assert len(plain_lines(120, per_epoch=3, epochs=1)) == 4
 
 
+def test_a_second_training_begins_anew():
+    """A pilot and its run share a display."""
+    output, now = io.StringIO(), [1000.0]
+    display = PlainDisplay(Console(file=output), clock=lambda: now[0])
+    for _ in range(2):
+        with display:
+            for step in range(1, 101):
+                now[0] += 0.25
+                display.update(replace(CONSTRAINED, steps=100, epochs=1, epoch=1, step=step))
+            display.epoch_ended(replace(CONSTRAINED, steps=100, epochs=1, epoch=1, step=100), "accuracy 0.9")
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 8
+    assert lines[:4] == lines[4:]
+
+
 def test_the_pace_is_that_of_the_updates_of_this_process():
     assert plain_lines(10, epochs=1)[0].endswith("10 s/update, 0:16:10 left")
     # Resumed after 50 updates, which took no time in this process.

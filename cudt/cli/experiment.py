@@ -24,7 +24,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
-from cudt.cli.train import Trained, load_recipes, print_name_hint, train_all
+from cudt.cli.train import Trained, in_order, load_recipes, print_name_hint, train_all
 from cudt.utils.progress import is_main_process
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def experiment(
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
-    trained = _train(console, loaded, grid, save_samples, out, device, data_root)
+    trained = _train(console, in_order(console, loaded), grid, save_samples, out, device, data_root)
     # Evaluation is not distributed: the other processes of `torchrun` have nothing to do here.
     if trained.runs and is_main_process():
         for run in trained.runs:

@@ -101,6 +101,6 @@ def _rates(alpha: Alpha, reference: float, n_layers: int, erm_loss: float | None
         raise ValueError(
             f"target_loss: auto takes ERM's validation loss {erm_loss:g}, which does not improve on "
             f"f_0 = {reference:g}; set alpha to a number, or train ERM first (--objective erm) and delete "
-            ".target-*.json in the recipe's folder"
+            ".target-*.json in the recipe's folder, if there is one"
         )
     return [rate_for_target(erm_loss, reference, n_layers)] * n_layers

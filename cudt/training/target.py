@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from cudt.utils.files import write_text
 
 #: The share of the recipe's epochs that a pilot run trains, rounded up.
 PILOT_SHARE = 0.25
+#: How the source of a pilot's target begins.
+_PILOT = "a pilot run of ERM"
 
 TrainPilot = Callable[[NamedRecipe, Path], Run]
 Announce = Callable[[str], None]
@@ -43,26 +45,47 @@ def resolve(
     All processes call it together. `train` trains a pilot in a folder if there is no finished ERM run, after
     `announce`, if given, was told so.
     """
-    if not _is_needed(run.recipe):
+    if not is_needed(run.recipe):
         return None
     if (recorded := run.info().target) is not None:
         return recorded
-    twin = _erm_twin(run.recipe)
+    twin, own = _erm_twin(run.recipe), run.recipe.settings.descent.reference
     folder = out / run.recipe.name
     key = f"target-{twin.identity(without_seed=True)}"
     file = folder / f".{key}.json"
     folder.mkdir(parents=True, exist_ok=True)
     # Of several runs that start at the same time, the first one measures.
     with FileLock(folder / f".{key}.lock") if accelerator.is_main_process else nullcontext():
-        known = (_read(file) or of_finished_runs(run.recipe, out)) if accelerator.is_main_process else None
+        known = _known(run.recipe, out, file, announce) if accelerator.is_main_process else None
         (target,) = broadcast_object_list([known])
         if target is None:
             if announce is not None and accelerator.is_main_process:
                 announce(f"target_loss: auto: no ERM run of {run.recipe.name} has these settings; training a pilot")
-            target = _of_pilot(twin, folder / f".pilot-{key}", accelerator, train)
+            target, reference = _of_pilot(twin, folder / f".pilot-{key}", accelerator, train)
+            if target.loss >= (reference if own == "auto" else own):
+                # No α leads to it, and the run is refused; the next attempt may find ERM runs.
+                return target
         if accelerator.is_main_process:
             write_text(file, json.dumps(target.model_dump(), ensure_ascii=False) + "\n")
     return target
+
+
+def _known(recipe: NamedRecipe, out: Path, file: Path, announce: Announce | None) -> TargetInfo | None:
+    """The target that an earlier run measured, or what the finished ERM runs reach."""
+    kept, reached = _read(file), of_finished_runs(recipe, out)
+    if announce is not None and kept is not None and reached is not None and kept.source.startswith(_PILOT):
+        announce(
+            f"target_loss: auto: {kept.loss:.4g} is from {kept.source}, and {reached.source}, reach {reached.loss:.4g};"
+            f" to use that, delete {file} and the runs that were trained with the pilot's"
+        )
+    return kept or reached
+
+
+def erm_first(recipes: Sequence[NamedRecipe]) -> list[NamedRecipe]:
+    """The order to train some recipes in: as given, but ERM first if one needs to know what ERM reaches."""
+    if not any(is_needed(recipe) for recipe in recipes):
+        return [*recipes]
+    return sorted(recipes, key=lambda recipe: recipe.settings.objective != "erm")
 
 
 def of_finished_runs(recipe: NamedRecipe, out: Path) -> TargetInfo | None:
@@ -85,7 +108,8 @@ def of_finished_runs(recipe: NamedRecipe, out: Path) -> TargetInfo | None:
     return TargetInfo(loss=sum(losses.values()) / len(losses), source=source)
 
 
-def _is_needed(recipe: NamedRecipe) -> bool:
+def is_needed(recipe: NamedRecipe) -> bool:
+    """Whether a run has to know what ERM reaches: it is constrained, with `target_loss: auto`."""
     alpha = recipe.settings.descent.alpha
     is_auto = isinstance(alpha, TargetLoss) and alpha.target_loss == "auto"
     return is_auto and objective_class(recipe.settings.objective).is_constrained
@@ -98,17 +122,18 @@ def _erm_twin(recipe: NamedRecipe) -> NamedRecipe:
     return dataclasses.replace(recipe, settings=recipe.settings.model_copy(update=changes))
 
 
-def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: TrainPilot) -> TargetInfo:
-    """What ERM reaches in its first epochs, always with seed 0, so that it does not depend on which run asks."""
+def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: TrainPilot) -> tuple[TargetInfo, float]:
+    """What ERM reaches in its first epochs, always with seed 0, so that it does not depend on which run asks; and f_0."""
     epochs = math.ceil(PILOT_SHARE * twin.settings.training.epochs)
     training = twin.settings.training.model_copy(update={"epochs": epochs})
     settings = twin.settings.model_copy(update={"training": training, "seed": 0})
     pilot = train(dataclasses.replace(twin, settings=settings), folder)
-    loss = pilot.finished_info().verdicts[-1].loss
+    info = pilot.finished_info()
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         shutil.rmtree(folder)
-    return TargetInfo(loss=loss, source=f"a pilot run of ERM, {epochs} epoch{'s' if epochs > 1 else ''}, seed 0")
+    source = f"{_PILOT}, {epochs} epoch{'s' if epochs > 1 else ''}, seed 0"
+    return TargetInfo(loss=info.verdicts[-1].loss, source=source), info.reference
 
 
 def _read(file: Path) -> TargetInfo | None:

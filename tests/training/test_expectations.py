@@ -14,10 +14,12 @@ from cudt.utils.errors import DataWarning
 from tests.conftest import quiet, tiny_recipe
 
 
-def doubts(descent: LayerwiseDescent, monkeypatch: pytest.MonkeyPatch, erm: float | None = None) -> list[str]:
+def doubts(
+    descent: LayerwiseDescent, monkeypatch: pytest.MonkeyPatch, erm: float | None = None, *changes: str
+) -> list[str]:
     found = None if erm is None else TargetInfo(loss=erm, source="finished ERM runs of reviews-ut, seed 0")
     monkeypatch.setattr(target, "of_finished_runs", lambda recipe, out: found)
-    return list(expectations.doubts(descent, tiny_recipe(), None))  # type: ignore[arg-type]
+    return list(expectations.doubts(descent, tiny_recipe(*changes), None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +41,22 @@ def test_what_alpha_asks_of_the_last_layer(alpha, line, form):
 def test_a_warning_where_alpha_asks_for_less_than_erm_reaches(erm, warned, monkeypatch):
     # 0.7·0.9³ = 0.5103
     found = doubts(LayerwiseDescent(3, 0.1, 0.7), monkeypatch, erm)
-    assert [line.split(": lower alpha")[0] for line in found] == [
-        "descent.alpha asks the last layer for a loss of 0.5103, and ERM reaches 0.52 on validation data "
-        "(finished ERM runs of reviews-ut, seed 0)"
-    ] * warned
+    assert (
+        found
+        == [
+            "descent.alpha asks the last layer for a loss of 0.5103, and ERM reaches 0.52 on validation data "
+            "(finished ERM runs of reviews-ut, seed 0): lower it, or set alpha to {target_loss: auto}"
+        ]
+        * warned
+    )
+
+
+def test_the_advice_is_not_what_is_already_set(monkeypatch):
+    descent = LayerwiseDescent(3, 0.1, 0.7)
+    assert doubts(descent, monkeypatch, 0.52, "descent.alpha={target_loss: auto}") == []
+    (line,) = doubts(descent, monkeypatch, 0.52, "descent.alpha={target_loss: 0.5103}")
+    assert line.startswith("descent.alpha.target_loss asks the last layer for a loss of 0.5103, and ERM reaches 0.52 ")
+    assert line.endswith(": raise it, or set alpha to {target_loss: auto}")
 
 
 def stuck(**settings: Any) -> LayerwiseDescent:

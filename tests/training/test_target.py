@@ -102,6 +102,45 @@ def test_a_target_that_does_not_improve_on_the_reference_is_refused(tmp_path):
         train_quietly(tiny_recipe("training.learning_rate=1e-9", "descent.reference=0.1", AUTO), tmp_path)
 
 
+def test_a_pilot_that_does_not_improve_on_the_reference_leaves_no_target(tmp_path):
+    hopeless = (AUTO, "training.learning_rate=1e-9", "descent.reference=0.1")
+    with pytest.raises(UserError, match=r"^descent\.alpha: target_loss: auto takes ERM's validation loss"):
+        train_quietly(tiny_recipe(*hopeless), tmp_path)
+    assert [*tmp_path.rglob("*.json")] == []
+
+
+def test_a_pilots_target_is_kept_but_finished_erm_runs_are_mentioned(tmp_path):
+    first = train_quietly(tiny_recipe(AUTO, EASY), tmp_path)
+    train_quietly(tiny_recipe(EASY, objective="erm", seed=1), tmp_path)
+    said: list[str] = []
+    second = launch.train(tiny_recipe(AUTO, EASY, seed=1), tmp_path, "cpu", None, quiet(), announce=said.append)
+    assert second.finished_info().target == first.finished_info().target
+    assert "is from a pilot run of ERM, 1 epoch, seed 0, and finished ERM runs of reviews-ut, seed 1, reach" in said[0]
+    assert f"delete {target_file(tmp_path)} and" in said[0]
+    # A target of finished ERM runs says nothing about newer ones.
+    target_file(tmp_path).unlink()
+    for seed in (2, 3):
+        said.clear()
+        launch.train(tiny_recipe(AUTO, EASY, seed=seed), tmp_path, "cpu", None, quiet(), announce=said.append)
+        assert not any("pilot" in line for line in said)
+
+
+def test_erm_is_trained_before_runs_that_need_its_loss():
+    def order(*changes: str) -> list[tuple[str, int]]:
+        recipes = [
+            tiny_recipe(*changes, objective=objective, seed=seed)
+            for seed in (0, 1)
+            for objective in ("constrained", "supervised", "erm")
+        ]
+        return [(one.settings.objective, one.settings.seed) for one in target.erm_first(recipes)]
+
+    assert order(AUTO) == [
+        *[("erm", 0), ("erm", 1)],
+        *[("constrained", 0), ("supervised", 0), ("constrained", 1), ("supervised", 1)],
+    ]
+    assert order()[:3] == [("constrained", 0), ("supervised", 0), ("erm", 0)]
+
+
 def test_a_damaged_target_is_reported_with_its_file(tmp_path):
     train_quietly(tiny_recipe(EASY, objective="erm"), tmp_path)
     train_quietly(tiny_recipe(AUTO, EASY), tmp_path)

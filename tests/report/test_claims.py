@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cudt.method.feasibility import is_monotone
 from cudt.report import claims, paired
 from cudt.report.claims import JudgedClaim
 from cudt.report.claims.base import Evidence, Interval, of_every_seed, over_seeds, verdict
@@ -172,7 +173,16 @@ def test_every_layer_of_every_seed_has_to_lower_the_loss(trained_run, tmp_path):
     judged = judged_in(tmp_path / "b")["C1"]
     assert judged.verdict() == "not supported"
     found = only(judged).interval
-    assert (found.effect, found.low, found.high, found.seeds) == pytest.approx((2.5 / 3, 0.5, 1.0, 3))
+    assert (found.effect, found.low, found.high, found.seeds) == pytest.approx(((2 + 2 / 3) / 3, 2 / 3, 1.0, 3))
+
+
+@pytest.mark.parametrize(("first", "share"), [(0.7, 1.0), (0.5, 2 / 3)])
+def test_the_first_layer_has_to_lower_f_0_as_in_a_monotone_run(first, share, trained_run, tmp_path):
+    for seed in range(3):
+        make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, seed=seed, losses=DOWN, reference=first)
+    judged = judged_in(tmp_path)["C1"]
+    assert only(judged).ours == pytest.approx(share)
+    assert judged.verdict() == ("supported" if is_monotone(first, DOWN) else "not supported")
 
 
 def test_layers_and_constraints_are_counted_at_the_level_of_training_and_above_it(trained_run, tmp_path):
@@ -191,8 +201,8 @@ def test_layers_and_constraints_are_counted_at_the_level_of_training_and_above_i
         name: {other: only(judged[name], other).interval.effect for other in ("erm", "supervised")}
         for name in ("C1 compared", "C2", "C2 constraints")
     }
-    assert effects["C1 compared"] == pytest.approx({"erm": 0.5, "supervised": 0.0})
-    assert effects["C2"] == pytest.approx({"erm": 1.0, "supervised": 0.5})
+    assert effects["C1 compared"] == pytest.approx({"erm": 1 / 3, "supervised": 0.0})
+    assert effects["C2"] == pytest.approx({"erm": 2 / 3, "supervised": 1 / 3})
     assert effects["C2 constraints"] == pytest.approx({"erm": 2 / 3, "supervised": 0.0})
     assert [judged[name].verdict() for name in effects] == ["supported"] * 3
     assert judged["C2 constraints"].verdict("supervised") == "not supported"

@@ -41,7 +41,6 @@ def descent(runs: Runs) -> list[Evidence]:
             lacking=too_few(len(group)),
         )
         for group in runs.groups
-        if group[0].n_layers > 1
     ]
 
 
@@ -51,19 +50,24 @@ def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
     return [
         paired_evidence(runs, pair, f"layers that lower the test loss {where}", partial(falling, place=place))
         for pair in runs.pairs
-        if pair.noise == trained_noise(pair.ours[0]) and pair.ours[0].n_layers > 1
+        if pair.noise == trained_noise(pair.ours[0])
     ]
 
 
 def falling(run: ReadRun, place: str) -> float:
-    """The share of layers 2 … L that lower the test loss: at γ_train (`ID`), or over all higher levels (`OOD`)."""
+    """The share of the L layers that lower the test loss: at γ_train (`ID`), or over all higher levels (`OOD`).
+
+    The first layer is compared with f_0, as for a monotone run: layers 2 … L alone would leave out that of ERM, which
+    often raises the loss.
+    """
     noise, columns = trained_noise(run), ("split", "perturbation", "gamma", "layer", "loss")
     losses: dict[float, dict[int, float]] = {}
     # Without pandas, whose start-up at each of many runs takes longer than the work.
     for split, kind, level, layer, loss in zip(*(run.layers[name].tolist() for name in columns), strict=True):
         if split == "test" and kind == noise and _is_wanted(run, noise, level, place):
             losses.setdefault(level, {})[layer] = loss
-    steps = [after < before for one in losses.values() for before, after in pairwise(one[key] for key in sorted(one))]
+    by_layer = ([run.reference, *(one[layer] for layer in sorted(one))] for one in losses.values())
+    steps = [after < before for one in by_layer for before, after in pairwise(one)]
     return float(np.mean(steps)) if steps else math.nan
 
 

@@ -1,8 +1,9 @@
 """Runs that do not keep their constraints, next to ERM: the paper's example of an infeasible model.
 
-Drawn over all recipes: of each with an infeasible constrained run, the run with most violated constraints and the ERM
-run it is compared with. Three panels each: validation losses with the limit of each constraint, the metric under noise,
-and the metric of each layer. The metric is PSNR where the task measures it, as in the paper.
+Drawn over all recipes: of each with an infeasible constrained run, the run with most violated constraints (of the
+evaluated ones, where there are any) and the ERM run it is compared with. Three panels each: validation losses with the
+limit of each constraint, the metric under noise, and the metric of each layer; only the first where nothing was
+evaluated. The metric is PSNR where the task measures it, as in the paper.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class InfeasibleRun(NamedTuple):
     def runs(self) -> list[ReadRun]:
         return [self.run] if self.erm is None else [self.run, self.erm]
 
+    @property
+    def is_evaluated(self) -> bool:
+        return any(run.curves for run in self.runs)
+
 
 class InfeasibleRuns(FigureType):
     """Over all recipes with an infeasible constrained run."""
@@ -57,16 +62,19 @@ class InfeasibleRuns(FigureType):
 
 
 def most_violated(runs: Sequence[ReadRun]) -> list[ReadRun]:
-    """Of each recipe the infeasible run that violates most constraints; the run with most violations first."""
+    """Of each recipe the infeasible run that violates most constraints; the run with most violations first.
+
+    Evaluated runs come before others, of which only the losses can be shown.
+    """
     worst: dict[str, ReadRun] = {}
     for run in sorted(runs, key=lambda run: (*run.group, run.seed)):
         if run.failing:
-            worst[run.recipe] = max(worst.get(run.recipe, run), run, key=_n_failing)
-    return sorted(worst.values(), key=_n_failing, reverse=True)[:_MOST_RUNS]
+            worst[run.recipe] = max(worst.get(run.recipe, run), run, key=_rank)
+    return sorted(worst.values(), key=_rank, reverse=True)[:_MOST_RUNS]
 
 
-def _n_failing(run: ReadRun) -> tuple[int, int]:
-    return len(run.failing.get("violated", [])), len(run.failing.get("relaxed", []))
+def _rank(run: ReadRun) -> tuple[bool, int, int]:
+    return bool(run.curves), len(run.failing.get("violated", [])), len(run.failing.get("relaxed", []))
 
 
 def _compared_erm(run: ReadRun, runs: Sequence[ReadRun]) -> ReadRun | None:
@@ -87,14 +95,23 @@ def _kind(run: ReadRun) -> str:
 
 def draw(shown: Sequence[InfeasibleRun]) -> Drawing:
     """A row for each run."""
-    figure, grid = panels(len(shown), 3, 3.5, 2.7)
-    for (left, middle, right), one in zip(grid, shown, strict=True):
-        _draw_constraints(left, one)
-        _draw_curves(middle, one)
-        _draw_layers(right, one)
+    drawn = [_draw_constraints, *([_draw_curves, _draw_layers] if any(one.is_evaluated for one in shown) else [])]
+    figure, grid = panels(len(shown), len(drawn), 3.5, 2.7)
+    for row, one in zip(grid, shown, strict=True):
+        for axes, draw_panel in zip(row, drawn, strict=True):
+            draw_panel(axes, one)
+            if not any(len(line.get_xdata()) for line in axes.lines):
+                axes.remove()
     legend_below(figure)
-    title = "Infeasible runs next to ERM: of each recipe, the run with most violated layers on validation data"
-    return Drawing(figure, f"{title}, 1 seed each")
+    chosen = "of each recipe, the run with most violated layers on validation data, evaluated ones first"
+    return Drawing(figure, f"Infeasible runs{_next_to(shown)}: {chosen}, 1 seed each")
+
+
+def _next_to(shown: Sequence[InfeasibleRun]) -> str:
+    counts = sum(one.erm is not None for one in shown)
+    if not counts:
+        return ""
+    return " next to ERM" if counts == len(shown) else " next to ERM where there is a comparable run"
 
 
 def _draw_constraints(axes: Any, one: InfeasibleRun) -> None:

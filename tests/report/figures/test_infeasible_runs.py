@@ -30,7 +30,7 @@ def test_the_losses_of_an_infeasible_run_are_shown_against_their_limits(trained_
     worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
     assert [(run.recipe, run.seed) for run in worst] == [("reviews-ut", 1), ("other", 0)]
     figure, _ = infeasible_runs.draw([InfeasibleRun(run, None) for run in worst])
-    first, _, _, second, *_ = figure.axes
+    first, second = figure.axes
     assert points_of(named_lines(first)["constrained"]) == [[1, 1.3], [2, 1.2], [3, 1.4]]
     assert points_of(first.containers[0][0]) == [[1, 1.0], [2, 1.1], [3, 1.0]]
     marks = {mark.get_label(): mark.get_offsets().tolist() for mark in first.collections if mark.get_label()[0] != "_"}
@@ -84,8 +84,33 @@ def test_without_psnr_the_metric_of_the_task_is_shown(trained_run, tmp_path):
 
 
 def test_a_run_that_is_not_evaluated_has_its_constraints_alone(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, feasible=False, verdicts=[verdict(layer, "violated") for layer in (1, 2, 3)])
+    failing = [verdict(layer, "violated") for layer in (1, 2, 3)]
+    make_run(trained_run, tmp_path, feasible=False, verdicts=failing)
     (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
-    losses, noise, _ = plan.draw().figure.axes
+    figure, title = plan.draw()
+    (losses,) = figure.axes
     assert points_of(named_lines(losses)["constrained"]) == [[1, 1], [2, 1], [3, 1]]
-    assert [len(line.get_xdata()) for line in noise.lines] == [0]
+    assert title.startswith("Infeasible runs: ")
+    # Next to one that is evaluated, the other panels of its row are left out.
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, name="other", feasible=False, verdicts=failing[:1])
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, name="other", objective="erm", verdicts=failing)
+    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
+    figure, title = plan.draw()
+    assert [axes.get_title().partition(",")[0] for axes in figure.axes] == [
+        "other",
+        "Under gaussian noise",
+        "By layer at γ = 0.4",
+        "reviews-ut",
+    ]
+    assert title.startswith("Infeasible runs next to ERM where there is a comparable run: ")
+
+
+def test_evaluated_runs_come_first(trained_run, tmp_path):
+    one, all_ = ([verdict(layer, "violated") for layer in layers] for layers in ((2,), (1, 2, 3)))
+    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, seed=0, feasible=False, verdicts=one)
+    make_run(trained_run, tmp_path, seed=1, feasible=False, verdicts=all_)
+    for index in range(6):
+        make_run(trained_run, tmp_path, name=f"other-{index}", feasible=False, verdicts=all_)
+    worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
+    assert (worst[0].recipe, worst[0].seed) == ("reviews-ut", 0)
+    assert len(worst) == 6

@@ -87,20 +87,20 @@ def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | 
 
 
 def conclusion(run: Run, found: Embeddings, delta: float) -> str:
-    """What the noise levels promise for one token, in words."""
+    """What noise at the paper's level promises for one token, and which level a reasonable promise needs, in words."""
     info, curve = run.finished_info(), _curve(run)
     wanted = noise_multiplier(REASONABLE, delta) * found.largest_distance / info.sigma_x.evaluation
     epsilon = epsilon_at(delta, found.largest_distance / (PAPER_GAMMA * info.sigma_x.evaluation))
-    at_paper = f"At γ = {PAPER_GAMMA:g}, the most that the paper trains with, ε = {epsilon_text(epsilon)} for one token"
-    if wanted <= curve.index.max():
-        level = min(gamma for gamma in curve.index if gamma >= wanted)
-        return (
-            f"{at_paper}. ε = {REASONABLE:g}, the most that is called reasonable, needs γ = {wanted:.3g}; "
-            f"{info.metric.name} at γ = {level:g} is {curve[level]:.4f}."
-        )
+    useless = ": useless as a promise" if epsilon > REASONABLE else ""
+    reached = min((gamma for gamma in curve.index if gamma >= wanted), default=None)
+    metric = (
+        f"the highest level evaluated is γ = {curve.index.max():g}"
+        if reached is None
+        else f"{info.metric.name} at γ = {reached:g} is {curve[reached]:.4f}"
+    )
     return (
-        f"{at_paper}: useless as a promise. ε = {REASONABLE:g}, the most that is called reasonable, needs "
-        f"γ = {wanted:.3g}; the highest level evaluated is γ = {curve.index.max():g}."
+        f"At γ = {PAPER_GAMMA:g}, the most that the paper trains with, ε = {epsilon_text(epsilon)} for one token"
+        f"{useless}. ε = {REASONABLE:g}, the most that is called reasonable, needs γ = {wanted:.3g}; {metric}."
     )
 
 

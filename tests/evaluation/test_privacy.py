@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -108,12 +109,21 @@ def test_epsilon_in_words(epsilon, text):
     assert privacy.epsilon_text(epsilon) == text
 
 
-def test_a_useful_epsilon_is_not_called_useless(run):
+def test_a_useless_epsilon_stays_so_whatever_levels_were_evaluated(run):
     evaluate_ood(run, Grid([1000.0]), "cpu", None, untracked)
     found, _ = write(run)
     text = privacy.conclusion(run, found, 1e-5)
-    assert "useless" not in text
+    assert "for one token: useless as a promise. " in text
     assert "accuracy at γ = 1000 is " in text
+
+
+def test_a_useful_epsilon_is_not_called_useless(run):
+    found, _ = write(run)
+    sigma_x = run.finished_info().sigma_x.evaluation
+    # With μ = 1 at γ = 1, ε is 4.38; ε = 10 needs half of that noise.
+    text = privacy.conclusion(run, replace(found, largest_distance=sigma_x), 1e-5)
+    assert "useless" not in text
+    assert "ε = 4.38 for one token. ε = 10, the most that is called reasonable, needs γ = 0.5;" in text
 
 
 def test_an_encoder_has_the_embeddings_that_it_looks_up(tmp_path):

@@ -102,6 +102,16 @@ def plant_descent(run: Run, levels: Mapping[float, Mapping[str, float]], kind: s
     run.merge_table("descent", pd.DataFrame(rows, columns=TABLES["descent"]), ["perturbation", "gamma"])
 
 
+def plant_constraints(run: Run, levels: Mapping[float, Sequence[float]], error: float = 0.01) -> None:
+    """Write the test losses of a run's layers by level, with one standard error; the verdicts are not looked at."""
+    rows = [
+        ("gaussian", level, layer, loss, loss, 0.0, error, "met")
+        for level, losses in levels.items()
+        for layer, loss in enumerate(losses, 1)
+    ]
+    run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
+
+
 def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int = 2) -> None:
     """Write a history of updates with these effective weights of the layers."""
     rows = [

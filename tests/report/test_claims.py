@@ -18,7 +18,7 @@ from cudt.report.collect import collect
 from cudt.report.published import folder
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
-from tests.report import GAMMA_TRAIN, make_run, make_scored_run
+from tests.report import GAMMA_TRAIN, make_run, make_scored_run, plant_constraints, plant_descent
 
 Judge = Callable[..., dict[str, JudgedClaim]]
 N = 200
@@ -154,12 +154,7 @@ def add_level(run: Run, level: float, losses: Sequence[float]) -> None:
 
 def add_constraints(run: Run, kept: int) -> None:
     """One level in distribution, where all are kept, and one out of it."""
-    rows = [
-        ("gaussian", level, layer, 0.5, 0.5, 0.0, 0.0, "met" if layer <= (3 if level < 1 else kept) else "violated")
-        for level in (0.0, 1.0)
-        for layer in (1, 2, 3)
-    ]
-    run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
+    plant_descent(run, {0.0: {"kept": 3}, 1.0: {"kept": kept}})
 
 
 DOWN, UP, MIXED = (0.6, 0.5, 0.4), (0.4, 0.5, 0.6), (0.4, 0.6, 0.5)
@@ -206,6 +201,20 @@ def test_layers_and_constraints_are_counted_at_the_level_of_training_and_above_i
     assert effects["C2 constraints"] == pytest.approx({"erm": 2 / 3, "supervised": 0.0})
     assert [judged[name].verdict() for name in effects] == ["supported"] * 3
     assert judged["C2 constraints"].verdict("supervised") == "not supported"
+
+
+def test_a_baseline_is_judged_by_the_constraints_of_the_constrained_runs(trained_run, tmp_path):
+    for objective, seed in itertools.product(("constrained", "erm"), range(3)):
+        alpha = 0.3 if objective == "constrained" else 0.0
+        facts = {"objective": objective, "seed": seed, "rates": [alpha] * 3, "reference": 1.0}
+        overrides = [f"descent.alpha={alpha}"]
+        run = make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, overrides=overrides, **facts)
+        # Falls a little in every layer: α = 0 is kept by all three, α = 0.3 by the first alone.
+        add_constraints(run, 1 if objective == "constrained" else 3)
+        plant_constraints(run, {1.0: (0.6, 0.55, 0.5)})
+    found = only(judged_in(tmp_path)["C2 constraints"], "erm")
+    assert (found.ours, found.theirs) == pytest.approx((1 / 3, 1 / 3))
+    assert found.outcome != "against"
 
 
 def test_runs_of_earlier_versions_have_no_constraints_and_the_command_is_given(trained_run, tmp_path):

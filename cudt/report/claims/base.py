@@ -190,9 +190,7 @@ def too_few(seeds: int) -> str:
 
 def paired_evidence(runs: Runs, pair: Pair, quantity: str, measure: Callable[[ReadRun], float]) -> Evidence:
     """The difference of a number between the two sides of a pair, over the seeds that both have."""
-    ours, theirs = (
-        by_seed(side, lambda run: runs.number(run, quantity, measure)) for side in (pair.ours, pair.baseline)
-    )
+    ours, theirs = (by_seed(side, measure) for side in (pair.ours, pair.baseline))
     seeds = sorted(set(ours) & set(theirs))
     found = over_seeds([ours[seed] - theirs[seed] for seed in seeds])
     mean_ours, mean_theirs = (float(np.mean([*side.values()])) for side in (ours, theirs))

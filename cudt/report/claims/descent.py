@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
-from cudt.evaluation.carry_over import KEPT
 from cudt.noise.base import distribution, training_level
+from cudt.report.carry_over import judge_of, kept
 from cudt.report.claims.base import (
     Claim,
     Evidence,
@@ -47,8 +48,13 @@ def descent(runs: Runs) -> list[Evidence]:
 def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
     """Layers that lower the loss: constrained minus a baseline."""
     where = "at γ_train" if place == "ID" else "at OOD levels"
+    quantity = f"layers that lower the test loss {where}"
+
+    def measure(run: ReadRun) -> float:
+        return runs.number(run, quantity, partial(falling, place=place))
+
     return [
-        paired_evidence(runs, pair, f"layers that lower the test loss {where}", partial(falling, place=place))
+        paired_evidence(runs, pair, quantity, measure)
         for pair in runs.pairs
         if pair.noise == trained_noise(pair.ours[0])
     ]
@@ -78,25 +84,32 @@ def _is_wanted(run: ReadRun, noise: str, level: float, place: str) -> bool:
 
 
 def kept_constraints(runs: Runs) -> list[Evidence]:
-    """The share of constraints that test losses at OOD levels keep: constrained minus a baseline."""
+    """The share of constraints that test losses at OOD levels keep: constrained minus a baseline.
+
+    Both sides are judged by the constraints of the constrained run of the same seed: α of the baseline may be another.
+    """
     made = []
     for pair in runs.pairs:
         if pair.noise == trained_noise(pair.ours[0]):
-            found = paired_evidence(runs, pair, "constraints kept at OOD levels", _kept)
+            quantity = "constraints of the constrained runs that are kept at OOD levels"
+            found = paired_evidence(runs, pair, quantity, partial(_kept, runs, judges=pair.ours))
             if math.isnan(found.interval.effect):
                 found = replace(found, lacking=_NOT_KEPT.format(pair.ours[0].run.path.parent / "*"))
             made.append(found)
     return made
 
 
-def _kept(run: ReadRun) -> float:
+def _kept(runs: Runs, run: ReadRun, judges: Sequence[ReadRun]) -> float:
+    judge = judge_of(run, judges)
+    return runs.number(run, f"kept constraints of {judge.run.path}", partial(_kept_share, judge=judge))
+
+
+def _kept_share(run: ReadRun, judge: ReadRun) -> float:
     """Not a number in runs of earlier versions."""
-    if not run.has_table("constraints"):
-        return math.nan
-    noise, rows = trained_noise(run), run.run.read_table("constraints")
-    rows = rows[rows["perturbation"] == noise]
-    is_ood = np.array([distribution(noise, level, run.gamma_train) == "OOD" for level in rows["gamma"]], dtype=bool)
-    return float(rows[is_ood]["verdict"].isin(KEPT).mean())
+    noise = trained_noise(run)
+    counts = kept(run, judge, noise)
+    shares = [n / run.n_layers for level, n in counts.items() if distribution(noise, level, run.gamma_train) == "OOD"]
+    return float(np.mean(shares)) if shares else math.nan
 
 
 def ratios(runs: Runs) -> list[Evidence]:

@@ -7,12 +7,14 @@ theory's bound (1/α)·(ζ + C·τ) with its constants measured (../../method/bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import pandas as pd
+
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import by_level, has_descent
+from cudt.report.carry_over import by_level, has_descent, kept_by_level
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.panels import finite, legend_below, line, panels, shade_seen
@@ -41,9 +43,9 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     shown = has_descent(pair(groups, kind), kind)
     figure, (row,) = panels(1, 3, 3.4, 2.9)
     kept, best, gap = row
-    _draw_number(kept, shown, kind, "kept")
-    _draw_number(best, shown, kind, "best_layer")
-    _draw_number(gap, shown, kind, "gap")
+    _draw_number(kept, shown, kind, lambda group: kept_by_level(group, shown, kind))
+    _draw_number(best, shown, kind, lambda group: by_level(group.runs, kind, "best_layer"))
+    _draw_number(gap, shown, kind, lambda group: by_level(group.runs, kind, "gap"))
     _draw_bounds(gap, shown, kind)
     layers = shown[0].n_layers
     kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
@@ -60,11 +62,11 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
 
 
-def _draw_number(axes: Any, groups: Sequence[Group], kind: str, name: str) -> None:
-    """Draw a number of descent.csv against the noise level, with one standard deviation over seeds."""
+def _draw_number(axes: Any, groups: Sequence[Group], kind: str, numbers: Callable[[Group], pd.DataFrame]) -> None:
+    """Draw `mean` of each group's numbers against the noise level, with one standard deviation over seeds."""
     named, drawn = labels(groups, kind), styles(groups)
     for group in groups:
-        rows = by_level(group.runs, kind, name)
+        rows = numbers(group)
         ends = (rows["mean"] - rows["std"], rows["mean"] + rows["std"])
         line(axes, rows.index, rows["mean"], *ends, named[group.key], drawn[group.key])
 

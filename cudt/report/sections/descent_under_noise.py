@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from cudt.evaluation.display import short_number
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import by_level, has_descent
+from cudt.report.carry_over import by_level, has_descent, kept_by_level
 from cudt.report.collect import ReadRun
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.words import chosen_text, labels, short
@@ -19,7 +20,8 @@ from cudt.report.text_table import Entry, TextTable
 _LOSSES = {"min f_k": "best_loss", "f_L − min f_k": "gap", "bound": "bound", "bound at L": "bound_at_depth"}
 _ABOUT_KEPT = (
     "On test data. kept: the number of constraints that are met or borderline (a violation within two standard "
-    "errors), as a mean over seeds. best layer: the one with the lowest loss, as a range over seeds."
+    "errors), as a mean over seeds; every objective is judged by the α and f_0 of the constrained runs. best layer: "
+    "the one with the lowest loss, as a range over seeds."
 )
 _ABOUT_BOUND = (
     "Means over seeds. f_L − min f_k: what reading the last layer costs. bound: (1/α)(ζ + Cτ), or ζ + Cτ on the "
@@ -51,7 +53,9 @@ class DescentTables(SectionType):
 
 def _kept_table(groups: Sequence[Group], kind: str, note: str) -> TextTable:
     title = f"Constraints kept, and the layer with the lowest loss, under {kind} noise{note}"
-    return _table("constraints-kept", title, groups, kind, ["kept", "best layer"], _kept, _ABOUT_KEPT)
+    return _table(
+        "constraints-kept", title, groups, kind, ["kept", "best layer"], partial(_kept, shown=groups), _ABOUT_KEPT
+    )
 
 
 def _bound_table(groups: Sequence[Group], kind: str, note: str) -> TextTable:
@@ -70,7 +74,7 @@ def _table(
 ) -> TextTable:
     """A row for each noise level that all groups have, and the columns of each objective."""
     named = labels(groups, kind, written=short)
-    levels = set.intersection(*(set(by_level(group.runs, kind, "kept").index) for group in groups))
+    levels = set.intersection(*(set(kept_by_level(group, groups, kind).index) for group in groups))
     return TextTable(
         stem,
         title,
@@ -84,8 +88,8 @@ def _table(
     )
 
 
-def _kept(group: Group, kind: str, level: float) -> list[Entry]:
-    kept = float(by_level(group.runs, kind, "kept")["mean"][level])
+def _kept(group: Group, kind: str, level: float, *, shown: Sequence[Group]) -> list[Entry]:
+    kept = float(kept_by_level(group, shown, kind)["mean"][level])
     layers = sorted({int(by_level([run], kind, "best_layer")["mean"][level]) for run in group.runs})
     best = str(layers[0]) if len(layers) == 1 else f"{layers[0]}–{layers[-1]}"
     return [Entry(f"{round(kept, 1):g} of {group.n_layers}"), Entry(best)]

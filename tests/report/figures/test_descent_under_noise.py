@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cudt.report.figures import descent_under_noise
-from tests.report import make_run, plant_descent
+from tests.report import make_run, plant_constraints, plant_descent
 from tests.report.figures import groups_of, legend_of, named_lines, points_of
 
 
@@ -23,6 +23,20 @@ def test_each_panel_shows_a_number_of_descent_csv_against_the_level(trained_run,
     assert np.allclose(points_of(bound), [[0, 1], [1, 5]])
     assert legend_of(figure) == ["constrained (2 seeds)"]
     assert title == "reviews-ut: constraints and best layer under gaussian noise, 2 seeds"
+
+
+@pytest.mark.parametrize(("form", "kept"), [("linear", 1), ("ladder", 2)])
+def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(form, kept, trained_run, tmp_path):
+    for objective, alpha in (("constrained", 0.3), ("erm", 0.0)):
+        facts = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
+        overrides = [f"descent.alpha={alpha}", f"descent.form={form}"]
+        run = make_run(trained_run, tmp_path, {1.0: 0.8}, overrides=overrides, **facts)
+        plant_descent(run, {1.0: {"kept": kept if alpha else 3, "best_layer": 3, "gap": 0, "bound": 1}})
+        # The ladder allows 0.7, 0.49 and 0.343; the linear form 0.7, 0.35 and 0.336.
+        plant_constraints(run, {1.0: (0.5, 0.48, 0.45)})
+    figure, _ = descent_under_noise.draw(groups_of(tmp_path), "gaussian")
+    drawn = named_lines(figure.axes[0]).values()
+    assert [np.array(points_of(line)).tolist() for line in drawn] == [[[1, kept]]] * 2
 
 
 def test_a_bound_that_is_infinite_is_not_drawn(trained_run, tmp_path):

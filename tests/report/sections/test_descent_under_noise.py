@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from cudt import report
 from cudt.report.sections import descent_under_noise
-from tests.report import make_run, plant_descent
+from tests.report import make_run, plant_constraints, plant_descent
 
 
 def numbers(kept: float, best: float, loss: float) -> dict[str, float]:
@@ -28,6 +28,19 @@ def test_the_tables_have_a_row_for_each_level_and_columns_for_each_objective(tra
     assert bound[5] == "| 1 |" + 2 * " 1.0000 | 0.1000 | 3.0000 | 2.0000 |"
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "<h3>Descent under noise</h3>" in page
+
+
+def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(trained_run, tmp_path):
+    for objective, alpha in (("constrained", 0.3), ("erm", 0.0)):
+        facts = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
+        overrides = [f"descent.alpha={alpha}"]
+        run = make_run(trained_run, tmp_path / "runs", {1.0: 0.8}, overrides=overrides, **facts)
+        plant_descent(run, {1.0: numbers(2 if alpha else 3, 3, 0.2)})
+        # By α = 0.3: met, borderline (0.43 ≤ 0.42 + 2·0.01) and violated. By α = 0, all three are met.
+        plant_constraints(run, {1.0: (0.6, 0.43, 0.4)})
+    report.write([tmp_path / "runs"], tmp_path / "report")
+    table = tmp_path / "report" / "tables" / "reviews-ut-constraints-kept.md"
+    assert table.read_text(encoding="utf-8").splitlines()[4] == "| 1 | 2 of 3 | 3 | 2 of 3 | 3 |"
 
 
 def test_runs_without_a_summary_of_their_constraints_have_no_section(trained_run, tmp_path):

@@ -163,11 +163,6 @@ def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) 
     return Chosen([best], len(runs))
 
 
-def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
-    """Sort runs by validation data, the best first."""
-    return sorted(runs, key=criterion(runs))
-
-
 def group_scores(runs: Sequence[ReadRun]) -> dict[GroupKey, float]:
     """What groups are ranked by: the mean over their seeds of what single runs are ranked by."""
     rank = criterion(runs)

@@ -14,7 +14,7 @@ import pytest
 
 from cudt.report.collect import ReadRun, collect
 from cudt.report.comparable import SIDES
-from cudt.report.compare import Comparison, best_by_validation, compare, curve, failing_layers
+from cudt.report.compare import Comparison, compare, criterion, curve, failing_layers
 from tests.report import GAMMA_TRAIN, make_scored_run, with_info
 from tests.report.test_paper_results import evaluated, planted, seeds, shifted, unevaluated, validated, variants
 
@@ -22,6 +22,10 @@ __all__ = ["planted"]
 
 NOISE = "gaussian"
 QUANTITIES = ("mean", "auc", "id_mean", "ood_mean")
+
+
+def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
+    return sorted(runs, key=criterion(runs))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from cudt.cli import completion
 from cudt.cli.terminal import make_console
@@ -34,6 +33,8 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
     Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
     """
+    from cudt.training.picture import negative_note
+
     if first.resolve() == second.resolve():
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     a, b = _read(first), _read(second)
@@ -47,7 +48,9 @@ def compare(first: FirstRun, second: SecondRun) -> None:
     if problem := _different_losses(a, b):
         console.print(f"no differences: {problem}", soft_wrap=True)
     if weights:
-        console.print("w: effective weight of the layer's loss, at the end of that epoch; ▼: negative")
+        console.print("w: effective weight of the layer's loss, at the end of that epoch")
+        if any(value < 0 for mine in weights.values() for value in mine.values()):
+            console.print(negative_note())
     for name, run in (("A", a), ("B", b)):
         console.print(f"{name}: {_verdict(run)}", highlight=False)
     _print_curves(console, a, b)
@@ -98,6 +101,7 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
 def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -> Table:
     """Losses, verdicts and effective weights."""
     from cudt.evaluation.display import short_number
+    from cudt.training.picture import weight_text
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):
@@ -111,7 +115,9 @@ def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -
         numbers = ["" if one is None else short_number(one.loss) for one in found]
         words = ["" if one is None else one.verdict for one in found]
         signed = "" if difference is None else ("+" if difference >= 0 else "") + short_number(difference)
-        table.add_row(str(layer), *numbers, signed, *words, *(_weight(mine.get(layer)) for mine in weights.values()))
+        table.add_row(
+            str(layer), *numbers, signed, *words, *(weight_text(mine.get(layer)) for mine in weights.values())
+        )
     return table
 
 
@@ -125,18 +131,11 @@ def _different_losses(a: ReadRun, b: ReadRun) -> str:
 
 
 def _effective_weights(a: ReadRun, b: ReadRun) -> dict[str, dict[int, float]]:
-    """w_l by layer of each run that logged them, by the heading of its column."""
-    from cudt.report.effective_weights import own_weights
+    """w_l by layer of each run that recorded them, by the heading of its column."""
+    from cudt.report.effective_weights import weights_at_end
 
-    found = {"w A": own_weights(a), "w B": own_weights(b)}
+    found = {"w A": weights_at_end(a), "w B": weights_at_end(b)}
     return {heading: weights for heading, weights in found.items() if weights}
-
-
-def _weight(value: float | None) -> Text:
-    """A weight with three decimals; a negative one is marked, also where colours do not show."""
-    if value is None:
-        return Text("")
-    return Text(f"{value:.3f} ▼", style="red") if value < 0 else Text(f"{value:.3f}  ")
 
 
 def _verdict(run: ReadRun) -> str:

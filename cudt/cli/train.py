@@ -157,11 +157,13 @@ def _describe(loaded: NamedRecipe) -> str:
 
 
 def _print_verdict(console: Console, run: Run) -> None:
-    from cudt.training.history import dual_at_end
-    from cudt.training.picture import verdict_table
+    from cudt.runs.dual import dual_at_end
+    from cudt.training.picture import negative_note, verdict_table
 
-    info = run.finished_info()
-    console.print(verdict_table(info.reference, info.verdicts, dual_at_end(run, info.best.epoch)))
+    info, dual = run.finished_info(), dual_at_end(run)
+    console.print(verdict_table(info.reference, info.verdicts, dual))
+    if dual is not None and min(dual.weights.values()) < 0:
+        console.print(negative_note())
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
     console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)

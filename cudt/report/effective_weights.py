@@ -1,4 +1,4 @@
-"""The effective weights w_l that the constraints gave to the layers' losses, from history.csv.
+"""The effective weights w_l that the constraints gave to the layers' losses: at the end of epochs, and in history.csv.
 
 w_l = ∂J/∂f_l is how much an update lowers the loss of layer l. Where it is negative, the update raises that loss: the
 cheap way to meet the next layer's constraint.
@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from cudt.config.schema import Weights
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
+from cudt.runs.dual import dual_at_end
 from cudt.utils.errors import UserError
 
 
@@ -31,12 +33,6 @@ def logged_weights(run: ReadRun) -> pd.DataFrame:
     return rows.pivot(index=["epoch", "step"], columns="layer", values="value")
 
 
-def at_epoch(weights: pd.DataFrame, epoch: int) -> dict[int, float]:
-    """w_l by layer at the last logged update of an epoch; of an earlier one where the epoch logged none."""
-    until = weights[weights.index.get_level_values("epoch") <= epoch]
-    return {} if until.empty else {int(str(layer)): float(value) for layer, value in until.iloc[-1].items()}
-
-
 def negative_shares(weights: pd.DataFrame) -> dict[int, float]:
     """The share of logged updates in which a layer's weight is negative, by layer."""
     return {int(str(layer)): float(share) for layer, share in (weights < 0).mean().items()}
@@ -47,10 +43,10 @@ def any_negative(weights: pd.DataFrame) -> float:
     return float((weights < 0).any(axis=1).mean())
 
 
-def own_weights(run: ReadRun) -> dict[int, float]:
-    """w_l by layer at the epoch whose weights are the run's own; empty without logged weights."""
-    logged = logged_weights(run)
-    return {} if logged.empty else at_epoch(logged, run.info.best.epoch)
+def weights_at_end(run: ReadRun, which: Weights | None = None) -> dict[int, float]:
+    """w_l by layer at the end of the best or the last epoch, by default of the run's own; empty if not recorded."""
+    dual = dual_at_end(run.run, which)
+    return {} if dual is None else dual.weights
 
 
 def means(found: Iterable[dict[int, float]]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from cudt.method.feasibility import FAILING
-from cudt.training.picture import picture
+from cudt.training.picture import Picture
 from cudt.training.view import TrainingView
 from cudt.utils.progress import duration
 from cudt.utils.ranges import ranges
@@ -114,7 +114,7 @@ class LiveDisplay:
         self._view, self._metric = view, metric
 
     def _picture(self) -> RenderableType:
-        return "" if self._view is None else picture(self._view, self._metric, self._pace_text)
+        return "" if self._view is None else Picture(self._view, self._metric, self._pace_text)
 
 
 def display_for(console: Console) -> Display:

@@ -48,7 +48,7 @@ def doubts(descent: LayerwiseDescent, recipe: NamedRecipe, out: Path) -> Iterato
 
 def _asked_too_much(descent: LayerwiseDescent, recipe: NamedRecipe, out: Path) -> Iterator[str]:
     """Whether α asks for a lower loss than ERM reaches."""
-    # Other seeds may reach less than the ERM runs that an automatic target was measured on, and α is right all the same.
+    # An automatic target is what ERM reached when it was measured; ERM runs of other seeds do not make it wrong.
     if targets.is_needed(recipe) or (erm := targets.of_finished_runs(recipe, out)) is None:
         return
     asked = loss_asked_of_last(descent.reference, descent.rates)

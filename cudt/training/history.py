@@ -33,15 +33,3 @@ class History:
         """The first `length` rows of history.csv; rows after a checkpoint are dropped when training resumes."""
         rows = run.read_table("history").head(length)
         return cls(list(rows.itertuples(index=False, name=None)))
-
-
-def dual_at_end(run: Run, epoch: int) -> dict[str, dict[int, float]] | None:
-    """The `multiplier` and the `weight` of each layer at the last logged update of an epoch; None if there are none.
-
-    Runs without constraints and runs of earlier versions have no weights.
-    """
-    history = run.read_table("history")
-    rows = history[(history["epoch"] == epoch) & history["name"].isin(["multiplier", "weight"])]
-    last = rows.drop_duplicates(["name", "layer"], keep="last")
-    found = {str(name): dict(zip(of["layer"], of["value"], strict=True)) for name, of in last.groupby("name")}
-    return found if "weight" in found else None

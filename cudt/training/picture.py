@@ -3,59 +3,90 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from rich.bar import Bar
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
 from cudt.training.view import TrainingView
 
 #: Columns that a narrow terminal has no room for, the first to go first: what is allowed is the loss − the violation.
 _LEFT_OUT = ("allowed", "validation", "bar")
+_LEFT_OUT_OF_VERDICTS = ("allowed", "± 1 s.e.")
 #: In characters: the bars that show losses.
 _NARROWEST_BAR, _WIDEST_BAR = 8, 28
 #: More characters than any table needs.
 _ROOM = 1000
-_NEGATIVE = "bold yellow"
+#: How a negative weight looks.
+_MARK, _NEGATIVE = "▼", "bold yellow"
 
 
-def picture(view: TrainingView, metric: str, pace: str = "") -> Group:
-    """The live display: what is trained and how far it is, and one row per layer."""
-    phase = ["warming up"] if view.warming_up else []
-    position = [f"epoch {view.epoch}/{view.epochs}", f"update {view.step}/{view.steps}", *phase, pace]
-    progress = Table.grid()
-    progress.add_row(ProgressBar(total=view.steps, completed=view.step, width=60))
-    note = "↑ negative weight w: the update raises this layer's loss" if view.negative else ""
-    return Group(
-        Text.assemble((view.title, "bold"), f"  {metric}" if metric else ""),
-        Text("  ".join(part for part in position if part)),
-        progress,
-        LayerTable(view),
-        *([Text(note, style=_NEGATIVE)] if note else []),
-    )
+@dataclass(frozen=True)
+class Picture:
+    """The live display: what is trained and how far it is, and one row per layer, as far as the terminal has room."""
 
-
-class LayerTable:
-    """`layer_table` without the columns for which the terminal is too narrow, so that no number is cut off."""
-
-    def __init__(self, view: TrainingView) -> None:
-        self._view = view
+    view: TrainingView
+    metric: str = ""
+    pace: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for count in range(len(_LEFT_OUT) + 1):
-            table = layer_table(self._view, _LEFT_OUT[:count])
+        view = self.view
+        phase = ["warming up"] if view.warming_up else []
+        position = [f"epoch {view.epoch}/{view.epochs}", f"update {view.step}/{view.steps}", *phase, self.pace]
+        progress = Table.grid()
+        progress.add_row(ProgressBar(total=view.steps, completed=view.step, width=60))
+        above: list[RenderableType] = [
+            Text.assemble((view.title, "bold"), f"  {self.metric}" if self.metric else ""),
+            Text("  ".join(part for part in position if part)),
+            progress,
+        ]
+        below = [negative_note()] if view.negative else []
+        taken = sum(len(console.render_lines(one, options)) for one in [*above, *below])
+        # One line for the headings, and one for the cursor.
+        layers = shown_layers(len(view.rates), options.max_height - taken - 2)
+        yield from above
+        yield Fitting(lambda left_out: layer_table(view, left_out, layers), _LEFT_OUT)
+        yield from below
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A table without the columns for which the terminal is too narrow, so that no number is cut off."""
+
+    make: Callable[[Collection[str]], Table]
+    """Makes the table without some columns."""
+    optional: Sequence[str]
+    """Columns that may be left out, the first to go first."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for count in range(len(self.optional) + 1):
+            table = self.make(self.optional[:count])
             # Measured where there is room: a table that has to shrink says that it can.
             if console.measure(table, options=options.update_width(_ROOM)).minimum <= options.max_width:
                 break
         yield table
 
 
-def layer_table(view: TrainingView, left_out: Collection[str] = ()) -> Table:
-    """One row per layer; green if the layer meets its constraint, otherwise red. All bars have the same scale."""
+def shown_layers(n_layers: int, room: int) -> list[int | None]:
+    """The layers that fit into so many rows: the first and the last ones, with None for those between."""
+    if n_layers <= room:
+        return [*range(1, n_layers + 1)]
+    last = max(1, (room - 1) // 2)
+    first = max(1, room - 1 - last)
+    return [*range(1, first + 1), None, *range(n_layers - last + 1, n_layers + 1)]
+
+
+def layer_table(view: TrainingView, left_out: Collection[str] = (), shown: Sequence[int | None] | None = None) -> Table:
+    """One row per layer; green if the layer meets its constraint, otherwise red. All bars have the same scale.
+
+    `shown` are the layers to draw, by default all; None is a row that stands for layers that are not drawn.
+    """
     names = ["layer", "loss", "bar", "validation", "allowed", "violation"]
     names += ["λ", "w"] if view.multipliers is not None else []
     names = [name for name in names if name not in left_out]
@@ -67,9 +98,9 @@ def layer_table(view: TrainingView, left_out: Collection[str] = ()) -> Table:
             table.add_column(name, justify="left" if name == "layer" else "right", no_wrap=True)
     layers = range(1, len(view.rates) + 1)
     losses = [loss for layer in layers if math.isfinite(loss := view.shown(layer) or 0.0)]
-    for layer in layers:
-        cells = _cells(view, layer, top=max([view.reference, *losses]))
-        table.add_row(*(cells[name] for name in names))
+    for layer in layers if shown is None else shown:
+        cells = {} if layer is None else _cells(view, layer, top=max([view.reference, *losses]))
+        table.add_row(*(cells.get(name, "⋮" if name == "layer" else "") for name in names))
     return table
 
 
@@ -86,26 +117,39 @@ def _cells(view: TrainingView, layer: int, top: float) -> dict[str, RenderableTy
         "allowed": _number(view.allowed(layer)),
         "violation": Text(_number(violation), style=style),
         "λ": _number(view.multipliers[layer - 1] if view.multipliers else None),
-        "w": _weight(view.weights[layer - 1] if view.weights else None),
+        "w": weight_text(view.weights[layer - 1] if view.weights else None),
     }
 
 
-def verdict_table(
-    reference: float, verdicts: Sequence[VerdictInfo], dual: Mapping[str, Mapping[int, float]] | None = None
+def verdict_table(reference: float, verdicts: Sequence[VerdictInfo], dual: DualAtEnd | None = None) -> Fitting:
+    """f_0 and the verdicts of run.json, one row per layer, with λ and w of a constrained run."""
+    return Fitting(lambda left_out: _verdict_table(reference, verdicts, dual, left_out), _LEFT_OUT_OF_VERDICTS)
+
+
+def _verdict_table(
+    reference: float, verdicts: Sequence[VerdictInfo], dual: DualAtEnd | None, left_out: Collection[str]
 ) -> Table:
-    """f_0 and the verdicts of run.json, one row per layer; `dual` has a `multiplier` and a `weight` by layer."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
     names = ["layer", "loss", "allowed", "violation", "± 1 s.e.", *(["λ", "w"] if dual else []), "verdict"]
+    names = [name for name in names if name not in left_out]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name == "verdict" else "right")
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
     colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
-    table.add_row("0", _number(reference), *[""] * (len(names) - 3), "f_0, the reference")
+    rows: list[dict[str, RenderableType]] = [{"layer": "0", "loss": _number(reference), "verdict": "f_0"}]
     for row in verdicts:
-        numbers = [_number(value) for value in (row.loss, row.allowed, row.violation, row.standard_error)]
-        cells: list[RenderableType] = [str(row.layer), *numbers]
+        cells: dict[str, RenderableType] = {
+            "layer": str(row.layer),
+            "loss": _number(row.loss),
+            "allowed": _number(row.allowed),
+            "violation": _number(row.violation),
+            "± 1 s.e.": _number(row.standard_error),
+            "verdict": Text(row.verdict, style=colours.get(row.verdict, "")),
+        }
         if dual:
-            cells += [_number(dual["multiplier"].get(row.layer)), _weight(dual["weight"].get(row.layer))]
-        table.add_row(*cells, Text(row.verdict, style=colours.get(row.verdict, "")))
+            cells |= {"λ": _number(dual.multipliers.get(row.layer)), "w": weight_text(dual.weights.get(row.layer))}
+        rows.append(cells)
+    for one in rows:
+        table.add_row(*(one.get(name, "") for name in names))
     return table
 
 
@@ -113,6 +157,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _weight(value: float | None) -> Text:
-    """A layer's weight w_l; a negative one is marked, because the update raises the layer's loss."""
-    return Text(f"↑{value:.4g}", style=_NEGATIVE) if value is not None and value < 0 else Text(_number(value))
+def weight_text(value: float | None) -> Text:
+    """A layer's weight w_l; a negative one is marked, also where colours do not show."""
+    if value is None:
+        return Text("")
+    return Text(f"{_number(value)} {_MARK}", style=_NEGATIVE) if value < 0 else Text(f"{_number(value)}  ")
+
+
+def negative_note() -> Text:
+    """What the mark of a negative weight means."""
+    return Text(f"{_MARK} negative weight w: the update raises this layer's loss", style=_NEGATIVE)

@@ -123,7 +123,7 @@ def _erm_twin(recipe: NamedRecipe) -> NamedRecipe:
 
 
 def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: TrainPilot) -> tuple[TargetInfo, float]:
-    """What ERM reaches in its first epochs, always with seed 0, so that it does not depend on which run asks; and f_0."""
+    """What ERM reaches in its first epochs, and f_0; always with seed 0, so that every run that asks gets the same."""
     epochs = math.ceil(PILOT_SHARE * twin.settings.training.epochs)
     training = twin.settings.training.model_copy(update={"epochs": epochs})
     settings = twin.settings.model_copy(update={"training": training, "seed": 0})

@@ -17,13 +17,13 @@ def run(trained_run, tmp_path):
     return made
 
 
-def test_weights_of_an_epoch_are_those_of_its_last_logged_update(run):
-    (found,) = collect([run.path]).runs
-    assert effective_weights.own_weights(found) == {1: -0.1, 2: 0.2, 3: 1.1}
-    logged = effective_weights.logged_weights(found)
-    assert effective_weights.at_epoch(logged, 2) == {1: -0.3, 2: -0.1, 3: 1.3}
-    assert effective_weights.at_epoch(logged, 7) == {1: -0.3, 2: -0.1, 3: 1.3}
-    assert effective_weights.at_epoch(logged, 0) == {}
+def test_weights_at_the_end_of_an_epoch_are_those_of_its_multipliers(trained_run, tmp_path):
+    multipliers = {"best": [0.2, 0.5, 0.0], "last": [0.0, 0.0, 1.0]}
+    made = make_run(trained_run, tmp_path, best={"epoch": 1}, multipliers=multipliers)
+    (found,) = collect([made.path]).runs
+    # α = 0.1: λ_l − 0.9·λ_{l+1}, and 1 + λ_L.
+    assert effective_weights.weights_at_end(found) == pytest.approx({1: -0.25, 2: 0.5, 3: 1.0})
+    assert effective_weights.weights_at_end(found, "last") == pytest.approx({1: 0.0, 2: -0.9, 3: 2.0})
 
 
 def test_shares_of_updates_with_a_negative_weight(run):
@@ -40,7 +40,9 @@ def test_means_over_runs():
 def test_without_constraints_there_are_no_weights(objective, trained_run, tmp_path):
     made = make_run(trained_run, tmp_path, objective=objective)
     plant_weights(made, UPDATES)
-    assert effective_weights.own_weights(collect([made.path]).runs[0]) == {}
+    (found,) = collect([made.path]).runs
+    assert effective_weights.weights_at_end(found) == {}
+    assert effective_weights.logged_weights(found).empty
 
 
 @pytest.mark.parametrize(
@@ -50,4 +52,4 @@ def test_an_old_or_damaged_history_has_no_weights(history, run):
     (found,) = collect([run.path]).runs
     file = run.path / "history.csv"
     file.unlink() if history is None else file.write_text(history)
-    assert effective_weights.own_weights(found) == {}
+    assert effective_weights.logged_weights(found).empty

@@ -8,9 +8,10 @@ from rich.bar import Bar
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
 from cudt.training.display import LiveDisplay, PlainDisplay, display_for, epoch_line, update_line
-from cudt.training.picture import layer_table, picture, verdict_table
+from cudt.training.picture import Picture, layer_table, shown_layers, verdict_table
 from cudt.training.view import TrainingView
 
 CONSTRAINED = TrainingView(
@@ -30,8 +31,8 @@ CONSTRAINED = TrainingView(
 ERM = replace(CONSTRAINED, title="reviews-ut · erm · seed 0", train_losses={3: 0.2}, multipliers=None, weights=None)
 
 
-def rendered(renderable: RenderableType, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width)
+def rendered(renderable: RenderableType, width: int = 120, height: int = 50) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -54,13 +55,13 @@ def bars(text: str) -> list[float]:
 def test_bars_have_the_scale_of_their_losses_at_any_width(width):
     losses = [0.8, 0.75, 0.25, 0.1]
     view = replace(CONSTRAINED, rates=[0.1] * 4, train_losses=dict(enumerate(losses, 1)), validation_losses=losses)
-    drawn = bars(rendered(picture(replace(view, multipliers=[1.0] * 4, weights=[1.0] * 4), ""), width))
+    drawn = bars(rendered(Picture(replace(view, multipliers=[1.0] * 4, weights=[1.0] * 4), ""), width))
     assert drawn[0] >= 0.8 * 8 - 0.125
     assert [length / drawn[0] for length in drawn] == pytest.approx([loss / 0.8 for loss in losses], abs=0.04)
 
 
 def test_a_bar_of_the_reference_has_the_whole_width():
-    assert bars(rendered(picture(replace(CONSTRAINED, train_losses={1: 1.0, 2: 0.5, 3: 0.25}), ""))) == [28, 14, 7]
+    assert bars(rendered(Picture(replace(CONSTRAINED, train_losses={1: 1.0, 2: 0.5, 3: 0.25}), ""))) == [28, 14, 7]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 100])
@@ -74,10 +75,10 @@ def test_no_number_is_cut_off_in_a_narrow_terminal(width, kind):
         multipliers=[12.345, 0.01234, 1.234e-05] if kind == "constrained" else None,
         weights=[-12.34, 0.01234, 1.234] if kind == "constrained" else None,
     )
-    text = rendered(picture(view, "RMSE 12.34", "0.123 s/update, 0:05:07 left"), width)
+    text = rendered(Picture(view, "RMSE 12.34", "0.123 s/update, 0:05:07 left"), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    of_constraints = {"λ", "w", "12.35", "↑-12.34", "1.234e-05"} if kind == "constrained" else set()
+    of_constraints = {"λ", "w", "12.35", "-12.34", "▼", "1.234e-05"} if kind == "constrained" else set()
     assert {"9.877e+05", "3.086e+05", "violation", "-3.623e+05", "-1.543e+05", *of_constraints} <= set(text.split())
     assert ("validation" in text) == (width >= (80 if kind == "constrained" else 50))
 
@@ -204,9 +205,9 @@ def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
 
 
 def test_a_negative_weight_is_marked_and_explained():
-    assert cells(CONSTRAINED, 7) == [("↑-1.125", "bold yellow"), ("1", ""), ("1.5", "")]
-    assert "negative weight w: the update raises" in rendered(picture(CONSTRAINED, ""))
-    assert "negative weight" not in rendered(picture(replace(CONSTRAINED, weights=[0.0, 1.0, 1.5]), ""))
+    assert cells(CONSTRAINED, 7) == [("-1.125 ▼", "bold yellow"), ("1  ", ""), ("1.5  ", "")]
+    assert "negative weight w: the update raises" in rendered(Picture(CONSTRAINED, ""))
+    assert "negative weight" not in rendered(Picture(replace(CONSTRAINED, weights=[0.0, 1.0, 1.5]), ""))
 
 
 def test_a_loss_that_is_just_what_is_allowed_is_green():
@@ -230,15 +231,15 @@ def test_erm_before_the_first_validation_shows_the_last_layer_without_a_verdict(
 @pytest.mark.parametrize("losses", [{}, {3: float("nan")}, {1: float("inf"), 2: 0.1, 3: 0.1}])
 @pytest.mark.parametrize("validation", [None, [0.85, 0.7, 0.3]])
 def test_the_picture_draws_whatever_there_is(losses, validation):
-    text = rendered(picture(replace(ERM, train_losses=losses, validation_losses=validation), ""))
+    text = rendered(Picture(replace(ERM, train_losses=losses, validation_losses=validation), ""))
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
 
 
 def test_the_picture_has_a_heading():
-    first, second, *_ = rendered(picture(CONSTRAINED, "accuracy 0.9", "2 s/update, 0:03:00 left")).splitlines()
+    first, second, *_ = rendered(Picture(CONSTRAINED, "accuracy 0.9", "2 s/update, 0:03:00 left")).splitlines()
     assert first == "reviews-ut · constrained · seed 0  accuracy 0.9"
     assert second == "epoch 3/12  update 30/120  2 s/update, 0:03:00 left"
-    assert "warming up" in rendered(picture(replace(CONSTRAINED, warming_up=True), ""))
+    assert "warming up" in rendered(Picture(replace(CONSTRAINED, warming_up=True), ""))
 
 
 @pytest.mark.parametrize(
@@ -247,16 +248,61 @@ def test_the_picture_has_a_heading():
 def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
     row = VerdictInfo(layer=1, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict=verdict)
     table = verdict_table(0.7, [row])
-    last = list(table.columns[-1].cells)[-1]
+    last = list(table.make([]).columns[-1].cells)[-1]
     assert isinstance(last, Text)
     assert str(last.style) == colour
     assert rendered(table).splitlines()[-1].split() == ["1", "0.5", "0.45", "0.05", "0.01", verdict]
 
 
+def verdict(layer: int, **numbers: float) -> VerdictInfo:
+    usual = {"loss": 0.5, "allowed": 0.45, "violation": 0.05, "standard_error": 0.01, "slack": 0.0}
+    return VerdictInfo(layer=layer, verdict="borderline", **{**usual, **numbers})
+
+
 def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
-    row = VerdictInfo(layer=2, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict="met")
-    table = verdict_table(0.7, [row], {"multiplier": {1: 3.0, 2: 0.25}, "weight": {1: 1.0, 2: -0.5}})
+    table = verdict_table(0.7, [verdict(2)], DualAtEnd({1: 3.0, 2: 0.25}, {1: 1.0, 2: -0.5}))
     header, reference, line = rendered(table).splitlines()
     assert header.split()[-3:] == ["λ", "w", "verdict"]
-    assert reference.split() == ["0", "0.7", "f_0,", "the", "reference"]
-    assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "↑-0.5", "met"]
+    assert reference.split() == ["0", "0.7", "f_0"]
+    assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "-0.5", "▼", "borderline"]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_number_of_the_verdicts_is_cut_off(width):
+    long = {"loss": 1.2345e6, "allowed": 5.3175e6, "violation": -4.0831e6, "standard_error": 1.2345e5}
+    table = verdict_table(5.9083e6, [verdict(1, **long)], DualAtEnd({1: 1.2345e-5}, {1: -1.2345e-5}))
+    lines = rendered(table, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) == 3
+    numbers = ["1.234e+06", "5.318e+06", "-4.083e+06", "1.234e+05", "1.234e-05", "-1.234e-05"]
+    left_out = [] if width == 80 else ["5.318e+06", "1.234e+05"]
+    assert lines[2].split() == [
+        *("1", *(number for number in numbers if number not in left_out)),
+        *("▼", "borderline"),
+    ]
+
+
+def test_a_low_terminal_shows_the_first_and_the_last_layers_and_the_legend():
+    """Rich cuts off what is below the last line of a terminal: the layer that the model answers with."""
+    deep = replace(
+        CONSTRAINED,
+        rates=[0.1] * 24,
+        train_losses=dict.fromkeys(range(1, 25), 0.5),
+        validation_losses=[0.5] * 24,
+        multipliers=[0.0] * 24,
+        weights=[-1.0] * 24,
+    )
+    lines = rendered(Picture(deep, "accuracy 0.9", "2 s/update"), 80, height=24).splitlines()
+    assert len(lines) == 23
+    assert [line.split()[0] for line in lines[4:-1]] == [*map(str, range(1, 10)), "⋮", *map(str, range(17, 25))]
+    assert "negative weight" in lines[-1]
+    lines = rendered(Picture(deep), 80, height=30).splitlines()
+    assert [line.split()[0] for line in lines[4:-1]] == [*map(str, range(1, 25))]
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "room", "expected"),
+    [(3, 3, [1, 2, 3]), (9, 5, [1, 2, None, 8, 9]), (9, 4, [1, 2, None, 9]), (9, 0, [1, None, 9])],
+)
+def test_the_layers_between_are_left_out(n_layers, room, expected):
+    assert shown_layers(n_layers, room) == expected

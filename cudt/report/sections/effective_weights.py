@@ -8,7 +8,7 @@ import pandas as pd
 
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
-from cudt.report.effective_weights import any_negative, at_epoch, means, negative_shares, with_weights
+from cudt.report.effective_weights import any_negative, means, negative_shares, weights_at_end, with_weights
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.words import chosen_text, seeds_text
 from cudt.report.groups import Group
@@ -18,8 +18,8 @@ from cudt.report.text_table import Entry, TextTable
 
 _HEADINGS = ["layer", "λ best", "λ last", "w evaluated", "w last", "negative"]
 _NOTE = (
-    "Means over seeds. λ: at the end of the best and of the last epoch. w: at the last logged update of the epoch "
-    "whose weights are evaluated, and of training. w_l is the weight of layer l's loss in the update: λ_l minus "
+    "Means over seeds. λ: at the end of the best and of the last epoch. w: at the end of the epoch whose weights are "
+    "evaluated, and of training. w_l is the weight of layer l's loss in the update: λ_l minus "
     "what the constraint of layer l + 1 takes away (nothing with the proxy gradient or on the ladder), plus 1 at "
     "the last layer. negative: the share of logged updates in which w_l < 0, so that the update raises the loss of "
     "layer l. Bold: negative weights."
@@ -55,8 +55,8 @@ def _table(group: Group, logged: Mapping[int, pd.DataFrame], note: str) -> TextT
     columns = [
         _multipliers(runs, "best"),
         _multipliers(runs, "last"),
-        means(at_epoch(logged[run.seed], run.info.best.epoch) for run in runs),
-        means(at_epoch(weights, weights.index[-1][0]) for weights in logged.values()),
+        means(weights_at_end(run) for run in runs),
+        means(weights_at_end(run, "last") for run in runs),
     ]
     negative = means(negative_shares(weights) for weights in logged.values())
     return TextTable(

@@ -16,9 +16,9 @@ def test_a_row_for_each_layer_with_multipliers_weights_and_negative_shares(train
     assert lines[0] == "## Multipliers and effective weights, constrained, 2 seeds"
     assert lines[2] == "| layer | λ best | λ last | w evaluated | w last | negative |"
     assert lines[4:7] == [
-        "| 1 | 1.0000 | 1.5000 | **-0.2000** | 0.9000 | 25% |",
-        "| 2 | 2.0000 | 0.0000 | 0.3000 | **-0.1000** | 50% |",
-        "| 3 | 0.0000 | 0.5000 | 1.1000 | 1.5000 | 0% |",
+        "| 1 | 1.0000 | 1.5000 | **-0.8000** | 1.5000 | 25% |",
+        "| 2 | 2.0000 | 0.0000 | 2.0000 | **-0.4500** | 50% |",
+        "| 3 | 0.0000 | 0.5000 | 1.0000 | 1.5000 | 0% |",
     ]
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "some layer has a negative weight: 75% (seed 0), 75% (seed 1)" in page

@@ -61,7 +61,7 @@ class Report:
     """All comparisons with ERM in a sentence; empty without a comparison."""
     n_sweeps: int
     claims: str
-    """The paper's claims by their verdict."""
+    """The number of the paper's claims with each verdict."""
 
 
 def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def test_the_better_one_is_bold(better, trained_run, tmp_path):
     assert row["better"] == (better or "")
     assert row["unit"] == "examples"
     html = rendered(tmp_path)
-    assert ("<b>" in html.split('id="rule"')[0]) == bool(better)
+    bold = re.findall(r"<b>(.*?)</b>", html.split('id="rule"')[0])
+    assert bold == ([f"{row[f'ood_mean_{better}']:.5g}"] if better else [])
 
 
 def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_seeds():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,9 +63,9 @@ def judge(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep], differences: pd.
 
 
 def summary(judged: Sequence[JudgedClaim]) -> str:
-    """The names of the claims by their verdict: `supported: C1, C3; not supported: C4`."""
-    named = {wanted: [one.claim.name for one in judged if one.verdict() == wanted] for wanted in VERDICTS}
-    return "; ".join(f"{wanted}: {', '.join(names)}" for wanted, names in named.items() if names)
+    """The number of claims with each verdict: `2 supported, 1 not supported, 14 not tested`."""
+    counts = Counter(one.verdict() for one in judged)
+    return ", ".join(f"{counts[wanted]} {wanted}" for wanted in VERDICTS if counts[wanted])
 
 
 def table(judged: Sequence[JudgedClaim]) -> pd.DataFrame:

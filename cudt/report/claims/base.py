@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
@@ -57,6 +57,8 @@ class Evidence:
     more_than: float = 0.0
     less_than: float = math.inf
     """The claim asserts an effect between these."""
+    is_for_every_seed: bool = False
+    """Whether the claim has to hold in every seed, so that one seed that breaks it is against it."""
     lacking: str = ""
     """Why this is no test, and what to do about it."""
 
@@ -67,7 +69,8 @@ class Evidence:
             return "not tested"
         if low > self.more_than and high < self.less_than:
             return "for"
-        return "against" if high < self.more_than or low > self.less_than else "unclear"
+        is_outside = high <= self.more_than or low >= self.less_than
+        return "against" if is_outside or self.is_for_every_seed else "unclear"
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,12 @@ def over_seeds(values: Sequence[float]) -> Interval:
     return Interval(float(array.mean()), float(array.mean()) - reach, float(array.mean()) + reach, len(array))
 
 
+def clipped(interval: Interval, lowest: float, highest: float) -> Interval:
+    """Student's interval may leave the range of a share, or of a difference of shares; cut it off there."""
+    low, high = (float(np.clip(end, lowest, highest)) for end in (interval.low, interval.high))
+    return replace(interval, low=low, high=high)
+
+
 def of_every_seed(values: Sequence[float]) -> Interval:
     """The mean with the smallest and the largest value, for what has to hold in every seed."""
     return Interval(float(np.mean(values)), float(min(values)), float(max(values)), len(values))
@@ -188,11 +197,11 @@ def too_few(seeds: int) -> str:
     return f"{found}, {FEWEST_SEEDS} needed: train with --seed 0 1 2 and evaluate again"
 
 
-def paired_evidence(runs: Runs, pair: Pair, quantity: str, measure: Callable[[ReadRun], float]) -> Evidence:
-    """The difference of a number between the two sides of a pair, over the seeds that both have."""
+def paired_shares(runs: Runs, pair: Pair, quantity: str, measure: Callable[[ReadRun], float]) -> Evidence:
+    """The difference of a share between the two sides of a pair, over the seeds that both have."""
     ours, theirs = (by_seed(side, measure) for side in (pair.ours, pair.baseline))
     seeds = sorted(set(ours) & set(theirs))
-    found = over_seeds([ours[seed] - theirs[seed] for seed in seeds])
+    found = clipped(over_seeds([ours[seed] - theirs[seed] for seed in seeds]), -1, 1)
     mean_ours, mean_theirs = (float(np.mean([*side.values()])) for side in (ours, theirs))
     return Evidence(
         runs.setting(pair.ours[0], pair.noise),
@@ -206,8 +215,11 @@ def paired_evidence(runs: Runs, pair: Pair, quantity: str, measure: Callable[[Re
 
 
 def verdict(evidence: Sequence[Evidence]) -> Verdict:
-    """Supported if more than half of the settings that test a claim are for it."""
-    tested = [one.outcome for one in evidence if one.outcome != "not tested"]
-    if not tested:
-        return "not tested"
-    return "supported" if 2 * tested.count("for") > len(tested) else "not supported"
+    """Supported if more than half of the settings with an outcome are for a claim, else not if one is against it.
+
+    Settings that are unclear have too few seeds to tell: alone, they do not test a claim.
+    """
+    found = [one.outcome for one in evidence if one.outcome != "not tested"]
+    if 2 * found.count("for") > len(found):
+        return "supported"
+    return "not supported" if "against" in found else "not tested"

@@ -16,9 +16,10 @@ from cudt.report.claims.base import (
     Claim,
     Evidence,
     Runs,
+    clipped,
     of_every_seed,
     over_seeds,
-    paired_evidence,
+    paired_shares,
     too_few,
     trained_noise,
 )
@@ -39,6 +40,7 @@ def descent(runs: Runs) -> list[Evidence]:
             ours=float(np.mean(shares)),
             # All layers, whatever rounding does to a share of 1.
             more_than=1 - 1e-9,
+            is_for_every_seed=True,
             lacking=too_few(len(group)),
         )
         for group in runs.groups
@@ -54,7 +56,7 @@ def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
         return runs.number(run, quantity, partial(falling, place=place))
 
     return [
-        paired_evidence(runs, pair, quantity, measure)
+        paired_shares(runs, pair, quantity, measure)
         for pair in runs.pairs
         if pair.noise == trained_noise(pair.ours[0])
     ]
@@ -92,7 +94,7 @@ def kept_constraints(runs: Runs) -> list[Evidence]:
     for pair in runs.pairs:
         if pair.noise == trained_noise(pair.ours[0]):
             quantity = "constraints of the constrained runs that are kept at OOD levels"
-            found = paired_evidence(runs, pair, quantity, partial(_kept, runs, judges=pair.ours))
+            found = paired_shares(runs, pair, quantity, partial(_kept, runs, judges=pair.ours))
             if math.isnan(found.interval.effect):
                 found = replace(found, lacking=_NOT_KEPT.format(pair.ours[0].run.path.parent / "*"))
             made.append(found)
@@ -123,7 +125,7 @@ def ratios(runs: Runs) -> list[Evidence]:
             quantity = f"steps of single examples that lower the loss (ratios: mean {mean:.2f}, median {median:.2f})"
             setting = runs.setting(group[0], trained_noise(group[0]))
             share = float(np.mean(shares))
-            found = over_seeds(shares)
+            found = clipped(over_seeds(shares), 0, 1)
             made.append(Evidence(setting, quantity, found, ours=share, more_than=_MOST, lacking=too_few(len(shares))))
     return made
 

@@ -25,6 +25,7 @@ def private(runs: Runs) -> list[Evidence]:
                     ours=float(np.mean(found)),
                     more_than=-math.inf,
                     less_than=REASONABLE,
+                    is_for_every_seed=True,
                     lacking=too_few(len(found)),
                 )
             )

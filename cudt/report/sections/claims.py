@@ -13,10 +13,12 @@ from cudt.report.text_table import Entry, TextTable
 _SUPERVISED = "supervised"
 #: Rows of single settings on the page; claims.csv has all.
 _MOST_ROWS = 60
+_UNCLEAR = "too few seeds to tell"
 _RULE = (
     f"A setting tests a claim if it has at least {FEWEST_SEEDS} training seeds that no search chose among. It is for "
     "the claim if the 95 % interval over seeds lies within what the claim says, against it if the interval lies "
-    "outside, and unclear otherwise. A claim is supported if more than half of the settings that test it are for it. "
+    "outside, and unclear otherwise: too few seeds to tell. A claim is supported if more than half of these settings "
+    "are for it; otherwise it is not supported if one is against it, and not tested if none is. "
     "The paper compares with ERM. Supervised training, on the mean loss of all layers without constraints, is the "
     "harder baseline. claims.csv has all numbers."
 )
@@ -54,10 +56,11 @@ def _ours(judged: JudgedClaim) -> str:
         return next((one.lacking for one in found if one.lacking), f"no runs; to test it: {judged.claim.test}")
     if len(tested) == 1:
         (one,) = tested
-        return f"{one.outcome}: {one.quantity} {_numbers(one)}; {one.setting}"
+        return f"{_UNCLEAR if one.outcome == 'unclear' else one.outcome}: {one.quantity} {_numbers(one)}; {one.setting}"
     outcomes = [one.outcome for one in tested]
     counts = [f"{outcomes.count(name)} {name}" for name in ("for", "against", "unclear") if name in outcomes]
-    return f"of {len(tested)} settings, {', '.join(counts)}"
+    reason = f": {_UNCLEAR}" if judged.verdict() == "not tested" else ""
+    return f"of {len(tested)} settings, {', '.join(counts)}{reason}"
 
 
 def _settings(judged: list[JudgedClaim]) -> list[TextTable]:

@@ -18,7 +18,7 @@ def test_the_page_ends_with_the_claims_and_claims_csv_is_written(trained_run, tm
     page = made.page.read_text(encoding="utf-8")
     headings = [part.partition("</h2>")[0].rpartition(">")[2] for part in page.split("<h2")[1:]]
     assert headings[-1] == "The paper's claims".replace("'", "&#39;")
-    assert made.claims.startswith("supported: C1, C1 compared; not supported: ")
+    assert made.claims.startswith("2 supported, ")
     verdicts = (tmp_path / "report" / "tables" / "claims.md").read_text(encoding="utf-8").splitlines()
     (first,) = (line for line in verdicts if line.startswith("| C1 |"))
     assert "| **supported** | – |" in first

@@ -108,7 +108,7 @@ def load_recipe(
         path = recipes.locate(str(source))
         document = inheritance.read(path, recipes.locate)
         own, where = path.stem, path.name
-    own = recipes.checked_name(document.values.pop("name", own), where)
+    own = document.values.pop("name", own)
     for key, value in (changes or {}).items():
         try:
             document.put(key, value, "changes")
@@ -116,7 +116,7 @@ def load_recipe(
             raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
     options = {"objective": objective, "seed": seed}
     document.values.update({key: value for key, value in options.items() if value is not None})
-    chosen = own if name is None else recipes.checked_name(name, "name")
+    chosen = recipes.checked_name(own, f"{where}: name") if name is None else recipes.checked_name(name, "name")
     return recipes.NamedRecipe(chosen, recipes.validated(document, where))
 
 

@@ -36,7 +36,9 @@ Filters = Annotated[
     ),
 ]
 #: Explains the column `verdict`.
-_LEGEND = "verdict: feasible (all constraints are met), monotone (every layer lowers the loss), both or neither"
+_LEGEND = (
+    "verdict: feasible (every constraint is met or borderline), monotone (every layer lowers the loss), both or neither"
+)
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")]
 
 

@@ -21,6 +21,8 @@ from cudt.utils.errors import UserError, did_you_mean
 
 #: Keys that do not change training, so they are not part of a run's identity.
 NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation"}
+#: The default folder of `cudt report`, next to those of the recipes.
+_REPORT = "report"
 #: Keys that the name of a recipe usually stands for.
 _NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
 #: Folders next to the recipes that hold other kinds of files.
@@ -121,8 +123,8 @@ def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = No
     """
     path = locate(name_or_file)
     document = inheritance.read(path, locate)
-    own = checked_name(document.values.pop("name", path.stem), str(path))
-    name = own if name is None else checked_name(name, "--name")
+    own = document.values.pop("name", path.stem)
+    name = checked_name(own, f"{path}: name") if name is None else checked_name(name, "--name")
     for override in overrides:
         _apply_override(document, override)
     document.values.update({key: value for key, value in settings.items() if value is not None})
@@ -161,13 +163,15 @@ def read_named(path: Path) -> tuple[str, dict[str, Any]]:
     them again is the same run.
     """
     values = read(path)
-    return checked_name(values.pop("name", path.stem), str(path)), values
+    return checked_name(values.pop("name", path.stem), f"{path}: name"), values
 
 
 def checked_name(name: Any, source: str) -> str:
-    """The name of a recipe, which also has to be the name of a folder."""
+    """The name of a recipe, which is the folder of its runs; `source` is the key or option that sets it."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise UserError(f"{source}: name: expected the name of a folder, without '/', got {name!r}")
+        raise UserError(f"{source}: expected the name of a folder, without '/', got {name!r}")
+    if name == _REPORT:
+        raise UserError(f"{source}: '{name}' is the folder that `cudt report` writes to; choose another name")
     return name
 
 

@@ -11,6 +11,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -213,16 +214,24 @@ class Descent(Section):
             )
         return self
 
+    @field_validator("decay")
+    @classmethod
+    def _decay_is_used(cls, decay: str, info: ValidationInfo) -> str:
+        # A resilience that is invalid has an error of its own.
+        resilience = info.data.get("resilience", "decay")
+        if decay == "decoupled" and resilience != "decay":
+            raise ValueError(
+                f"decoupled has no effect with resilience: {resilience}; set resilience: decay, or remove this key"
+            )
+        return decay
+
     @model_validator(mode="after")
-    def _decay_is_used(self) -> Descent:
-        if self.decay == "decoupled":
-            if self.resilience != "decay":
-                raise ValueError("decay: decoupled has no effect without resilience: decay; set both or neither")
-            if self.beta is not None and self.dual.learning_rate > self.beta:
-                raise ValueError(
-                    f"decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not be negative, got "
-                    f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower dual.learning_rate"
-                )
+    def _decay_keeps_the_sign(self) -> Descent:
+        if self.decay == "decoupled" and self.beta is not None and self.dual.learning_rate > self.beta:
+            raise ValueError(
+                f"decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not be negative, got "
+                f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower dual.learning_rate"
+            )
         return self
 
     @model_validator(mode="after")

@@ -31,18 +31,20 @@ def asked(descent: LayerwiseDescent, target: TargetInfo | None) -> Iterator[str]
 
 def doubts(descent: LayerwiseDescent, recipe: NamedRecipe, out: Path) -> Iterator[str]:
     """One line for each setting that probably does not do what it is meant to."""
-    yield from _asked_too_much(descent, recipe, out)
+    yield from (too_much := [*_asked_too_much(descent, recipe, out)])
     weights = descent.settled_weights()
     # In the log form equal multipliers cancel for every α and β, so the estimate says nothing about them.
     if weights is None or descent.form == "log" or descent.n_layers == 1:
         return
     if (most := weights[:-1].max().item()) < LEAST_WEIGHT:
+        # α that already asks for too much, or for a target, is not to be raised.
+        is_raisable = not too_much and not isinstance(recipe.settings.descent.alpha, TargetLoss)
         otherwise = (
             ", or set descent.gradient: proxy" if descent.form == "linear" and descent.gradient == "full" else ""
         )
         yield (
             f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight of about {most:.2g} "
-            f"in the primal step (the last has at least 1): raise beta or alpha{otherwise}"
+            f"in the primal step (the last has at least 1): raise beta{' or alpha' if is_raisable else ''}{otherwise}"
         )
 
 

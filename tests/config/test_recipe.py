@@ -501,5 +501,22 @@ def test_a_recipe_with_another_model_has_outgrown_its_name(overrides, change):
 
 
 def test_a_name_that_cannot_be_a_folder_is_refused():
-    with pytest.raises(UserError, match="--name: name: expected the name of a folder, without '/', got 'a/b'"):
+    with pytest.raises(UserError, match=r"^--name: expected the name of a folder, without '/', got 'a/b'"):
         recipe.load("reviews-ut", name="a/b")
+
+
+def test_the_folder_of_the_report_is_no_name(tmp_path):
+    message = "'report' is the folder that `cudt report` writes to; choose another name$"
+    with pytest.raises(UserError, match=f"^--name: {message}"):
+        recipe.load("reviews-ut", name="report")
+    (tmp_path / "report.yaml").write_text("base: reviews-ut\n")
+    with pytest.raises(UserError, match=f"report.yaml: name: {message}"):
+        recipe.load(str(tmp_path / "report.yaml"))
+    assert recipe.load(str(tmp_path / "report.yaml"), name="mine").name == "mine"
+
+
+def test_a_decay_without_effect_is_reported_at_its_key():
+    with pytest.raises(
+        UserError, match=r"^reviews-ut\.yaml: descent\.decay: decoupled has no effect with resilience: "
+    ):
+        recipe.load("reviews-ut", ["descent.decay=decoupled"])

@@ -56,8 +56,8 @@ def test_resilience_and_beta_need_each_other(values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"decay": "decoupled"}, "decay: decoupled has no effect without resilience: decay"),
-        ({"resilience": "slack", "beta": 1, "decay": "decoupled"}, "no effect without resilience: decay"),
+        ({"decay": "decoupled"}, "decoupled has no effect with resilience: none; set resilience: decay, or remove"),
+        ({"resilience": "slack", "beta": 1, "decay": "decoupled"}, "has no effect with resilience: slack"),
         ({"resilience": "decay", "beta": 0.001, "decay": "decoupled"}, "must not be negative, .* lower dual"),
         ({"form": "ladder", "gradient": "proxy"}, "gradient: proxy has no effect with form: ladder"),
     ],

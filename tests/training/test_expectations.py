@@ -120,6 +120,20 @@ def test_a_warning_where_beta_and_alpha_leave_the_layers_no_weight(descent, warn
         assert ("descent.gradient: proxy" in line) == (descent.gradient == "full")
 
 
+@pytest.mark.parametrize(
+    ("erm", "alpha", "advice"),
+    [
+        (None, "0.06", "raise beta or alpha, or set"),
+        (0.6, "0.06", "raise beta, or set"),
+        (0.6, "{target_loss: auto}", "raise beta, or set"),
+    ],
+)
+def test_two_warnings_do_not_advise_to_lower_and_to_raise_alpha(erm, alpha, advice, monkeypatch):
+    found = doubts(stuck(), monkeypatch, erm, f"descent.alpha={alpha}")
+    assert len(found) == (2 if erm and alpha == "0.06" else 1)
+    assert advice in found[-1]
+
+
 def test_training_says_it_before_the_first_update_and_only_if_asked(tmp_path):
     weak = tiny_recipe("descent.resilience=decay", "descent.beta=0.1")
     said: list[str] = []

@@ -15,10 +15,13 @@ def test_each_panel_shows_a_number_of_descent_csv_against_the_level(trained_run,
         plant_descent(run, {1.0: {"kept": 1 - seed, "best_layer": 2 - seed, "gap": 0.4, "bound": 4 + 2 * seed}})
     figure, title = descent_under_noise.draw(groups_of(tmp_path), "gaussian")
     kept, best, gap = figure.axes
-    wanted = ([[0, 3], [1, 0.5]], [[0, 3], [1, 1.5]], [[0, 0], [1, 0.4]])
+    wanted = ([[0, 3], [1, 0.5]], [[0, 3], [1, 1]], [[0, 0], [1, 0.4]])
     for axes, points in zip((kept, best, gap), wanted, strict=True):
         (line,) = named_lines(axes).values()
         assert np.allclose(points_of(line), points)
+    # Layers are whole numbers: the lower of two, and the range of both.
+    band = best.collections[0].get_paths()[0].vertices
+    assert {tuple(point) for point in band} == {(0.0, 3.0), (1.0, 1.0), (1.0, 2.0)}
     bound = next(line for line in gap.lines if line not in named_lines(gap).values())
     assert np.allclose(points_of(bound), [[0, 1], [1, 5]])
     assert legend_of(figure) == ["constrained (2 seeds)"]

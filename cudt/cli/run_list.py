@@ -10,7 +10,7 @@ from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.config import strict_yaml
-from cudt.config.differences import Settings, flat_values, names_apart, without_descent
+from cudt.config.differences import Settings, flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.runs.find import find_runs
@@ -102,7 +102,7 @@ def _model(values: dict[str, Any]) -> str:
     section = values.get("model")
     if not isinstance(section, dict):
         return ""
-    return str(section.get("pretrained") or section.get("name", "")).rpartition("/")[2]
+    return short_path(str(section.get("pretrained") or section.get("name", "")))
 
 
 def _add_scores(run: ListedRun, info: RunInfo) -> None:

@@ -105,5 +105,11 @@ def value_text(value: Any) -> str:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int | float):
         return f"{value:g}"
-    # Of the path of a pretrained model, the last part.
-    return str(value).rpartition("/")[2]
+    return short_path(str(value))
+
+
+def short_path(text: str) -> str:
+    """The last part of the path of a pretrained model; of `package:name/folder`, the package."""
+    if text.startswith("package:"):
+        return text.removeprefix("package:").partition("/")[0]
+    return text.rpartition("/")[2]

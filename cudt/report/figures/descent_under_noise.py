@@ -91,6 +91,8 @@ def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
     linear = 10.0 ** round(math.log10(_LINEAR_BELOW * groups[0].reference))
     axes.set_yscale("symlog", linthresh=linear)
     axes.set_ylim(bottom=-0.2 * linear)
+    # Ticks between 0 and where the axis becomes logarithmic are too close to 0.
+    axes.set_yticks([tick for tick in axes.get_yticks() if tick == 0 or linear <= tick <= axes.get_ylim()[1]])
 
 
 FIGURE = DescentUnderNoise()

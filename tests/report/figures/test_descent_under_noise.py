@@ -49,6 +49,18 @@ def test_a_bound_that_is_infinite_is_not_drawn(trained_run, tmp_path):
     assert figure.axes[2].get_ylim()[1] < float("inf")
 
 
+def test_no_tick_is_next_to_0(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8}, reference=5e7)
+    for level, bound in ((0.0, 1e6), (1.0, 3e7)):
+        plant_descent(run, {level: {"kept": 3, "best_layer": 3, "gap": 0, "bound": bound}})
+    figure, _ = descent_under_noise.draw(groups_of(tmp_path), "gaussian")
+    axes = figure.axes[2]
+    low, high = axes.get_ylim()
+    heights = [axes.transData.transform((0, tick))[1] for tick in axes.get_yticks() if low <= tick <= high]
+    assert len(heights) > 1
+    assert np.diff(heights).min() > 0.05 * axes.bbox.height
+
+
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_runs_of_earlier_versions_have_no_such_figure(has_rows, trained_run, tmp_path):
     run = make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8})

@@ -10,7 +10,7 @@ from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.config import strict_yaml
-from cudt.config.differences import flat_values, names_apart
+from cudt.config.differences import Settings, flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.runs.find import find_runs
@@ -102,7 +102,7 @@ def _model(values: dict[str, Any]) -> str:
     section = values.get("model")
     if not isinstance(section, dict):
         return ""
-    return str(section.get("pretrained") or section.get("name", "")).rpartition("/")[2]
+    return short_path(str(section.get("pretrained") or section.get("name", "")))
 
 
 def _add_scores(run: ListedRun, info: RunInfo) -> None:
@@ -125,16 +125,18 @@ def _add_scores(run: ListedRun, info: RunInfo) -> None:
 
 
 def _name_variants(runs: Sequence[ListedRun]) -> None:
-    """Name the variants of each recipe by the settings in which they differ."""
-    by_recipe: dict[str, list[ListedRun]] = {}
+    """Name the variants of each recipe by the settings in which they differ; ERM runs, without constraints, apart."""
+    named: dict[tuple[str, bool], list[tuple[ListedRun, Settings]]] = {}
     for run in runs:
-        by_recipe.setdefault(run.recipe, []).append(run)
-    for mine in by_recipe.values():
+        is_erm = run.objective == "erm"
+        settings = without_descent(run.settings) if is_erm else run.settings
+        named.setdefault((run.recipe, is_erm), []).append((run, settings))
+    for mine in named.values():
         # Runs that differ only in seed or objective have the same settings, and so the same name.
-        distinct = {tuple(run.settings.items()): run.settings for run in mine}
+        distinct = {tuple(settings.items()): settings for _, settings in mine}
         names = dict(zip(distinct, names_apart(list(distinct.values())), strict=True))
-        for run in mine:
-            run.variant = names[tuple(run.settings.items())]
+        for run, settings in mine:
+            run.variant = names[tuple(settings.items())]
 
 
 # ---------------------------------------------------------------- sorting and filtering

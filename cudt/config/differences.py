@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -51,13 +52,17 @@ def differing_keys(variants: Sequence[Settings]) -> list[str]:
 def names_apart(variants: Sequence[Settings]) -> list[str]:
     """A short name for each variant, like `α=0.3, L=5`: the settings in which they differ.
 
-    Where these are many, the fewest that tell all variants apart. A single variant needs no name; variants with the
-    same settings are numbered.
+    Where these are many, the fewest that tell all variants apart, and of these only the values that most variants do
+    not have. A single variant needs no name; variants with the same settings are numbered.
     """
     if len(variants) < 2:
         return [""] * len(variants)
     keys = _telling_keys(variants)
-    names = [", ".join(f"{symbol(key)}={value_text(settings.get(key))}" for key in keys) for settings in variants]
+    usual = _usual_values(variants, keys) if len(keys) > _MOST_NAMED else {}
+    texts = [{key: value_text(settings.get(key)) for key in keys} for settings in variants]
+    names = [
+        ", ".join(f"{symbol(key)}={text}" for key, text in mine.items() if text != usual.get(key)) for mine in texts
+    ]
     if len(set(names)) == len(names):
         return names
     return [f"{name} #{names[: index + 1].count(name)}".strip() for index, name in enumerate(names)]
@@ -78,6 +83,17 @@ def _telling_keys(variants: Sequence[Settings]) -> list[str]:
     return [key for key in differing if key in chosen]
 
 
+def _usual_values(variants: Sequence[Settings], keys: Sequence[str]) -> dict[str, str]:
+    """The value that more than half of the variants have, by key; a name without the key then stands for it."""
+    counts = {key: Counter(value_text(settings.get(key)) for settings in variants).most_common(1)[0] for key in keys}
+    return {key: text for key, (text, count) in counts.items() if 2 * count > len(variants)}
+
+
+def without_descent(settings: Settings) -> dict[str, Any]:
+    """The settings that change an ERM run: those of the constraints do not."""
+    return {key: value for key, value in settings.items() if not key.startswith("descent.")}
+
+
 def symbol(key: str) -> str:
     """A setting's letter in the paper, or the last part of its key."""
     return SYMBOLS.get(key, key.rpartition(".")[2])
@@ -89,5 +105,11 @@ def value_text(value: Any) -> str:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int | float):
         return f"{value:g}"
-    # Of the path of a pretrained model, the last part.
-    return str(value).rpartition("/")[2]
+    return short_path(str(value))
+
+
+def short_path(text: str) -> str:
+    """The last part of the path of a pretrained model; of `package:name/folder`, the package."""
+    if text.startswith("package:"):
+        return text.removeprefix("package:").partition("/")[0]
+    return text.rpartition("/")[2]

@@ -25,10 +25,21 @@ def has_descent(groups: Sequence[Group], kind: str) -> list[Group]:
 
 def by_level(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:
     """A number about the whole model: `mean` and `std` over the runs, indexed by the levels that all of them have."""
-    rows = pd.concat([run.descent for run in runs])
-    mine = rows[(rows["layer"] == 0) & (rows["perturbation"] == kind) & (rows["name"] == name)]
-    found = mine.groupby("gamma")["value"].agg(["mean", "std", "size"])
+    found = _rows(runs, kind, name).groupby("gamma")["value"].agg(["mean", "std", "size"])
     return found[found["size"] == len(runs)][["mean", "std"]]
+
+
+def best_layers(runs: Sequence[ReadRun], kind: str) -> pd.DataFrame:
+    """The layer with the lowest loss: `median` over the runs (the lower of two), with `least` and `most`, by level."""
+    values = _rows(runs, kind, "best_layer").groupby("gamma")["value"]
+    ends = values.agg(least="min", most="max", size="size")
+    found = ends.assign(median=values.quantile(0.5, interpolation="lower"))
+    return found[found["size"] == len(runs)][["median", "least", "most"]]
+
+
+def _rows(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:
+    rows = pd.concat([run.descent for run in runs])
+    return rows[(rows["layer"] == 0) & (rows["perturbation"] == kind) & (rows["name"] == name)]
 
 
 def kept_by_level(group: Group, shown: Sequence[Group], kind: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import CONSTRAINED, SIDES, by_cell
+from cudt.report.comparable import CONSTRAINED, SIDES, by_cell, by_group
 from cudt.report.compare import criterion
 from cudt.report.published import folder, is_published
 from cudt.report.text_table import Entry, TextTable
@@ -119,7 +119,9 @@ def _ours(run: ReadRun) -> dict[str, float]:
 def _row(model: str, dataset: str, runs: Sequence[ReadRun], printed: dict[str, float]) -> dict[str, Any]:
     best = runs[:1]
     ours = _ours(best[0]) if best else {}
-    row: dict[str, Any] = {"model": model, "dataset": dataset, "best_of": len(runs)}
+    # Runs that differ in their seed alone were not searched.
+    best_of = len(runs) if len(by_group(runs)) > 1 else 0
+    row: dict[str, Any] = {"model": model, "dataset": dataset, "n_runs": len(runs), "best_of": best_of}
     for key in _SETTINGS:
         row[key], row[f"{key}_paper"] = ours.get(key), printed.get(key)
     return {**row, "run": str(best[0].run.path) if best else ""}
@@ -129,15 +131,21 @@ def _table(stem: str, title: str, lines: Sequence[_Line]) -> TextTable:
     rows = [_row(*line) for line in lines]
     keys = [key for key in _SETTINGS if any(_is_number(row[key]) or _is_number(row[f"{key}_paper"]) for row in rows)]
     entries = [
-        [Entry(row["model"]), Entry(row["dataset"]), *(_setting(row, key) for key in keys), Entry(str(row["best_of"]))]
+        [Entry(row["model"]), Entry(row["dataset"]), *(_setting(row, key) for key in keys), Entry(_runs_text(row))]
         for row in rows
     ]
-    headings = ["model", "data set", *(_SETTINGS[key] for key in keys), "best of"]
+    headings = ["model", "data set", *(_SETTINGS[key] for key in keys), "runs"]
     notes = [
         "α is the rate of the equations; the paper's tables print 1 − α. In brackets the paper's settings, "
         "f_0 and β in cudt's unit of loss."
     ]
     return TextTable(stem, title, [("", len(headings))], headings, entries, notes)
+
+
+def _runs_text(row: dict[str, Any]) -> str:
+    if row["best_of"]:
+        return f"best of {row['best_of']}"
+    return f"{row['n_runs']} seed{'' if row['n_runs'] == 1 else 's'}" if row["n_runs"] else ""
 
 
 def _setting(row: dict[str, Any], key: str) -> Entry:

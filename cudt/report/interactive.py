@@ -52,12 +52,11 @@ def _legend(groups: Sequence[Group], kinds: Sequence[str], shown: Collection[Gro
     """The name and the style of each group, and whether it is shown at first."""
     named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
     drawn = styles(groups)
-    apart = differing_keys([group.settings for group in groups])
     return [
         {
             "name": named[group.key],
             "isConstrained": objectives.is_constrained(group.objective),
-            "detail": _detail(group, apart),
+            "detail": _detail(group, groups),
             "seeds": seeds_text(len(group.runs)),
             **_look(drawn[group.key]),
             "gammaTrain": group.gamma_train,
@@ -87,8 +86,9 @@ def _look(style: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _detail(group: Group, keys: Sequence[str]) -> str:
-    """All settings in which a group differs from the others, for its tooltip."""
+def _detail(group: Group, groups: Sequence[Group]) -> str:
+    """All settings in which a group differs from the others of its objective, for its tooltip."""
+    keys = differing_keys([other.settings for other in groups if other.objective == group.objective])
     return ", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys)
 
 

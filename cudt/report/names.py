@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from cudt.config.differences import names_apart
+from cudt.config.differences import Settings, names_apart, without_descent
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import by_group
+from cudt.report.objectives import BASELINE
 from cudt.report.objectives import labels as objective_labels
 
 
@@ -22,10 +23,19 @@ def labels(runs: Sequence[ReadRun], shorten: Callable[[str], str] = str) -> dict
     objectives = objective_labels({objective for _, objective in variants})
     named = {}
     for (_, objective), mine in variants.items():
-        names = distinct([shorten(apart) for apart in names_apart([run.settings for run in mine])])
+        names = distinct([shorten(apart) for apart in variant_names(objective, [run.settings for run in mine])])
         for run, apart in zip(mine, names, strict=True):
             named[run.group] = f"{objectives[objective]} {apart}".strip()
     return named
+
+
+def variant_names(objective: str, variants: Sequence[Settings]) -> list[str]:
+    """What sets the variants of an objective apart; for ERM, settings of the constraints only if no others do."""
+    if objective == BASELINE:
+        own = [without_descent(settings) for settings in variants]
+        if len({frozenset(settings.items()) for settings in own}) == len(own):
+            return names_apart(own)
+    return names_apart(variants)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

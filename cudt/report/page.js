@@ -13,7 +13,8 @@
       font: { family: "system-ui, sans-serif", size: 12, color: "#1c2430" },
       xaxis: { title: { text: x }, gridcolor: "#e8ebef", zeroline: false },
       yaxis: { title: { text: y }, gridcolor: "#e8ebef", zeroline: false },
-      legend: { orientation: "h", y: 1, yanchor: "bottom", font: { size: 11 } }, showlegend: false,
+      // Below the axis: above the chart, Plotly's toolbar would cover it.
+      legend: { orientation: "h", y: -0.2, yanchor: "top", font: { size: 11 } }, showlegend: false,
       hovermode: "closest", paper_bgcolor: "#fff", plot_bgcolor: "#fff",
     }, more);
   }

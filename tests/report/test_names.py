@@ -34,3 +34,14 @@ def test_names_that_shortening_makes_equal_are_numbered(trained_run, tmp_path):
         "constrained α #1",
         "constrained α #2",
     }
+
+
+def test_settings_of_constraints_are_no_part_of_the_name_of_erm(trained_run, tmp_path):
+    for alpha, rate in ((0.1, 0.01), (0.3, 0.02)):
+        overrides = [f"descent.alpha={alpha}", f"training.learning_rate={rate}"]
+        make_run(trained_run, tmp_path / "a", CURVE, objective="erm", overrides=overrides)
+    assert {*labels(collect([tmp_path / "a"]).runs).values()} == {"erm η₁=0.01", "erm η₁=0.02"}
+    # Where nothing else sets runs apart, they are still better than numbers.
+    for alpha in (0.1, 0.3):
+        make_run(trained_run, tmp_path / "b", CURVE, objective="erm", overrides=[f"descent.alpha={alpha}"])
+    assert {*labels(collect([tmp_path / "b"]).runs).values()} == {"erm α=0.1", "erm α=0.3"}

@@ -56,9 +56,7 @@ def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
         return runs.number(run, quantity, partial(falling, place=place))
 
     return [
-        paired_shares(runs, pair, quantity, measure)
-        for pair in runs.pairs
-        if pair.noise == trained_noise(pair.ours[0])
+        paired_shares(runs, pair, quantity, measure) for pair in runs.pairs if pair.noise == trained_noise(pair.ours[0])
     ]
 
 

@@ -62,7 +62,11 @@ def draw(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), ex
     kept = {id(plan) for plan in itertools.islice(_in_turn(plans), MOST_FIGURES)}
     stems = _stems(recipes)
     made = [
-        save(one.plan.draw(), one.recipe, out / f"{stems[one.recipe]}-{one.plan.name}")
+        save(
+            _titled(one, recipes[one.recipe]),
+            one.recipe,
+            out / f"{stems[one.recipe]}-{one.plan.name}",
+        )
         for one in plans
         if id(one) in kept
     ]
@@ -70,6 +74,13 @@ def draw(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), ex
     over_all = [plan for figure in types for plan in figure.over_recipes(of_all[figure.reads_ablations])]
     made += [save(plan.draw(), "", out / plan.name) for plan in over_all]
     return Drawn(made, _notes(len(plans) - len(kept)))
+
+
+def _titled(one: _RecipePlan, groups: Sequence[Group]) -> Drawing:
+    """Draw, and name the section in a caption that starts with the recipe: a recipe may have several."""
+    drawing = one.plan.draw()
+    recipe, separator, rest = drawing.title.partition(": ")
+    return Drawing(drawing.figure, f"{one.recipe}{separator}{rest}") if recipe == groups[0].recipe else drawing
 
 
 def figure_types(extra: Sequence[str] = ()) -> list[FigureType]:

@@ -43,7 +43,7 @@ class AverageDescent(FigureType):
         groups = [group for mine in recipes for group in mine]
         found = trajectories(groups)
         if sum(map(len, found.values())) > 1:
-            yield FigurePlan(self.name, partial(draw, found, sum(len(group.runs) for group in groups)))
+            yield FigurePlan(self.name, partial(draw, found, [run for group in groups for run in group.runs]))
 
 
 def trajectories(groups: Sequence[Group]) -> Trajectories:
@@ -70,8 +70,8 @@ def _ratios(run: ReadRun, kind: str, level: float) -> list[float]:
     return ratios if len(ratios) > 1 and all(ratio > 0 and math.isfinite(ratio) for ratio in ratios) else []
 
 
-def draw(found: Trajectories, n_runs: int) -> Drawing:
-    """A panel for each metric; `n_runs` counts the runs that have no trajectory too."""
+def draw(found: Trajectories, runs: Sequence[ReadRun]) -> Drawing:
+    """A panel for each metric; `runs` includes those without a trajectory."""
     metrics = list(dict.fromkeys(metric for metric, _ in found))
     called = objectives.labels(objective for _, objective in found)
     figure, axes = wrapped_panels(len(metrics), 3, width=4.2, height=3.2)
@@ -85,8 +85,17 @@ def draw(found: Trajectories, n_runs: int) -> Drawing:
     axes[0].set_ylabel("test loss $f_l/f_0$")
     legend_below(figure)
     total = sum(map(len, found.values()))
-    left_out = f"; {n_runs - total} without positive test losses left out" if n_runs > total else ""
-    return Drawing(figure, f"Average descent over {total} runs, each at its training noise level{left_out}")
+    return Drawing(
+        figure, f"Average descent over {total} runs, each at its training noise level{_left_out(runs, total)}"
+    )
+
+
+def _left_out(runs: Sequence[ReadRun], shown: int) -> str:
+    """How many runs are not shown and why, for the caption."""
+    without = sum(not run.curves for run in runs)
+    reasons = {"not evaluated": without, "without positive test losses at this level": len(runs) - shown - without}
+    texts = [f"{count} {reason}" for reason, count in reasons.items() if count]
+    return f"; left out: {', '.join(texts)}" if texts else ""
 
 
 def _draw_mean(axes: Any, logs: np.ndarray[Any, Any], label: str, style: dict[str, Any]) -> None:

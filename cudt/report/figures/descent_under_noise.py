@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import by_level, has_descent, kept_by_level
+from cudt.report.carry_over import best_layers, by_level, has_descent, kept_by_level
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.panels import finite, legend_below, line, panels, shade_seen
@@ -44,12 +45,12 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     figure, (row,) = panels(1, 3, 3.4, 2.9)
     kept, best, gap = row
     _draw_number(kept, shown, kind, lambda group: kept_by_level(group, shown, kind))
-    _draw_number(best, shown, kind, lambda group: by_level(group.runs, kind, "best_layer"))
+    _draw_best_layers(best, shown, kind)
     _draw_number(gap, shown, kind, lambda group: by_level(group.runs, kind, "gap"))
     _draw_bounds(gap, shown, kind)
     layers = shown[0].n_layers
     kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
-    best.set(title="Layer with the lowest loss", ylabel="layer", ylim=(0.9, layers + 0.1))
+    best.set(title="Layer with the lowest loss", ylabel="layer (median; band: all seeds)", ylim=(0.9, layers + 0.1))
     gap.set(title="Last layer against the best", ylabel=r"$f_L - \min_k\, f_k$ (faint: bound)")
     for axes in (kept, best):
         axes.locator_params(axis="y", integer=True)
@@ -71,6 +72,15 @@ def _draw_number(axes: Any, groups: Sequence[Group], kind: str, numbers: Callabl
         line(axes, rows.index, rows["mean"], *ends, named[group.key], drawn[group.key])
 
 
+def _draw_best_layers(axes: Any, groups: Sequence[Group], kind: str) -> None:
+    """Draw the median over seeds, since there is no layer 3.33, with the range of all seeds."""
+    named, drawn = labels(groups, kind), styles(groups)
+    for group in groups:
+        rows = best_layers(group.runs, kind)
+        ends = (rows["least"], rows["most"]) if len(group.runs) > 1 else (np.full(len(rows), np.nan),) * 2
+        line(axes, rows.index, rows["median"], *ends, named[group.key], drawn[group.key])
+
+
 def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
     """Draw the bound of each group in its colour, faint and without a name."""
     for group in groups:
@@ -81,6 +91,8 @@ def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
     linear = 10.0 ** round(math.log10(_LINEAR_BELOW * groups[0].reference))
     axes.set_yscale("symlog", linthresh=linear)
     axes.set_ylim(bottom=-0.2 * linear)
+    # Ticks between 0 and where the axis becomes logarithmic are too close to 0.
+    axes.set_yticks([tick for tick in axes.get_yticks() if tick == 0 or linear <= tick <= axes.get_ylim()[1]])
 
 
 FIGURE = DescentUnderNoise()

@@ -5,11 +5,12 @@ Drawn over all recipes, for each metric and kind of noise that at least two of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from cudt.config.differences import value_text
+from cudt.report.comparable import families
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import best_depths, main_kind
 from cudt.report.figures.curves import draw_curves, panel_title
@@ -62,27 +63,31 @@ def draw(recipes: Sequence[Sequence[Group]], kind: str, page: str = "") -> Drawi
     """A panel for each recipe: models × data sets, or one recipe after the other where that grid would not be full."""
     wanted = PAPER_LEVELS.get(recipes[0][0].metric)
     shown = [best_depths(groups, kind, wanted) for groups in recipes]
+    # A recipe may have several sections, with different weights or losses.
+    found = families(run for groups in shown for group in groups for run in group.runs)
+    named = {run.group: name for name, runs in found.items() for run in runs}
     cells = [(model_name(groups[0]), task_name(groups[0])) for groups in shown]
     is_matrix = fills_matrix(cells)
     figure, axes = _matrix(cells) if is_matrix else wrapped_panels(len(shown), 4, width=3.2, height=2.5)
     for panel, groups, (model, task) in zip(axes, shown, cells, strict=True):
-        name = f"{task}, {model}" if is_matrix else groups[0].recipe
+        name = f"{task}, {model}" if is_matrix else named[groups[0].key]
         draw_curves(panel, groups, kind, panel_title(plain(name), groups, kind), counts=False)
         panel.title.set_fontsize(9)
         _label_outer_axes_only(panel, axes)
     legend_below(figure)
     what = f"{shown[0][0].metric} under {kind} noise, {'data set × model' if is_matrix else 'by recipe'}{page}"
     seeds = seeds_range([group for groups in shown for group in groups], kind)
-    return Drawing(figure, f"{what}, {seeds} per line ({_chosen(shown, wanted)})")
+    levels = {named[groups[0].key]: groups[0].gamma_train for groups in shown}
+    return Drawing(figure, f"{what}, {seeds} per line ({_chosen(levels, wanted)})")
 
 
-def _chosen(shown: Sequence[Sequence[Group]], wanted: float | None) -> str:
-    """How variants were chosen, for the caption."""
+def _chosen(levels: Mapping[str, float], wanted: float | None) -> str:
+    """How variants were chosen, given each panel's γ_train, for the caption."""
     rule = "each objective at its best depth on validation data"
     if wanted is None:
         return f"{rule}, at the highest γ_train of each recipe"
-    others = [groups[0].recipe for groups in shown if groups[0].gamma_train != wanted]
-    if len(others) == len(shown):
+    others = [name for name, level in levels.items() if level != wanted]
+    if len(others) == len(levels):
         return f"{rule}, at the highest γ_train of each recipe; the paper's figure has {wanted:g}"
     but = f", except {', '.join(others)}, without runs at it" if others else ""
     return f"γ_train = {wanted:g} as in the paper{but}; {rule}"

@@ -45,8 +45,6 @@ def draw(groups: Sequence[Group], delta: float) -> Drawing:
     shown = pair(groups, NOISE)
     figure, ((axes,),) = panels(1, 1, width=5.2)
     axes.set_xscale("log")
-    # Also extends the axis to where privacy would begin.
-    axes.axvspan(REASONABLE / 2, REASONABLE, color="0.92", zorder=0)
     named, drawn = labels(shown, NOISE), styles(shown)
     for group in shown:
         found = epsilons(group, delta)
@@ -54,12 +52,17 @@ def draw(groups: Sequence[Group], delta: float) -> Drawing:
         rows = rows[rows["gamma"].isin(list(found))].sort_values("gamma", ascending=False)
         x, label, style = [found[gamma] for gamma in rows["gamma"]], named[group.key], drawn[group.key]
         line(axes, x, rows["mean"], rows["lower"], rows["upper"], label, style, crowded=len(shown) > MOST_BANDS)
+    # Extends the axis to where privacy would begin.
+    low = min(axes.get_xlim()[0], REASONABLE / 2)
+    axes.axvspan(low, REASONABLE, color="0.92", zorder=0)
+    axes.set_xlim(left=low)
     axes.set(xlabel=f"privacy ε of one {UNIT} at δ = {delta:g} (shaded: up to {REASONABLE:g})")
     axes.set_ylabel(f"test {shown[0].metric}")
     legend_below(figure)
     chosen = chosen_text(shown, groups)
     title = f"{shown[0].recipe}: {shown[0].metric} against privacy, {seeds_range(shown, NOISE)}{chosen}"
-    return Drawing(figure, title)
+    has_clean = any((group.curve(NOISE)["gamma"] == 0).any() for group in shown)
+    return Drawing(figure, title + ("; γ = 0 is left out: without noise, ε is infinite" if has_clean else ""))
 
 
 def epsilons(group: Group, delta: float) -> Epsilons:

@@ -6,14 +6,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cudt.config.differences import names_apart
 from cudt.noise.base import scale_of
 from cudt.report import objectives
 from cudt.report.collect import GroupKey
 from cudt.report.figures.choose import is_comparison
 from cudt.report.figures.style import variant_style
 from cudt.report.groups import Group
-from cudt.report.names import distinct
+from cudt.report.names import distinct, variant_names
 
 #: Characters in one line of a legend, and lines of one label.
 _LABEL_WIDTH, _LABEL_LINES = 60, 3
@@ -31,7 +30,7 @@ def labels(
     named = {}
     for objective, text in called.items():
         mine = [group for group in groups if group.objective == objective]
-        names = distinct([written(name) for name in names_apart([group.settings for group in mine])])
+        names = distinct([written(name) for name in variant_names(objective, [group.settings for group in mine])])
         for group, name in zip(mine, names, strict=True):
             seeds = f" ({how_many(group, kind)})" if counts else ""
             named[group.key] = text + (f" {name}" if name else "") + seeds

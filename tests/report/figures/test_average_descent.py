@@ -16,7 +16,9 @@ def test_the_average_descent_is_a_geometric_mean_of_ratios_to_the_reference(trai
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(0.5, -1.0), reference=1.0, objective="erm")
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(0.5, math.inf), reference=1.0, objective="erm", seed=1)
     make_run(trained_run, tmp_path, {0.0: 1.0}, losses=(3.0,), reference=1.0, objective="erm", seed=2)
-    figure, title = average_descent.draw(average_descent.trajectories(groups_of(tmp_path)), 5)
+    make_run(trained_run, tmp_path, objective="erm", seed=3)
+    (plan,) = average_descent.FIGURE.over_recipes([groups_of(tmp_path)])
+    figure, title = plan.draw()
     (axes,) = figure.axes
     constrained, erm = (np.array(points_of(named_lines(axes)[name])) for name in ("constrained", "erm"))
     # Halved twice, and four times: on average three halvings over all layers.
@@ -25,5 +27,5 @@ def test_the_average_descent_is_a_geometric_mean_of_ratios_to_the_reference(trai
     band = axes.collections[0].get_datalim(axes.transData)
     assert band.ymin == pytest.approx(2.0 ** (-3 - 2**0.5))
     assert title.startswith("Average descent over 3 runs")
-    assert title.endswith("; 2 without positive test losses left out")
+    assert title.endswith("; left out: 1 not evaluated, 2 without positive test losses at this level")
     assert legend_of(figure) == ["constrained", "erm"]

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from cudt import report
 from cudt.config import registry
 from cudt.report import figures, objectives
 from cudt.report.collect import collect
@@ -242,3 +243,13 @@ def test_a_figure_from_outside_is_drawn_in_its_order(trained_run, tmp_path, draw
 def test_what_is_wrong_with_a_figure_from_outside_is_an_error(path, message, outside):
     with pytest.raises(UserError, match=message):
         figures.figure_types([path])
+
+
+def test_captions_name_the_section_where_a_recipe_has_several(trained_run, tmp_path):
+    for select in ("best", "last"):
+        make_run(trained_run, tmp_path / "runs", {0.0: 1.0, 1.0: 0.5}, overrides=[f"training.select={select}"])
+    made = report.write([tmp_path / "runs"], tmp_path / "report")
+    text = made.page.read_text(encoding="utf-8")
+    assert "2 finished runs of 1 recipe ·" in text
+    for select in ("best", "last"):
+        assert f"<figcaption>reviews-ut, select={select}: loss by layer" in text

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cudt.report.figures import grid
+from cudt.report.groups import by_recipe
 from tests.report import make_run
 from tests.report.figures import groups_of, points_of
 
@@ -17,6 +18,14 @@ def test_recipes_with_one_model_and_data_set_have_a_panel_each(trained_run, tmp_
     assert [points_of(axes.lines[0])[1][1] for axes in panels] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
     assert title.startswith("accuracy under gaussian noise, by recipe, 1 seed per line")
     figure.draw_without_rendering()
+
+
+def test_sections_of_one_recipe_have_titles_of_their_own(trained_run, tmp_path):
+    for select in ("best", "last"):
+        make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.5}, overrides=[f"training.select={select}"])
+    figure, _ = grid.draw([*by_recipe(groups_of(tmp_path)).values()], "gaussian")
+    titles = [axes.get_title().splitlines()[0] for axes in figure.axes if axes.axison]
+    assert titles == ["reviews-ut, select=best", "reviews-ut, select=last"]
 
 
 def test_models_are_in_rows_and_data_sets_in_columns(trained_run, tmp_path, monkeypatch):

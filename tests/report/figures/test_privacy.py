@@ -38,7 +38,19 @@ def test_the_metric_of_the_curve_is_drawn_against_the_mean_epsilon_of_a_token(tr
     assert np.allclose(points_of(lines["erm (1 seed)"]), [[50, 0.5], [300, 0.7]])
     assert figure.axes[0].get_xscale() == "log"
     assert "δ = 1e-05" in figure.axes[0].get_xlabel()
-    assert title == "reviews-ut: accuracy against privacy, 1 to 2 seeds"
+    assert title == (
+        "reviews-ut: accuracy against privacy, 1 to 2 seeds; γ = 0 is left out: without noise, ε is infinite"
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 40.0])
+def test_all_of_the_axis_up_to_the_limit_is_shaded(epsilon, trained_run, tmp_path):
+    make_private(trained_run, tmp_path, {1.0: 100.0, 2.0: epsilon})
+    (plan,) = privacy.FIGURE.of_recipe(groups_of(tmp_path))
+    axes = plan.draw().figure.axes[0]
+    shaded = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (shaded.x0, shaded.x1) == pytest.approx((axes.get_xlim()[0], 10))
+    assert shaded.x0 <= min(epsilon, 5.001)
 
 
 def test_without_privacy_csv_there_is_no_figure(trained_run, tmp_path):

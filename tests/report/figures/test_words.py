@@ -98,7 +98,8 @@ def test_a_long_label_is_wrapped_at_spaces():
 def test_labels_that_are_cut_stay_different(written, trained_run, tmp_path, monkeypatch):
     for alpha in (0.1, 0.2, 0.3):
         make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
-    monkeypatch.setattr(words, "names_apart", lambda variants: [f"{'x' * 500} {i}" for i, _ in enumerate(variants)])
+    long = [f"{'x' * 500} {number}" for number in range(3)]
+    monkeypatch.setattr(words, "variant_names", lambda objective, variants: long)
     named = words.labels(groups_of(tmp_path), "gaussian", written=written)
     assert len(set(named.values())) == 3
     assert [name[-12:] for name in named.values()] == [f" #{number} (1 seed)"[-12:] for number in (1, 2, 3)]

@@ -136,11 +136,13 @@ def _measure(run: Run, layerwise: LayerwiseLosses) -> Embeddings:
 
 
 def _table(run: Run, layerwise: LayerwiseLosses) -> Tensor:
-    """The embedding of every token of the vocabulary, as noise is added to it."""
+    """The embedding of every token of the vocabulary that has one, as noise is added to it."""
     task, model = layerwise.task, layerwise.model
     size = getattr(task, "vocabulary_size", None) or (0 if task.tokenizer is None else len(task.tokenizer))
-    tokens = torch.arange(size, device=next(layerwise.parameters()).device)
+    device = next(layerwise.parameters()).device
     if size:
+        # A tokenizer may have added tokens without an embedding, which texts do not contain.
+        tokens = torch.arange(min([size, *_table_sizes(layerwise, device)]), device=device)
         forwards, backwards = (_looked_up(layerwise, order) for order in (tokens, tokens.flip(0)))
         if torch.equal(forwards, backwards.flip(0)):
             return forwards
@@ -148,6 +150,23 @@ def _table(run: Run, layerwise: LayerwiseLosses) -> Tensor:
         f"'{run.path}': model {run.recipe.settings.model.name} ({type(model).__name__}) does not look up one embedding "
         "for each token, so noise on it has no sensitivity that cudt could measure"
     )
+
+
+def _table_sizes(layerwise: LayerwiseLosses, device: torch.device) -> list[int]:
+    """The number of rows of each table of embeddings that the model looks tokens up in."""
+    sizes: list[int] = []
+
+    def note(table: torch.nn.Embedding, given: tuple[Tensor, ...]) -> None:
+        sizes.append(table.num_embeddings)
+
+    tables = [module for module in layerwise.model.modules() if isinstance(module, torch.nn.Embedding)]
+    hooks = [table.register_forward_pre_hook(note) for table in tables]
+    try:
+        _looked_up(layerwise, torch.zeros(1, dtype=torch.long, device=device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sizes
 
 
 def _looked_up(layerwise: LayerwiseLosses, tokens: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from cudt.training import launch, trained
 from cudt.utils.errors import UserError
 from tests.conftest import quiet, train_quietly
 from tests.evaluation.conftest import untracked
-from tests.pretrained import VOCABULARY, tiny_pretrained
+from tests.pretrained import VOCABULARY, tiny_pretrained, tiny_tokenizer
 from tests.shapes import write_recipe as write_video_recipe
 from tests.texts import write_recipe, write_reviews
 
@@ -138,6 +138,19 @@ def test_an_encoder_has_the_embeddings_that_it_looks_up(tmp_path):
     assert found.norms[-1] == pytest.approx(table.norm(dim=1).max().item())
     assert found.largest_distance == pytest.approx(torch.cdist(table, table).max().item())
     assert len(rows) == 3
+
+
+def test_added_tokens_without_an_embedding_do_not_count(tmp_path):
+    write_reviews(tmp_path)
+    write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<image>", "<video>"])
+    tokenizer.save_pretrained(tmp_path / "bert")
+    run = launch.train(recipe.load(str(tmp_path / "own.yaml")), tmp_path / "outputs", "cpu", tmp_path, quiet())
+    evaluate_ood(run, Grid([0.5]), "cpu", tmp_path, untracked)
+    found, _ = write(run, data_root=tmp_path)
+    assert len(tokenizer) == len(VOCABULARY) + 2
+    assert found.n_rows == len(VOCABULARY)
 
 
 def test_a_run_that_was_not_evaluated_is_refused_with_the_command(trained_run):

@@ -223,7 +223,7 @@ def test_layers_and_constraints_are_counted_at_the_level_of_training_and_above_i
 def test_a_baseline_is_judged_by_the_constraints_of_the_constrained_runs(trained_run, tmp_path):
     for objective, seed in itertools.product(("constrained", "erm"), range(3)):
         alpha = 0.3 if objective == "constrained" else 0.0
-        facts = {"objective": objective, "seed": seed, "rates": [alpha] * 3, "reference": 1.0}
+        facts: dict[str, Any] = {"objective": objective, "seed": seed, "rates": [alpha] * 3, "reference": 1.0}
         overrides = [f"descent.alpha={alpha}"]
         run = make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, overrides=overrides, **facts)
         # Falls a little in every layer: α = 0 is kept by all three, α = 0.3 by the first alone.

@@ -65,7 +65,7 @@ class Evidence:
     @property
     def outcome(self) -> Outcome:
         low, high = self.interval.low, self.interval.high
-        if self.lacking or not np.isfinite([low, high]).all():
+        if self.lacking or np.isnan([low, high]).any():
             return "not tested"
         if low > self.more_than and high < self.less_than:
             return "for"

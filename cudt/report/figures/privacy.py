@@ -18,6 +18,7 @@ from cudt.report.figures.panels import legend_below, line, panels
 from cudt.report.figures.style import MOST_BANDS
 from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
+from cudt.report.privacy import deltas, shared_delta
 
 #: ε by level of noise.
 Epsilons = Mapping[float, float]
@@ -31,12 +32,10 @@ class Privacy(FigureType):
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for the smallest δ that most groups have."""
-        known = [group for group in groups if all(run.has_table("privacy") for run in group.runs)]
-        found = [group for group in with_curve(known, NOISE) if _deltas(group)]
-        if found:
-            counts = [(sum(delta in _deltas(group) for group in found), -delta) for delta in _deltas(*found)]
-            delta = -max(counts)[1]
-            shown = [group for group in found if delta in _deltas(group)]
+        found = with_curve(groups, NOISE)
+        delta = shared_delta([group.runs for group in found])
+        if delta is not None:
+            shown = [group for group in found if delta in deltas(group.runs)]
             yield FigurePlan(self.name, partial(draw, shown, delta), is_main=False)
 
 
@@ -75,12 +74,6 @@ def epsilons(group: Group, delta: float) -> Epsilons:
     by_run = [dict(zip(rows["gamma"], rows["epsilon"], strict=True)) for rows in each]
     shared = sorted(set.intersection(*map(set, by_run)))
     return {gamma: float(np.exp(np.mean([np.log(one[gamma]) for one in by_run]))) for gamma in shared}
-
-
-def _deltas(*groups: Group) -> set[float]:
-    """Every δ that all runs of a group have rows for, of any of the groups."""
-    each = [[set(run.run.read_table("privacy")["delta"]) for run in group.runs] for group in groups]
-    return set().union(*(set.intersection(*mine) for mine in each))
 
 
 FIGURE = Privacy()

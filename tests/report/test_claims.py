@@ -240,7 +240,24 @@ def test_runs_of_earlier_versions_have_no_constraints_and_the_command_is_given(t
     judged = judged_in(tmp_path)
     assert judged["C2 constraints"].verdict() == "not tested"
     assert f"run `cudt eval-ood {tmp_path}/*`" in only(judged["C2 constraints"], "erm").lacking
-    assert judged["ratios"].evidence == []
+    assert f"no ratios at γ_train: run `cudt eval-ood {tmp_path}/*`" in only(judged["ratios"]).lacking
+
+
+def test_runs_without_test_losses_of_layers_are_no_test_and_the_command_is_given(trained_run, tmp_path):
+    for objective, seed in itertools.product(("constrained", "erm"), range(3)):
+        run = make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, objective=objective, seed=seed)
+        if seed == 2:
+            layers = run.read_table("layers")
+            run.write_table("layers", layers[layers["split"] != "test"])
+    judged = judged_in(tmp_path)
+    for name, baseline, levels in (
+        ("C1", "", "at γ_train"),
+        ("C1 compared", "erm", "at γ_train"),
+        ("C2", "erm", "at OOD levels"),
+    ):
+        assert judged[name].verdict() == "not tested"
+        wanted = f"some runs have no test losses of layers {levels}: run `cudt eval-ood {tmp_path}/*`"
+        assert only(judged[name], baseline).lacking == wanted
 
 
 @pytest.mark.parametrize(("below", "expected"), [(0.7, "supported"), (0.4, "not supported")])

@@ -53,22 +53,22 @@ def _series(runs: Sequence[ReadRun], key: str) -> list[tuple[ReadRun, list[ReadR
     return [(mine[0], mine) for mine in found.values() if len({run.settings[key] for run in mine}) >= _FEWEST_VALUES]
 
 
-def _change(first: ReadRun, runs: Sequence[ReadRun], place: str, key: str, scale: Callable[[float], float]) -> Evidence:
+def _change(first: ReadRun, runs: Sequence[ReadRun], where: str, key: str, scale: Callable[[float], float]) -> Evidence:
     """The slope of each seed that has every value, times the range of the setting; the larger, the better."""
     noise, values = trained_noise(first), sorted({float(run.settings[key]) for run in runs})
     x = np.array([float(scale(value)) for value in values])
     changes = []
     for seed in sorted({run.seed for run in runs}):
-        at = {float(run.settings[key]): mean_metric(run, noise, place) for run in runs if run.seed == seed}
+        at = {float(run.settings[key]): mean_metric(run, noise, where) for run in runs if run.seed == seed}
         if sorted(at) == values:
             changes.append(float(np.polyfit(x, [at[value] for value in values], 1)[0] * (x[-1] - x[0])))
     largest, smallest = (
-        float(np.mean([mean_metric(run, noise, place) for run in runs if run.settings[key] == value]))
+        float(np.mean([mean_metric(run, noise, where) for run in runs if run.settings[key] == value]))
         for value in (values[-1], values[0])
     )
     setting = f"{first.recipe}, γ_train = {first.gamma_train:g}, {noise}, {key} {values[0]:g} to {values[-1]:g}"
     found = over_seeds([sign_of(first) * change for change in changes])
-    quantity = f"mean {first.metric} {place} at the largest and at the smallest value"
+    quantity = f"mean {first.metric} {where} at the largest and at the smallest value"
     return Evidence(setting, quantity, found, "", largest, smallest, lacking=too_few(found.seeds))
 
 

@@ -157,10 +157,10 @@ def sign_of(run: ReadRun) -> int:
     return 1 if run.higher_is_better else -1
 
 
-def mean_metric(run: ReadRun, noise: str, place: str) -> float:
+def mean_metric(run: ReadRun, noise: str, where: str) -> float:
     """The mean metric over the levels that are in distribution (`ID`) or out of it (`OOD`)."""
     curve = run.curves.get(noise, {})
-    values = [value for level, value in curve.items() if distribution(noise, level, run.gamma_train) == place]
+    values = [value for level, value in curve.items() if distribution(noise, level, run.gamma_train) == where]
     return float(np.mean(values)) if values else math.nan
 
 

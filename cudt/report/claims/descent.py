@@ -24,8 +24,10 @@ from cudt.report.claims.base import (
     trained_noise,
 )
 from cudt.report.collect import ReadRun
+from cudt.report.comparable import Pair
 
-_NOT_KEPT = "some runs have no constraints.csv (evaluated by an earlier version): run `cudt eval-ood {}`"
+_LEVELS = {"ID": "at γ_train", "OOD": "at OOD levels"}
+_LOSSES = {where: f"test losses of layers {levels}" for where, levels in _LEVELS.items()}
 #: Steps of single examples that lower the loss: more than half is "most".
 _MOST = 0.5
 
@@ -41,26 +43,37 @@ def descent(runs: Runs) -> list[Evidence]:
             # All layers, whatever rounding does to a share of 1.
             more_than=1 - 1e-9,
             is_for_every_seed=True,
-            lacking=too_few(len(group)),
+            lacking=_unknown(group[0], _LOSSES["ID"]) if np.isnan(shares).any() else too_few(len(group)),
         )
         for group in runs.groups
     ]
 
 
-def compared_descent(runs: Runs, *, place: str) -> list[Evidence]:
+def compared_descent(runs: Runs, *, where: str) -> list[Evidence]:
     """Layers that lower the loss: constrained minus a baseline."""
-    where = "at γ_train" if place == "ID" else "at OOD levels"
-    quantity = f"layers that lower the test loss {where}"
+    quantity = f"layers that lower the test loss {_LEVELS[where]}"
 
     def measure(run: ReadRun) -> float:
-        return runs.number(run, quantity, partial(falling, place=place))
+        return runs.number(run, quantity, partial(falling, where=where))
 
     return [
-        paired_shares(runs, pair, quantity, measure) for pair in runs.pairs if pair.noise == trained_noise(pair.ours[0])
+        _with_lacking(paired_shares(runs, pair, quantity, measure), pair, _LOSSES[where])
+        for pair in runs.pairs
+        if pair.noise == trained_noise(pair.ours[0])
     ]
 
 
-def falling(run: ReadRun, place: str) -> float:
+def _with_lacking(found: Evidence, pair: Pair, what: str) -> Evidence:
+    """With the command that makes the numbers, if a run does not have them."""
+    is_known = not np.isnan([found.ours, found.theirs]).any()
+    return found if is_known else replace(found, lacking=_unknown(pair.ours[0], what))
+
+
+def _unknown(run: ReadRun, what: str) -> str:
+    return f"some runs have no {what}: run `cudt eval-ood {run.run.path.parent / '*'}`"
+
+
+def falling(run: ReadRun, where: str) -> float:
     """The share of the L layers that lower the test loss: at γ_train (`ID`), or over all higher levels (`OOD`).
 
     The first layer is compared with f_0, as for a monotone run: layers 2 … L alone would leave out that of ERM, which
@@ -70,15 +83,15 @@ def falling(run: ReadRun, place: str) -> float:
     losses: dict[float, dict[int, float]] = {}
     # Without pandas, whose start-up at each of many runs takes longer than the work.
     for split, kind, level, layer, loss in zip(*(run.layers[name].tolist() for name in columns), strict=True):
-        if split == "test" and kind == noise and _is_wanted(run, noise, level, place):
+        if split == "test" and kind == noise and _is_wanted(run, noise, level, where):
             losses.setdefault(level, {})[layer] = loss
     by_layer = ([run.reference, *(one[layer] for layer in sorted(one))] for one in losses.values())
     steps = [after < before for one in by_layer for before, after in pairwise(one)]
     return float(np.mean(steps)) if steps else math.nan
 
 
-def _is_wanted(run: ReadRun, noise: str, level: float, place: str) -> bool:
-    if place == "ID":
+def _is_wanted(run: ReadRun, noise: str, level: float, where: str) -> bool:
+    if where == "ID":
         return level == training_level(noise, run.gamma_train)
     return distribution(noise, level, run.gamma_train) == "OOD"
 
@@ -88,14 +101,12 @@ def kept_constraints(runs: Runs) -> list[Evidence]:
 
     Both sides are judged by the constraints of the constrained run of the same seed: α of the baseline may be another.
     """
+    quantity = "constraints of the constrained runs that are kept at OOD levels"
     made = []
     for pair in runs.pairs:
         if pair.noise == trained_noise(pair.ours[0]):
-            quantity = "constraints of the constrained runs that are kept at OOD levels"
             found = paired_shares(runs, pair, quantity, partial(_kept, runs, judges=pair.ours))
-            if math.isnan(found.interval.effect):
-                found = replace(found, lacking=_NOT_KEPT.format(pair.ours[0].run.path.parent / "*"))
-            made.append(found)
+            made.append(_with_lacking(found, pair, "verdicts on constraints at OOD levels"))
     return made
 
 
@@ -114,18 +125,21 @@ def _kept_share(run: ReadRun, judge: ReadRun) -> float:
 
 def ratios(runs: Runs) -> list[Evidence]:
     """The share of steps of single examples that lower the loss at γ_train."""
-    made = []
-    for group in runs.groups:
-        named = [_ratios(run) for run in group]
-        shares = [one["decreasing"] for one in named if "decreasing" in one]
-        if shares:
-            mean, median = (np.mean([one[name] for one in named if name in one]) for name in ("mean", "median"))
-            quantity = f"steps of single examples that lower the loss (ratios: mean {mean:.2f}, median {median:.2f})"
-            setting = runs.setting(group[0], trained_noise(group[0]))
-            share = float(np.mean(shares))
-            found = clipped(over_seeds(shares), 0, 1)
-            made.append(Evidence(setting, quantity, found, ours=share, more_than=_MOST, lacking=too_few(len(shares))))
-    return made
+    # Without a second layer there are no steps.
+    return [_step_evidence(runs, group) for group in runs.groups if group[0].n_layers > 1]
+
+
+def _step_evidence(runs: Runs, group: Sequence[ReadRun]) -> Evidence:
+    quantity, first = "steps of single examples that lower the loss", group[0]
+    setting = runs.setting(first, trained_noise(first))
+    named = [one for run in group if "decreasing" in (one := _ratios(run))]
+    shares = [one["decreasing"] for one in named]
+    found = clipped(over_seeds(shares), 0, 1)
+    if not shares:
+        return Evidence(setting, quantity, found, lacking=_unknown(first, "ratios at γ_train"))
+    mean, median = (np.mean([one[name] for one in named]) for name in ("mean", "median"))
+    quantity += f" (ratios: mean {mean:.2f}, median {median:.2f})"
+    return Evidence(setting, quantity, found, ours=found.effect, more_than=_MOST, lacking=too_few(len(shares)))
 
 
 def _ratios(run: ReadRun) -> dict[str, float]:
@@ -153,14 +167,14 @@ CLAIMS = [
         "C1 compared",
         "In unconstrained models fewer layers lower the loss",
         lambda: "a figure: RoBERTa's loss is flat until the last layers, with a spike at layer 19",
-        partial(compared_descent, place="ID"),
+        partial(compared_descent, where="ID"),
         _TRAIN,
     ),
     Claim(
         "C2",
         "Under noise above that of training, more layers of constrained models lower the loss",
         lambda: "a bound: the violation grows by at most C·τ",
-        partial(compared_descent, place="OOD"),
+        partial(compared_descent, where="OOD"),
         _TRAIN,
     ),
     Claim(

@@ -14,7 +14,7 @@ from cudt.report.published import PAPER_TABLES, printed_numbers
 
 #: Accuracy that constrained models may lose in distribution, as a share: what the paper reports at most.
 TOLERATED_LOSS = 0.003
-_PLACES = {"ood_mean": "OOD", "id_mean": "ID"}
+_WHERE = {"ood_mean": "OOD", "id_mean": "ID"}
 
 
 def robustness(runs: Runs, *, metric: str, noise: str) -> list[Evidence]:
@@ -36,17 +36,17 @@ def cost(runs: Runs) -> list[Evidence]:
 
 def _evidence(runs: Runs, pair: Pair, quantity: str) -> Evidence:
     """A row of paired.csv as evidence."""
-    first, place, table = pair.ours[0], _PLACES[quantity], runs.differences
+    first, where, table = pair.ours[0], _WHERE[quantity], runs.differences
     wanted = {"recipe": first.recipe, "objective": CONSTRAINED, "variant": first.variant, "perturbation": pair.noise}
     wanted |= {"against": pair.baseline[0].objective, "against_variant": pair.baseline[0].variant}
     rows = table[(table[[*wanted]] == [*wanted.values()]).all(axis=1) & (table["quantity"] == quantity)]
     ours, theirs = (
-        float(np.mean([mean_metric(run, pair.noise, place) for run in side])) for side in (pair.ours, pair.baseline)
+        float(np.mean([mean_metric(run, pair.noise, where) for run in side])) for side in (pair.ours, pair.baseline)
     )
-    common = (runs.setting(first, pair.noise), f"mean {first.metric} {place}")
+    common = (runs.setting(first, pair.noise), f"mean {first.metric} {where}")
     if rows.empty:
         nothing = Interval(np.nan, np.nan, np.nan, 0)
-        return Evidence(*common, nothing, wanted["against"], ours, theirs, lacking=f"no {place} level in common")
+        return Evidence(*common, nothing, wanted["against"], ours, theirs, lacking=f"no {where} level in common")
     row = rows.iloc[0]
     ends = sorted(sign_of(first) * row[name] for name in ("low", "high"))
     # Any other interval is over test examples, or over seeds that only one side has.

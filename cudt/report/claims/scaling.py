@@ -119,7 +119,7 @@ def _best(pairs: Sequence[Pair]) -> Pair:
 
 def _gains(pair: Pair) -> list[float]:
     """What constraints add to the mean OOD metric, for each seed that both sides have."""
-    measure = partial(mean_metric, noise=pair.noise, place="OOD")
+    measure = partial(mean_metric, noise=pair.noise, where="OOD")
     ours, theirs = (by_seed(side, measure) for side in (pair.ours, pair.baseline))
     return [sign_of(pair.ours[0]) * (ours[seed] - theirs[seed]) for seed in sorted(set(ours) & set(theirs))]
 

@@ -18,7 +18,7 @@ def curve_table(run: Run) -> Table:
     _, *ends = metric_and_ends(metric)
     further = further_metrics(ood, metric)
     noisy = input_metric(metric)
-    table = Table(box=None, padding=(0, 2, 0, 0), title=run.label, title_justify="left")
+    table = Table(box=None, padding=(0, 2, 0, 0), title=run.shown_as, title_justify="left")
     # The metric of the noisy input itself; a longer heading would break lines at 80 columns.
     headings = ["input" if name == noisy else name for name in further]
     for column in ("noise", "level", "", metric, "95 % interval", *headings, "loss"):
@@ -97,10 +97,10 @@ def exit_table(run: Run) -> Table:
     for (kind, gamma), rows in found.groupby(["perturbation", "gamma"]):
         means = rows.groupby("rule").mean(numeric_only=True)
         cells = [
-            f"{row['accuracy']:.3f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
+            f"{row['accuracy']:.4f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
             for row in (means.loc[name] for name in RULES if name in rules)
         ]
-        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.3f}", *cells)
+        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.4f}", *cells)
     return table
 
 

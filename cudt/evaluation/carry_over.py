@@ -10,6 +10,7 @@ from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
 from cudt.method.constraints import allowed_losses
 from cudt.method.measurement import Measurement
+from cudt.method.objectives.base import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
@@ -42,6 +43,15 @@ def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibi
         allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)
         slack *= allowed / torch.tensor([verdict.allowed for verdict in info.verdicts])
     return feasibility.judge(measured, info.reference, rates, slack, form)
+
+
+def has_promise(run: Run) -> bool:
+    """Whether the theory promises anything: training asked for the constraints and kept them, on validation data.
+
+    For weights that are not the run's own this is not known.
+    """
+    info = run.finished_info()
+    return objective_class(info.objective).is_constrained and info.feasible and not run.other_weights
 
 
 def spaced(n: int, count: int) -> list[int]:

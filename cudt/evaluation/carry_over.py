@@ -48,10 +48,15 @@ def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibi
 def has_promise(run: Run) -> bool:
     """Whether the theory promises anything: training asked for the constraints and kept them, on validation data.
 
-    For weights that are not the run's own this is not known.
+    Weights that are not the run's own have verdicts only on test data, at the level of training.
     """
-    info = run.finished_info()
-    return objective_class(info.objective).is_constrained and info.feasible and not run.other_weights
+    info, noise = run.finished_info(), run.recipe.settings.noise
+    is_kept = info.feasible
+    if run.other_weights:
+        table = run.read_table("constraints")
+        rows = table[(table["perturbation"] == noise.kind) & (table["gamma"] == noise.gamma_train)]
+        is_kept = bool(rows["verdict"].isin(KEPT).all())
+    return objective_class(info.objective).is_constrained and is_kept
 
 
 def spaced(n: int, count: int) -> list[int]:

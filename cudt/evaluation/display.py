@@ -73,7 +73,7 @@ def ratio_table(run: Run) -> Table:
 def descent_table(run: Run) -> Table:
     """Constraints kept, the best layer, and the theory's bound at each level; no rows without descent.csv."""
     has_bound = carry_over.has_promise(run)
-    promised = "the theory's bound on it" if has_bound else "no promise, since training did not keep the constraints"
+    promised = "the theory's bound on it" if has_bound else "no promise, as training does not keep the constraints"
     meaning = f"min f_k: the lowest layer loss. bound: {promised}. f_L − min f_k: what reading the last layer costs"
     table = Table(box=None, padding=(0, 2, 0, 0), caption=meaning, caption_justify="left", caption_style="")
     columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "bound", "f_L − min f_k")

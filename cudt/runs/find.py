@@ -55,6 +55,11 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
+        if (around := run_folder(folder)) != folder:
+            raise UserError(
+                f"'{folder}' has results of weights that are not the run's own, which reports leave out; "
+                f"see them with `cudt compare {around} {folder}`"
+            )
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
         paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
         for path in sorted(paths):

@@ -230,3 +230,8 @@ def test_the_table_has_a_bound_only_where_the_theory_promises_one(feasible, run)
     (bound,) = next(column for column in table.columns if column.header == "bound").cells
     assert bound == ("0.7500" if feasible else "–")
     assert ("no promise" in str(table.caption)) is not feasible
+    # run.json does not judge other weights; their test data do.
+    last = run.with_weights("last")
+    verdicts = [("gaussian", 0.4, 1, 0.5, 0, 0, 0, "violated" if feasible else "met")]
+    last.write_table("constraints", pd.DataFrame(verdicts, columns=TABLES["constraints"]))
+    assert carry_over.has_promise(last) is not feasible

@@ -161,6 +161,9 @@ def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
         open_run(last.results)
     last.results.mkdir()
     assert open_run(last.results) == last
+    with pytest.raises(UserError, match=r"which reports leave out; see them with `cudt compare .*last`"):
+        find_runs([last.results])
+    assert find_runs([run.path]) == [run.path]
     assert open_run(last.results, "best") == run
     assert open_run(run.path) == run
     assert last.shown_as == f"{run.path.name}/last"

@@ -17,7 +17,7 @@ from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import Entry, TextTable
 
 #: Column of a table, row of descent.csv.
-_LOSSES = {"min f_k": "best_loss", "bound": "bound_at_depth", "if deep": "bound", "f_L − min f_k": "gap"}
+_LOSSES = {"min f_k": "best_loss", "bound": "bound_at_depth", "bound, L → ∞": "bound", "f_L − min f_k": "gap"}
 #: The columns that the theory promises to runs that keep their constraints.
 _PROMISED = ("bound_at_depth", "bound")
 _ABOUT_KEPT = (
@@ -28,10 +28,10 @@ _ABOUT_KEPT = (
 _ABOUT_BOUND = (
     "Means over seeds. min f_k: the lowest layer loss. bound: what the theory promises it stays below, if training "
     "keeps the constraints; – where it did not, or did not ask for them. The bound is b_L of b_l = (1−α)·b_{l−1} + ζ + "
-    "Cτ from b_0 = f_0. if deep: (1/α)(ζ + Cτ), which it tends to as layers are added. On the ladder, both have ζ + Cτ "
-    "only once. ζ is measured as the largest difference of a layer's loss between training and validation data, Cτ as "
-    "the change of the layer losses since γ_train. f_L − min f_k: what reading the last layer costs; the theory does "
-    "not bound it."
+    "Cτ from b_0 = f_0. bound, L → ∞: (1/α)(ζ + Cτ), which it tends to as layers are added. On the ladder, both have "
+    "ζ + Cτ only once. ζ is measured as the largest difference of a layer's loss between training and validation data, "
+    "Cτ as the change of the layer losses since γ_train. f_L − min f_k: what reading the last layer costs; the theory "
+    "does not bound it."
 )
 
 

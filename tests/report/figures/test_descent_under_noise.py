@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ def test_each_panel_shows_a_number_of_descent_csv_against_the_level(trained_run,
 @pytest.mark.parametrize(("form", "kept"), [("linear", 1), ("ladder", 2)])
 def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(form, kept, trained_run, tmp_path):
     for objective, alpha in (("constrained", 0.3), ("erm", 0.0)):
-        facts = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
+        facts: dict[str, Any] = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
         overrides = [f"descent.alpha={alpha}", f"descent.form={form}"]
         run = make_run(trained_run, tmp_path, {1.0: 0.8}, overrides=overrides, **facts)
         plant_descent(run, {1.0: numbers(kept if alpha else 3, 3, 0.2, 1)})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from cudt import report
 from cudt.report.sections import descent_under_noise
 from tests.report import make_run, plant_constraints, plant_descent
@@ -34,7 +36,7 @@ def test_the_tables_have_a_row_for_each_level_and_columns_for_each_objective(tra
 
 def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(trained_run, tmp_path):
     for objective, alpha in (("constrained", 0.3), ("erm", 0.0)):
-        facts = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
+        facts: dict[str, Any] = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
         overrides = [f"descent.alpha={alpha}"]
         run = make_run(trained_run, tmp_path / "runs", {1.0: 0.8}, overrides=overrides, **facts)
         plant_descent(run, {1.0: numbers(2 if alpha else 3, 3, 0.2)})

@@ -33,38 +33,23 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
     Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
     """
-    from cudt.training.picture import negative_note
-
     if first.resolve() == second.resolve():
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     a, b = _read(first), _read(second)
     console = make_console()
     for name, run in (("A", a), ("B", b)):
-        console.print(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.path}", soft_wrap=True)
+        console.print(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.results}", soft_wrap=True)
     _print_settings(console, a, b)
-    console.print("\nlayer losses on validation data at γ_train, and the verdict on each constraint")
-    weights = _effective_weights(a, b)
-    console.print(_layer_table(a, b, weights))
-    if problem := _different_losses(a, b):
-        console.print(f"no differences: {problem}", soft_wrap=True)
-    if weights:
-        console.print("w: effective weight of the layer's loss, at the end of that epoch")
-        if any(value < 0 for mine in weights.values() for value in mine.values()):
-            console.print(negative_note())
-    for name, run in (("A", a), ("B", b)):
-        console.print(f"{name}: {_verdict(run)}", highlight=False)
+    _print_layers(console, a, b)
     _print_curves(console, a, b)
 
 
 def _read(path: Path) -> ReadRun:
-    from cudt.report.collect import collect
+    from cudt.report.collect import read_run
     from cudt.runs.find import open_run
 
     open_run(path)
-    collected = collect([path])
-    if not collected.runs:
-        raise UserError("; ".join(collected.warnings))
-    return collected.runs[0]
+    return read_run(path)
 
 
 # ---------------------------------------------------------------- settings
@@ -91,14 +76,54 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
     from cudt.config.differences import flat_settings
 
     recipe = run.run.recipe
-    named = {"recipe": recipe.name, "objective": run.objective, "seed": run.seed}
+    named = {"recipe": recipe.name, "objective": run.objective, "seed": run.seed, "weights": run.run.weights}
     return {**named, **flat_settings(recipe)}
 
 
 # ---------------------------------------------------------------- layers
 
 
-def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -> Table:
+def _print_layers(console: Console, a: ReadRun, b: ReadRun) -> None:
+    """Losses and verdicts of both: on validation data, or on test data if a run has weights that are not its own."""
+    from cudt.training.picture import negative_note
+
+    on_test = any(run.run.other_weights for run in (a, b))
+    verdicts = [_test_verdicts(run) if on_test else _own_verdicts(run) for run in (a, b)]
+    data = "test" if on_test else "validation"
+    console.print(f"\nlayer losses on {data} data at γ_train, and the verdict on each constraint")
+    if not all(verdicts):
+        console.print("not measured yet; run `cudt eval-ood` on both")
+        return
+    weights = _effective_weights(a, b)
+    problem = _different_losses(a, b)
+    console.print(_layer_table(verdicts, weights, with_differences=not problem))
+    if problem:
+        console.print(f"no differences: {problem}", soft_wrap=True)
+    if weights:
+        console.print("w: effective weight of the layer's loss, at the end of that epoch")
+        if any(value < 0 for mine in weights.values() for value in mine.values()):
+            console.print(negative_note())
+    for name, run, mine in zip("AB", (a, b), verdicts, strict=True):
+        of_all = _conclusion(run, mine if on_test else {})
+        console.print(f"{name}: {of_all}", highlight=False)
+
+
+def _own_verdicts(run: ReadRun) -> dict[int, tuple[float, str]]:
+    """The loss of each layer and the verdict on its constraint, from run.json."""
+    return {one.layer: (one.loss, one.verdict) for one in run.info.verdicts}
+
+
+def _test_verdicts(run: ReadRun) -> dict[int, tuple[float, str]]:
+    """The same from constraints.csv; empty before `cudt eval-ood`. run.json knows only the run's own weights."""
+    noise, table = run.run.recipe.settings.noise, run.run.read_table("constraints")
+    rows = table[(table["perturbation"] == noise.kind) & (table["gamma"] == noise.gamma_train)]
+    columns = (rows[name] for name in ("layer", "loss", "verdict"))
+    return {int(layer): (float(loss), str(verdict)) for layer, loss, verdict in zip(*columns, strict=True)}
+
+
+def _layer_table(
+    verdicts: list[dict[int, tuple[float, str]]], weights: dict[str, dict[int, float]], *, with_differences: bool
+) -> Table:
     """Losses, verdicts and effective weights."""
     from cudt.evaluation.display import short_number
     from cudt.training.picture import weight_text
@@ -106,15 +131,15 @@ def _layer_table(a: ReadRun, b: ReadRun, weights: dict[str, dict[int, float]]) -
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):
         table.add_column(column, justify="left" if column.startswith("verdict") else "right")
-    by_layer = [{verdict.layer: verdict for verdict in run.info.verdicts} for run in (a, b)]
-    is_one_loss = not _different_losses(a, b)
-    for layer in sorted({*by_layer[0], *by_layer[1]}):
-        found = [verdicts.get(layer) for verdicts in by_layer]
-        losses = [one.loss for one in found if one is not None]
-        difference = losses[1] - losses[0] if len(losses) == 2 and is_one_loss else None
-        numbers = ["" if one is None else short_number(one.loss) for one in found]
-        words = ["" if one is None else one.verdict for one in found]
-        signed = "" if difference is None else ("+" if difference >= 0 else "") + short_number(difference)
+    for layer in sorted({layer for mine in verdicts for layer in mine}):
+        found = [mine.get(layer) for mine in verdicts]
+        losses = [one[0] for one in found if one is not None]
+        numbers = ["" if one is None else short_number(one[0]) for one in found]
+        words = ["" if one is None else one[1] for one in found]
+        signed = ""
+        if len(losses) == 2 and with_differences:
+            difference = losses[1] - losses[0]
+            signed = ("+" if difference >= 0 else "") + short_number(difference)
         table.add_row(
             str(layer), *numbers, signed, *words, *(weight_text(mine.get(layer)) for mine in weights.values())
         )
@@ -138,9 +163,16 @@ def _effective_weights(a: ReadRun, b: ReadRun) -> dict[str, dict[int, float]]:
     return {heading: weights for heading, weights in found.items() if weights}
 
 
-def _verdict(run: ReadRun) -> str:
-    feasible = "feasible" if run.info.feasible else "not feasible"
-    return f"{feasible}; {'every' if run.info.monotone else 'not every'} layer lowers the loss"
+def _conclusion(run: ReadRun, on_test: dict[int, tuple[float, str]]) -> str:
+    """Whether the run keeps its constraints and every layer helps: on test data, or without these as in run.json."""
+    from cudt.method.feasibility import FAILING, is_monotone
+
+    is_feasible, is_falling = run.info.feasible, run.info.monotone
+    if on_test:
+        is_feasible = all(verdict not in FAILING for _, verdict in on_test.values())
+        is_falling = is_monotone(run.reference, [loss for loss, _ in on_test.values()])
+    feasible = "feasible" if is_feasible else "not feasible"
+    return f"{feasible}; {'every' if is_falling else 'not every'} layer lowers the loss"
 
 
 # ---------------------------------------------------------------- curves
@@ -149,7 +181,7 @@ def _verdict(run: ReadRun) -> str:
 def _print_curves(console: Console, a: ReadRun, b: ReadRun) -> None:
     for name, run in (("A", a), ("B", b)):
         if not run.curves:
-            console.print(f"\n{name} is not evaluated yet; run: cudt eval-ood {run.run.path}", soft_wrap=True)
+            console.print(f"\n{name} is not evaluated yet; run: cudt eval-ood {run.run.results}", soft_wrap=True)
     if a.metric != b.metric:
         console.print(f"\nthe metrics differ ({a.metric} and {b.metric}), so the curves cannot be compared")
         return

@@ -72,7 +72,7 @@ def eval_ood(
     from cudt.runs.find import open_run
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
-    runs = [open_run(path).with_weights(weights.value if weights else None) for path in run]
+    runs = [open_run(path, weights.value if weights else None) for path in run]
     evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
 
 

@@ -52,7 +52,7 @@ def generate(
     from cudt.evaluation import generate as generation
     from cudt.runs.find import open_run
 
-    opened = [open_run(path).with_weights(weights.value if weights else None) for path in run]
+    opened = [open_run(path, weights.value if weights else None) for path in run]
     for one in opened:
         generation.check(one)
     request = generation.Request(instructions, gamma, noise_seed, max_new_tokens, batch_size, limit)

@@ -47,7 +47,7 @@ def privacy(
         console.print(
             f"{found.n_rows} embeddings: norm {median:.3g} (median), {upper:.3g} (95 %), {largest:.3g} (largest); two "
             f"are at most {found.largest_distance:.3g} apart. The longest test text has {found.longest_text} tokens.\n"
-            f"{privacies.conclusion(one, found, delta)}\nwritten to {one.path / 'privacy.csv'}",
+            f"{privacies.conclusion(one, found, delta)}\nwritten to {one.results / 'privacy.csv'}",
             soft_wrap=True,
             highlight=False,
         )
@@ -63,7 +63,7 @@ def _table(run: Run, delta: float) -> Table:
     rows = rows[rows["delta"] == delta]
     wide = rows.pivot(index=["gamma", "sigma", "value"], columns="unit", values="epsilon")
     wide = wide[rows["unit"].drop_duplicates()]
-    table = Table(box=None, padding=(0, 2, 0, 0), title=f"{run.path.name}, δ = {delta:g}", title_justify="left")
+    table = Table(box=None, padding=(0, 2, 0, 0), title=f"{run.shown_as}, δ = {delta:g}", title_justify="left")
     for heading in ("γ", "σ", run.finished_info().metric.name, *(f"ε of a {unit}" for unit in wide.columns)):
         table.add_column(heading, justify="right")
     for (gamma, sigma, value), epsilons in zip(wide.index, wide.to_numpy(), strict=True):

@@ -16,6 +16,8 @@ import pyarrow.parquet
 
 from cudt.utils.errors import UserError
 
+#: What may separate the cells of csv and tsv files.
+SEPARATORS = "commas, semicolons or tabs"
 _COMMA = re.compile(r"\s*,\s*")
 
 
@@ -39,8 +41,10 @@ def _read_separated(file: Path, usual: str) -> pd.DataFrame:
     separator = _separator(text, usual)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[list[str]] = []
+    begins = 1  # the line that the row being read begins in: a cell that is not closed goes on for many lines
     try:
         for row in reader:
+            begins = reader.line_num + 1
             if not row:
                 continue
             if rows and len(row) != len(rows[0]):
@@ -50,8 +54,9 @@ def _read_separated(file: Path, usual: str) -> pd.DataFrame:
                 )
             rows.append(row)
     except csv.Error as error:
+        reason = "a quote of this row is never closed" if "end of data" in str(error) else str(error)
         raise UserError(
-            f"{file}, line {reader.line_num}: {error}; close every quote, and double quotes inside of a cell"
+            f"{file}, line {begins}: {reason}; close every quote, and double quotes inside of a cell"
         ) from None
     if not rows:
         raise UserError(f"{file}: the file is empty")

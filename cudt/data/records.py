@@ -16,7 +16,7 @@ import pandas as pd
 
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
-from cudt.data.readers import READERS
+from cudt.data.readers import READERS, SEPARATORS
 from cudt.utils.errors import UserError, did_you_mean
 
 Label = int | str
@@ -199,9 +199,10 @@ def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
     for name in (*columns.text, *([columns.label] if columns.label is not None else [])):
         if name not in frame.columns:
             there = [str(column) for column in frame.columns]
-            raise UserError(
-                f"{source}: no column '{name}'{did_you_mean(name, there) or ';'} its columns: {', '.join(there)}"
-            )
+            listed = f"{did_you_mean(name, there) or ';'} its columns: {', '.join(there)}"
+            if len(there) == 1 and source.endswith((".csv", ".tsv")):
+                listed = f"; its only column: {there[0]} (cells are separated by {SEPARATORS})"
+            raise UserError(f"{source}: no column '{name}'{listed}")
         if list(frame.columns).count(name) > 1:
             raise UserError(f"{source}: several columns are called '{name}'; rename all but one")
     texts = [_checked_texts(frame[name], name, source) for name in columns.text]

@@ -10,6 +10,7 @@ from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
 from cudt.method.constraints import allowed_losses
 from cudt.method.measurement import Measurement
+from cudt.method.objectives.base import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
@@ -42,6 +43,20 @@ def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibi
         allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)
         slack *= allowed / torch.tensor([verdict.allowed for verdict in info.verdicts])
     return feasibility.judge(measured, info.reference, rates, slack, form)
+
+
+def has_promise(run: Run) -> bool:
+    """Whether the theory promises anything: training asked for the constraints and kept them, on validation data.
+
+    Weights that are not the run's own have verdicts only on test data, at the level of training.
+    """
+    info, noise = run.finished_info(), run.recipe.settings.noise
+    is_kept = info.feasible
+    if run.other_weights:
+        table = run.read_table("constraints")
+        rows = table[(table["perturbation"] == noise.kind) & (table["gamma"] == noise.gamma_train)]
+        is_kept = bool(rows["verdict"].isin(KEPT).all())
+    return objective_class(info.objective).is_constrained and is_kept
 
 
 def spaced(n: int, count: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
+from cudt.evaluation import carry_over
 from cudt.evaluation.curves import area_under_curve, further_metrics, input_metric, metric_and_ends
 from cudt.evaluation.exit_rules import RULES, ExitRule
 from cudt.noise.base import distribution, scale_of
@@ -18,7 +19,7 @@ def curve_table(run: Run) -> Table:
     _, *ends = metric_and_ends(metric)
     further = further_metrics(ood, metric)
     noisy = input_metric(metric)
-    table = Table(box=None, padding=(0, 2, 0, 0), title=run.label, title_justify="left")
+    table = Table(box=None, padding=(0, 2, 0, 0), title=run.shown_as, title_justify="left")
     # The metric of the noisy input itself; a longer heading would break lines at 80 columns.
     headings = ["input" if name == noisy else name for name in further]
     for column in ("noise", "level", "", metric, "95 % interval", *headings, "loss"):
@@ -71,15 +72,19 @@ def ratio_table(run: Run) -> Table:
 
 def descent_table(run: Run) -> Table:
     """Constraints kept, the best layer, and the theory's bound at each level; no rows without descent.csv."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "f_L − min f_k", "bound")
+    has_bound = carry_over.has_promise(run)
+    promised = "the theory's bound on it" if has_bound else "no promise, as training does not keep the constraints"
+    meaning = f"min f_k: the lowest layer loss. bound: {promised}. f_L − min f_k: what reading the last layer costs"
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=meaning, caption_justify="left", caption_style="")
+    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "bound", "f_L − min f_k")
     for column in columns:
         table.add_column(column, justify="left" if column == "noise" else "right")
     info, summary = run.finished_info(), run.read_table("descent")
     values = summary[summary["layer"] == 0].pivot(index=["perturbation", "gamma"], columns="name", values="value")
     for (kind, gamma), row in values.iterrows():
         level = f"{scale_of(kind).symbol} = {gamma:g}"
-        numbers = (short_number(row[name]) for name in ("best_loss", "gap", "bound"))
+        bound = short_number(row["bound_at_depth"]) if has_bound else "–"
+        numbers = (short_number(row["best_loss"]), bound, short_number(row["gap"]))
         table.add_row(kind, level, f"{row['kept']:.0f} of {info.layers}", f"{row['best_layer']:.0f}", *numbers)
     return table
 
@@ -97,10 +102,10 @@ def exit_table(run: Run) -> Table:
     for (kind, gamma), rows in found.groupby(["perturbation", "gamma"]):
         means = rows.groupby("rule").mean(numeric_only=True)
         cells = [
-            f"{row['accuracy']:.3f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
+            f"{row['accuracy']:.4f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
             for row in (means.loc[name] for name in RULES if name in rules)
         ]
-        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.3f}", *cells)
+        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.4f}", *cells)
     return table
 
 

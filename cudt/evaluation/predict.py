@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ def predict(run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, d
 @lru_cache(maxsize=1)
 def _load(path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
-    run = open_run(path).with_weights(weights)
+    run = open_run(path, weights)
     layerwise = trained.load(run, device, data_root)
     # Classes are numbered as in the training data.
     check_same_data(run, layerwise.task.fingerprint(SEEN))
@@ -105,18 +107,30 @@ def exit_rule(run: Run, wanted: Exit) -> ExitRule | None:
         return None
     if isinstance(wanted, str):
         return chosen_rule(run, _known(wanted))
-    if len(wanted) != 1:
-        raise UserError(f'exit: expected one rule and its threshold, such as {{"confidence": 0.9}}, got {dict(wanted)}')
+    if not isinstance(wanted, Mapping) or len(wanted) != 1:
+        raise UserError(f'exit: expected a rule, or {{"confidence": 0.9}} with its threshold, got {wanted!r}')
     ((name, threshold),) = wanted.items()
-    rule = ExitRule(_known(name), float(threshold))
-    if rule.name == "patience" and rule.threshold < 1:
-        raise UserError(f"exit: patience counts layers, from 1, got {threshold:g}")
-    return rule
+    return ExitRule(_known(name), _threshold(_known(name), threshold))
+
+
+def _threshold(rule: RuleName, given: Any) -> float:
+    """A threshold that the rule's values can reach; UserError for any other."""
+    is_number = isinstance(given, Real) and not isinstance(given, bool) and math.isfinite(given)
+    match rule:
+        case "patience":
+            is_valid, expected = is_number and given >= 1 and given % 1 == 0, "a number of layers: 1, 2, …"
+        case "confidence":
+            is_valid, expected = is_number and 0 <= given <= 1, "a probability between 0 and 1"
+        case "entropy":
+            is_valid, expected = is_number and given >= 0, "a number from 0 on"
+    if not is_valid:
+        raise UserError(f"exit: {rule}: expected {expected}, got {given!r}")
+    return float(given)
 
 
 def _known(name: str) -> RuleName:
     for rule in RULES:
         if rule == name:
             return rule
-    hint = did_you_mean(name, RULES) or ";"
+    hint = did_you_mean(str(name), RULES) or ";"
     raise UserError(f"exit: no rule '{name}'{hint} expected {', '.join(RULES)}")

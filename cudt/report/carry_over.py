@@ -16,11 +16,17 @@ from cudt.method.feasibility import TOLERANCE
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import CONSTRAINED
 from cudt.report.groups import Group
+from cudt.report.objectives import is_constrained
 
 
 def has_descent(groups: Sequence[Group], kind: str) -> list[Group]:
     """The groups whose runs all have a summary of their constraints under a kind of noise."""
     return [group for group in groups if all(kind in set(run.descent["perturbation"]) for run in group.runs)]
+
+
+def has_promise(group: Group) -> bool:
+    """Whether the theory's bound holds for all runs of a group: they have constraints and kept them in training."""
+    return all(is_constrained(run.objective) and run.info.feasible for run in group.runs)
 
 
 def by_level(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:

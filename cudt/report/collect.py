@@ -16,7 +16,7 @@ from cudt.config.differences import flat_settings
 from cudt.evaluation.curves import input_metric
 from cudt.method.feasibility import FAILING
 from cudt.report.objectives import is_constrained
-from cudt.runs.find import find_runs, open_run
+from cudt.runs.find import find_runs, open_run, run_folder
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
@@ -164,12 +164,12 @@ class ReadRun:
 
     def has_table(self, name: str) -> bool:
         """Whether the run has a table; making an empty one takes as long as reading one."""
-        return (self.run.path / f"{name}.csv").is_file()
+        return (self.run.results / f"{name}.csv").is_file()
 
     @property
     def samples(self) -> list[Path]:
         """The saved strips of test examples; a strip's animation has the same name with another suffix."""
-        return sorted((self.run.path / "samples").glob("*.png"))
+        return sorted((self.run.results / "samples").glob("*.png"))
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def collect(folders: Sequence[Path]) -> Collected:
     warnings += [line for folder in folders for line in _closed_below(folder)]
     for path in paths:
         try:
-            run = _read(path)
+            run = read_run(path)
         except UserError as error:
             warnings.append(str(error))
             continue
@@ -234,7 +234,8 @@ def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
     return [f"{path}: not evaluated yet and has no curve; run `cudt eval-ood {path}`" for path in paths]
 
 
-def _read(path: Path) -> ReadRun:
+def read_run(path: Path) -> ReadRun:
+    """The finished run in a folder; in the subfolder `last` or `best` of a run, the run with these weights."""
     try:
         return _read_whole(path)
     except OSError as error:
@@ -244,9 +245,10 @@ def _read(path: Path) -> ReadRun:
 
 
 def _read_whole(path: Path) -> ReadRun:
-    if not (path / "run.json").is_file():
+    folder = run_folder(path)
+    if not (folder / "run.json").is_file():
         raise UserError(f"{path}: skipped: training has not finished an epoch yet (no run.json)")
-    if not (path / "recipe.yaml").is_file():
+    if not (folder / "recipe.yaml").is_file():
         raise UserError(f"{path}: damaged (no recipe.yaml)")
     run = open_run(path)
     info = run.info()
@@ -263,7 +265,7 @@ def _read_whole(path: Path) -> ReadRun:
 def _table(run: Run, name: str) -> pd.DataFrame:
     """Read a table of a run; refuse one that was cut off, whose last number may have lost digits."""
     table = run.read_table(name)
-    path = run.path / f"{name}.csv"
+    path = run.results / f"{name}.csv"
     if path.is_file() and not path.read_bytes().endswith(b"\n"):
         raise ValueError(f"{name}.csv is cut off")
     return table

@@ -199,7 +199,7 @@ def _rows(pair: Pair, known: dict[tuple[Path, str], Measured], damaged: dict[str
 
 
 def _measured(run: ReadRun, noise: str, known: dict[tuple[Path, str], Measured]) -> Measured:
-    key = (run.run.path, noise)
+    key = (run.run.results, noise)
     if key not in known:
         known[key] = Measured(run, noise)
     return known[key]

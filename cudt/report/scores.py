@@ -118,5 +118,5 @@ class Measured:
         return Scores(pd.Index(ids), levels.tolist(), values, weights, self.run.is_root, of_clips), is_present
 
     def _outdated(self, problem: str) -> NoIntervalError:
-        path = self.run.run.path
+        path = self.run.run.results
         return NoIntervalError(f"{path}: {problem}; to fix it, run `cudt eval-ood {path}` at every level")

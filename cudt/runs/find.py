@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import Weights
 from cudt.runs.info import FORMAT, read_format
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
@@ -17,8 +19,14 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
     return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
 
 
-def open_run(path: Path) -> Run:
-    """The run in an existing folder."""
+def open_run(path: Path, weights: Weights | None = None) -> Run:
+    """The run in an existing folder, with its own weights unless others are named.
+
+    The subfolder `last` or `best` of a run is the run with these weights.
+    """
+    if path != run_folder(path):
+        weights = weights or ("last" if path.name == "last" else "best")
+        return open_run(path.parent, weights)
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
@@ -27,12 +35,18 @@ def open_run(path: Path) -> Run:
         raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing){hint}")
     _check_format(path)
     try:
-        return Run(path, recipes.load_resolved(path / "recipe.yaml"))
+        return Run(path, recipes.load_resolved(path / "recipe.yaml")).with_weights(weights)
     except UserError as error:
         between = "\n  " if "\n" in str(error) else " "
         raise UserError(
             f"{error}{between}(written by another version of cudt, edited since, or its plug-in is not installed)"
         ) from None
+
+
+def run_folder(path: Path) -> Path:
+    """The path itself, or the run folder around it if it has the results of weights that are not the run's own."""
+    is_inside = path.name in get_args(Weights) and path.is_dir() and (path.parent / "run.json").is_file()
+    return path.parent if is_inside else path
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
@@ -41,6 +55,11 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
+        if (around := run_folder(folder)) != folder:
+            raise UserError(
+                f"'{folder}' has results of weights that are not the run's own, which reports leave out; "
+                f"see them with `cudt compare {around} {folder}`"
+            )
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
         paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
         for path in sorted(paths):

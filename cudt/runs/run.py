@@ -75,6 +75,11 @@ class Run:
         return self.path / self.other_weights if self.other_weights else self.path
 
     @property
+    def shown_as(self) -> str:
+        """The name of the folder of the tables, below the folder of the recipe."""
+        return str(self.results.relative_to(self.path.parent))
+
+    @property
     def label(self) -> str:
         """The name of the run folder; with `-best` or `-last` for weights that are not the run's own."""
         return f"{self.path.name}-{self.other_weights}" if self.other_weights else self.path.name

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cudt.report import paired
@@ -11,6 +12,7 @@ from cudt.report.collect import collect
 from cudt.report.comparable import Pair
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
+from cudt.runs.tables import TABLES
 from tests.report import make_run, make_scored_run, make_video_run
 
 LEVELS = (0.0, 0.4, 1.0)
@@ -99,7 +101,7 @@ def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differen
     assert len(row(output, "γ = 1 ")) == 5
     assert "no interval" not in output
     # Two losses and two verdicts, without a difference.
-    assert len(row(output, "1 ")) == 5
+    assert row(output, "1 ")[3:5] == ["violated", "violated"]
     assert "no differences: task.loss is cross_entropy in A and brier in B, so the losses have" in output
 
 
@@ -129,6 +131,29 @@ def test_different_metrics_and_missing_evaluations_are_named(call, trained_run):
     assert f"B is not evaluated yet; run: cudt eval-ood {c.path}" in output
     d = make_run(trained_run, Path("d"), {0.0: 0.9}, objective="erm", kind="uniform")
     assert "no noise in common: A has gaussian, B has uniform" in compared(call, a.path, d.path)
+
+
+def test_a_run_is_compared_with_its_last_weights_on_test_data(call, trained_run):
+    own = make_scored_run(trained_run, Path("a"), scores(0))
+    code, output, error = call("compare", own.path, own.path / "last")
+    assert code == 2
+    assert f"run folder '{own.path / 'last'}' does not exist" in error
+    made = make_scored_run(trained_run, Path("b"), scores(1))
+    last = own.with_weights("last")
+    for name in ("ood", "layers"):
+        last.write_table(name, made.read_table(name))
+    last.merge_examples(made.read_examples(), ["perturbation"])
+    assert "not measured yet" in compared(call, own.path, last.results)
+    for run, losses in ((own, (0.6, 0.5, 0.4)), (last, (0.7, 0.75, 0.3))):
+        rows = [("gaussian", 0.4, layer, loss, 0, 0, 0, "met") for layer, loss in enumerate(losses, 1)]
+        run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
+    output = compared(call, own.path, last.results)
+    assert row(output, "weights") == ["weights", "best", "last"]
+    assert "layer losses on test data" in output
+    assert row(output, "2 ")[:6] == ["2", "0.5000", "0.7500", "+0.2500", "met", "met"]
+    assert "B: feasible; not every layer lowers the loss" in output
+    # The difference is that of the run the tables were taken from.
+    assert row(output, "γ = 1 ") == row(compared(call, own.path, made.path), "γ = 1 ")
 
 
 def test_runs_with_the_same_settings_differ_in_none(call, trained_run):

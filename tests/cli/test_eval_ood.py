@@ -44,7 +44,10 @@ def test_several_kinds_of_noise_are_one_table(kinds, call, copy):
 def test_the_last_weights_are_evaluated_into_a_subfolder(call, copy):
     code, output, _ = call("eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu")
     assert code == 0
+    assert output.startswith("copy/last ")
     assert "written to copy/last/ood.csv" in output
+    # Their folder stands for these weights, here and in other commands.
+    assert call("eval-ood", "copy/last", "--gammas", "1", "--device", "cpu")[:2] == (0, output)
     assert copy.read_table("ood").empty
     assert copy.with_weights("last").read_table("ood")["gamma"].unique().tolist() == [1]
 
@@ -92,5 +95,5 @@ def test_early_exits_are_one_table_and_a_row_for_each_level(call, copy):
     ].itertuples()
     lines = output.partition("early exit")[2].splitlines()
     (line,) = [line for line in lines if "γ = 1 " in line]
-    assert line.split()[-3:] == [f"{row.accuracy:.3f}", f"{row.mean_depth:.2f}", f"{row.flops / row.full_flops:.0%}"]
+    assert line.split()[-3:] == [f"{row.accuracy:.4f}", f"{row.mean_depth:.2f}", f"{row.flops / row.full_flops:.0%}"]
     assert max(map(len, lines)) <= 80

@@ -190,7 +190,8 @@ def test_a_long_value_is_shortened(tmp_path):
         ),
         ("text,label\na,1,\n", ", line 2: expected 2 cells separated by ',', got 3; quote cells"),
         ("label,text\n1,a\n\n0\n", ", line 4: expected 2 cells separated by ',', got 1"),
-        ('text,label\n"a,1\nb,0\n', ", line 3: unexpected end of data; close every quote"),
+        ('text,label\n"a,1\nb,0\n', ", line 2: a quote of this row is never closed; close every quote"),
+        ('text,label\n\na,1\n"b,0\nc,1\n"d",0\n', ", line 4: ',' expected after '\"'; close every quote"),
         ('text,label\na,1\n"b" c,0\n', ", line 3: ',' expected after '\"'; close every quote"),
         ('text,label\n"two\nlines",1\na\n', ", line 4: expected 2 cells separated by ',', got 1"),
         ("", ": the file is empty"),
@@ -218,6 +219,11 @@ def test_the_separator_is_that_of_the_header(name, content, tmp_path):
 def test_rows_with_another_separator_than_the_header_are_reported_with_both(tmp_path):
     message = ", line 2: expected 2 cells separated by ';', got 1; quote cells that contain ';'"
     assert error_of(tmp_path, "x.csv", "text;label\na,1\n") == message
+
+
+def test_another_separator_is_reported_with_those_that_are_read(tmp_path):
+    message = ": no column 'text'; its only column: text|label (cells are separated by commas, semicolons or tabs)"
+    assert error_of(tmp_path, "x.csv", "text|label\na|1\n") == message
 
 
 def test_a_table_with_only_a_header_has_no_rows(tmp_path):

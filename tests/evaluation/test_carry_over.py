@@ -12,11 +12,13 @@ import torch
 from cudt.data.batching import batches
 from cudt.data.splits import Split
 from cudt.evaluation import carry_over, evaluate
+from cudt.evaluation.display import descent_table
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import measure
 from cudt.noise.source import NoiseSource
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 from cudt.training import trained
@@ -216,3 +218,20 @@ def test_the_shift_is_measured_from_the_noise_of_training(run):
     wanted = max(0, *changes) + max(0, *(-one for one in changes))
     assert numbers(run, "uniform")["shift"][1.0] == pytest.approx(wanted)
     assert numbers(run)["shift"][0.4] == 0
+
+
+@pytest.mark.parametrize("feasible", [True, False])
+def test_the_table_has_a_bound_only_where_the_theory_promises_one(feasible, run):
+    run.update_info(RunInfo(feasible=feasible))
+    rows = [("gaussian", 1.0, 0, name, 0.25) for name in ("kept", "best_layer", "best_loss", "gap")]
+    rows.append(("gaussian", 1.0, 0, "bound_at_depth", 0.75))
+    run.write_table("descent", pd.DataFrame(rows, columns=TABLES["descent"]))
+    table = descent_table(run)
+    (bound,) = next(column for column in table.columns if column.header == "bound").cells
+    assert bound == ("0.7500" if feasible else "–")
+    assert ("no promise" in str(table.caption)) is not feasible
+    # run.json does not judge other weights; their test data do.
+    last = run.with_weights("last")
+    verdicts = [("gaussian", 0.4, 1, 0.5, 0, 0, 0, "violated" if feasible else "met")]
+    last.write_table("constraints", pd.DataFrame(verdicts, columns=TABLES["constraints"]))
+    assert carry_over.has_promise(last) is not feasible

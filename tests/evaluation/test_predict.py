@@ -235,8 +235,14 @@ def test_the_model_is_loaded_once(reviews, monkeypatch):
         (["a plot"], None, "text 0: unknown word 'a'; reviews have the words the, was"),
         (["the", ""], None, "text 1: expected 1 to 20 words, got 0"),
         (["the"], "confidense", "exit: no rule 'confidense'; did you mean 'confidence'"),
-        (["the"], {"patience": 0}, "exit: patience counts layers, from 1, got 0"),
-        (["the"], {"patience": 2, "entropy": 1}, "exit: expected one rule and its threshold"),
+        (["the"], {"patience": 0}, "exit: patience: expected a number of layers: 1, 2, …, got 0"),
+        (["the"], {"patience": 1.5}, "exit: patience: expected a number of layers: 1, 2, …, got 1.5"),
+        (["the"], {"confidence": 2}, "exit: confidence: expected a probability between 0 and 1, got 2"),
+        (["the"], {"confidence": "high"}, "exit: confidence: expected a probability between 0 and 1, got 'high'"),
+        (["the"], {"entropy": -1}, "exit: entropy: expected a number from 0 on, got -1"),
+        (["the"], {"patience": 2, "entropy": 1}, 'exit: expected a rule, or {"confidence": 0.9} with its threshold'),
+        (["the"], {3: 0.5}, "exit: no rule '3'; expected confidence, entropy, patience"),
+        (["the"], 3, 'exit: expected a rule, or {"confidence": 0.9} with its threshold, got 3'),
     ],
 )
 def test_wrong_texts_and_rules_are_refused(reviews, texts, rule, message):

@@ -154,6 +154,21 @@ def test_a_run_is_opened_as_it_was_begun(run):
     assert opened.recipe.resolved() == run.recipe.resolved()
 
 
+def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
+    last = run.with_weights("last")
+    assert open_run(run.path, "last") == last
+    with pytest.raises(UserError, match="does not exist"):
+        open_run(last.results)
+    last.results.mkdir()
+    assert open_run(last.results) == last
+    with pytest.raises(UserError, match=r"which reports leave out; see them with `cudt compare .*last`"):
+        find_runs([last.results])
+    assert find_runs([run.path]) == [run.path]
+    assert open_run(last.results, "best") == run
+    assert open_run(run.path) == run
+    assert last.shown_as == f"{run.path.name}/last"
+
+
 def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"^run folder '.*gone' does not exist$"):
         open_run(tmp_path / "gone")

@@ -1,12 +1,11 @@
 """What is left of descent under noise: constraints kept, the best layer, and what the last one loses against it.
 
-Drawn for each recipe, under its main kind of noise, from the test losses of every layer. The last panel has the
-theory's bound (1/α)·(ζ + C·τ) with its constants measured (../../method/bounds.py), as faint lines.
+Drawn for each recipe, under its main kind of noise, from the test losses of every layer. Next to the lowest layer loss
+is what the theory promises it stays below in L layers, with its constants measured (../../method/bounds.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,15 +14,12 @@ import numpy as np
 import pandas as pd
 
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import best_layers, by_level, has_descent, kept_by_level
+from cudt.report.carry_over import best_layers, by_level, has_descent, has_promise, kept_by_level
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
-from cudt.report.figures.panels import finite, legend_below, line, panels, shade_seen
+from cudt.report.figures.panels import finite, legend_below, line, panels, scale_losses, shade_seen
 from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
-
-#: Losses below about this share of f_0 are drawn on a linear scale, so that a gap of 0 is on the axis.
-_LINEAR_BELOW = 0.1
 
 
 class DescentUnderNoise(FigureType):
@@ -40,24 +36,26 @@ class DescentUnderNoise(FigureType):
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
-    """Three panels over the noise level, with one group of each objective."""
+    """Four panels over the noise level, with one group of each objective."""
     shown = has_descent(pair(groups, kind), kind)
-    figure, (row,) = panels(1, 3, 3.4, 2.9)
-    kept, best, gap = row
+    figure, (row,) = panels(1, 4, 2.9, 2.9)
+    kept, best, lowest, gap = row
     _draw_number(kept, shown, kind, lambda group: kept_by_level(group, shown, kind))
     _draw_best_layers(best, shown, kind)
+    _draw_number(lowest, shown, kind, lambda group: by_level(group.runs, kind, "best_loss"))
+    _draw_bounds(lowest, shown, kind)
     _draw_number(gap, shown, kind, lambda group: by_level(group.runs, kind, "gap"))
-    _draw_bounds(gap, shown, kind)
     layers = shown[0].n_layers
     kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
-    best.set(title="Layer with the lowest loss", ylabel="layer (median; band: all seeds)", ylim=(0.9, layers + 0.1))
-    gap.set(title="Last layer against the best", ylabel=r"$f_L - \min_k\, f_k$ (faint: bound)")
+    best.set(title="Layer with the lowest loss", ylabel="median (band: all seeds)", ylim=(0.9, layers + 0.1))
+    lowest.set(title="Its loss", ylabel=r"$\min_k\, f_k$")
+    gap.set(title="Last layer against the best", ylabel=r"$f_L - \min_k\, f_k$")
     for axes in (kept, best):
         axes.locator_params(axis="y", integer=True)
     for axes in row:
         axes.set(xlabel=scale_of(kind).axis, xlim=(0, None))
         if shown[0].level(kind):
-            shade_seen(axes, shown[0].level(kind), low=axes is not gap)
+            shade_seen(axes, shown[0].level(kind), low=axes in (kept, best))
     legend_below(figure)
     title = f"{shown[0].recipe}: constraints and best layer under {kind} noise, {seeds_range(shown, kind)}"
     return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
@@ -82,17 +80,17 @@ def _draw_best_layers(axes: Any, groups: Sequence[Group], kind: str) -> None:
 
 
 def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
-    """Draw the bound of each group in its colour, faint and without a name."""
+    """Draw the bound of each group that has one, as a faint line, on an axis that fits all losses of the panel."""
+    drawn = [value for group in groups for value in by_level(group.runs, kind, "best_loss")["mean"]]
     for group in groups:
-        rows = by_level(group.runs, kind, "bound")
-        color = styles(groups)[group.key]["color"]
-        axes.plot(rows.index, finite(rows["mean"]), color=color, alpha=0.45, linewidth=1)
-    # A power of ten, which has a tick of its own.
-    linear = 10.0 ** round(math.log10(_LINEAR_BELOW * groups[0].reference))
-    axes.set_yscale("symlog", linthresh=linear)
-    axes.set_ylim(bottom=-0.2 * linear)
-    # Ticks between 0 and where the axis becomes logarithmic are too close to 0.
-    axes.set_yticks([tick for tick in axes.get_yticks() if tick == 0 or linear <= tick <= axes.get_ylim()[1]])
+        if not has_promise(group):
+            continue
+        rows = by_level(group.runs, kind, "bound_at_depth")
+        bounds = finite(rows["mean"])
+        style = {"color": styles(groups)[group.key]["color"], "alpha": 0.5, "linewidth": 1, "linestyle": (0, (3, 1))}
+        axes.plot(rows.index, bounds, label="the theory's bound on the lowest loss", **style)
+        drawn += bounds.tolist()
+    scale_losses(axes, drawn)
 
 
 FIGURE = DescentUnderNoise()

@@ -7,7 +7,7 @@ from functools import partial
 
 from cudt.evaluation.display import short_number
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import by_level, has_descent, kept_by_level
+from cudt.report.carry_over import by_level, has_descent, has_promise, kept_by_level
 from cudt.report.collect import ReadRun
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.words import chosen_text, labels, short
@@ -17,19 +17,21 @@ from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import Entry, TextTable
 
 #: Column of a table, row of descent.csv.
-_LOSSES = {"min f_k": "best_loss", "f_L − min f_k": "gap", "bound": "bound", "bound at L": "bound_at_depth"}
+_LOSSES = {"min f_k": "best_loss", "bound": "bound_at_depth", "bound, L → ∞": "bound", "f_L − min f_k": "gap"}
+#: The columns that the theory promises to runs that keep their constraints.
+_PROMISED = ("bound_at_depth", "bound")
 _ABOUT_KEPT = (
     "On test data. kept: the number of constraints that are met or borderline (a violation within two standard "
     "errors), as a mean over seeds; every objective is judged by the α and f_0 of the constrained runs. best layer: "
     "the one with the lowest loss, as a range over seeds."
 )
 _ABOUT_BOUND = (
-    "Means over seeds. f_L − min f_k: what reading the last layer costs. bound: (1/α)(ζ + Cτ), or ζ + Cτ on the "
-    "ladder, which min f_k exceeds the lowest possible loss by at most as the number of layers grows, if training "
-    "keeps the constraints. bound at L: the same for the L layers of this model, which includes (1−α)^L·f_0. ζ is "
-    "measured as the largest difference of a layer's loss between training and validation data, Cτ as the change of "
-    "the layer losses since γ_train. For objectives without constraints the theory promises nothing; their numbers "
-    "are for comparison."
+    "Means over seeds. min f_k: the lowest layer loss. bound: what the theory promises it stays below, if training "
+    "keeps the constraints; – where it did not, or did not ask for them. The bound is b_L of b_l = (1−α)·b_{l−1} + ζ + "
+    "Cτ from b_0 = f_0. bound, L → ∞: (1/α)(ζ + Cτ), which it tends to as layers are added. On the ladder, both have "
+    "ζ + Cτ only once. ζ is measured as the largest difference of a layer's loss between training and validation data, "
+    "Cτ as the change of the layer losses since γ_train. f_L − min f_k: what reading the last layer costs; the theory "
+    "does not bound it."
 )
 
 
@@ -96,7 +98,11 @@ def _kept(group: Group, kind: str, level: float, *, shown: Sequence[Group]) -> l
 
 
 def _losses(group: Group, kind: str, level: float) -> list[Entry]:
-    return [Entry(short_number(float(by_level(group.runs, kind, name)["mean"][level]))) for name in _LOSSES.values()]
+    promises = has_promise(group)
+    numbers = {name: float(by_level(group.runs, kind, name)["mean"][level]) for name in _LOSSES.values()}
+    return [
+        Entry(short_number(number) if promises or name not in _PROMISED else "–") for name, number in numbers.items()
+    ]
 
 
 SECTION = DescentTables()

@@ -14,7 +14,9 @@ def numbers(kept: float, best: float, loss: float) -> dict[str, float]:
 def test_the_tables_have_a_row_for_each_level_and_columns_for_each_objective(trained_run, tmp_path):
     for objective in ("constrained", "erm"):
         for seed in range(2):
-            run = make_run(trained_run, tmp_path / "runs", {0.0: 1.0, 1.0: 0.8}, objective=objective, seed=seed)
+            run = make_run(
+                trained_run, tmp_path / "runs", {0.0: 1.0, 1.0: 0.8}, objective=objective, seed=seed, feasible=True
+            )
             plant_descent(run, {0.0: numbers(3, 3, 0.2), 1.0: numbers(seed, 1 + seed, 0.5 + seed)})
     # A level that only one of them has is no row.
     plant_descent(run, {2.0: numbers(0, 1, 1.0)})
@@ -27,7 +29,7 @@ def test_the_tables_have_a_row_for_each_level_and_columns_for_each_objective(tra
     )
     assert kept[4:6] == ["| 0 | 3 of 3 | 3 | 3 of 3 | 3 |", "| 1 | 0.5 of 3 | 1–2 | 0.5 of 3 | 1–2 |"]
     bound = (tables / "reviews-ut-descent-bound.md").read_text(encoding="utf-8").splitlines()
-    assert bound[5] == "| 1 |" + 2 * " 1.0000 | 0.1000 | 3.0000 | 2.0000 |"
+    assert bound[5] == "| 1 | 1.0000 | 2.0000 | 3.0000 | 0.1000 | 1.0000 | – | – | 0.1000 |"
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "<h3>Descent under noise</h3>" in page
 

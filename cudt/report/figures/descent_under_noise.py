@@ -75,8 +75,10 @@ def _draw_best_layers(axes: Any, groups: Sequence[Group], kind: str) -> None:
     named, drawn = labels(groups, kind), styles(groups)
     for group in groups:
         rows = best_layers(group.runs, kind)
-        ends = (rows["least"], rows["most"]) if len(group.runs) > 1 else (np.full(len(rows), np.nan),) * 2
-        line(axes, rows.index, rows["median"], *ends, named[group.key], drawn[group.key])
+        low, high = rows["least"], rows["most"]
+        if len(group.runs) == 1:
+            low = high = rows["median"] * np.nan
+        line(axes, rows.index, rows["median"], low, high, named[group.key], drawn[group.key])
 
 
 def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:

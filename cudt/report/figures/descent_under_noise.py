@@ -75,8 +75,9 @@ def _draw_best_layers(axes: Any, groups: Sequence[Group], kind: str) -> None:
     named, drawn = labels(groups, kind), styles(groups)
     for group in groups:
         rows = best_layers(group.runs, kind)
-        ends = (rows["least"], rows["most"]) if len(group.runs) > 1 else (np.full(len(rows), np.nan),) * 2
-        line(axes, rows.index, rows["median"], *ends, named[group.key], drawn[group.key])
+        # One seed has no band.
+        low, high = (finite(rows[name] if len(group.runs) > 1 else rows[name] * np.nan) for name in ("least", "most"))
+        line(axes, rows.index, rows["median"], low, high, named[group.key], drawn[group.key])
 
 
 def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:

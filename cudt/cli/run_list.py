@@ -10,7 +10,7 @@ from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.config import strict_yaml
-from cudt.config.differences import Settings, flat_values, names_apart, short_path, without_descent
+from cudt.config.differences import flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
 from cudt.runs.find import find_runs
@@ -126,7 +126,7 @@ def _add_scores(run: ListedRun, info: RunInfo) -> None:
 
 def _name_variants(runs: Sequence[ListedRun]) -> None:
     """Name the variants of each recipe by the settings in which they differ; ERM runs, without constraints, apart."""
-    named: dict[tuple[str, bool], list[tuple[ListedRun, Settings]]] = {}
+    named: dict[tuple[str, bool], list[tuple[ListedRun, dict[str, Any]]]] = {}
     for run in runs:
         is_erm = run.objective == "erm"
         settings = without_descent(run.settings) if is_erm else run.settings

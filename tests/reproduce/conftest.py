@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.reproduce import evaluation, plan
+from cudt.reproduce import evaluation
+from cudt.sweep import startup
 from tests.sweep.conftest import InThisProcess, command, no_disk
 
 __all__ = ["command", "no_disk"]
@@ -13,6 +14,6 @@ __all__ = ["command", "no_disk"]
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run cells and evaluations in this process, and do not time the imports in another."""
-    monkeypatch.setattr(plan, "_import_seconds", lambda: 1.0)
+    monkeypatch.setattr(startup, "worker_seconds", lambda: 2.5)
     monkeypatch.setattr("cudt.sweep.run_sweep.Workers", InThisProcess)
     monkeypatch.setattr(evaluation, "Workers", InThisProcess)

@@ -51,8 +51,8 @@ def train(
 
     `command` is recorded in run.json as the command that repeats the run; by default, training from the run's own
     recipe.yaml. Without `export_model` the model is not saved for other libraries; a later call can do that. If
-    another process is using the run, `wait` waits for it and returns its result. `announce` is told what the
-    constraints ask for before the first update; with it, doubtful settings are reported as warnings.
+    another process is using the run, `wait` waits for it and returns its result. `announce` receives what
+    the constraints ask for before the first update; with it, doubtful settings are reported as warnings.
     """
     run = run_for(recipe, out)
     if run.info().status == "finished":

@@ -42,8 +42,8 @@ def resolve(
 ) -> TargetInfo | None:
     """The target of a run with `target_loss: auto`: recorded, or what ERM reaches; None for runs that need none.
 
-    All processes call it together. `train` trains a pilot in a folder if there is no finished ERM run, after
-    `announce`, if given, was told so.
+    All processes call it together. If there is no finished ERM run, `announce` receives a line that says so, and
+    `train` trains a pilot in a folder.
     """
     if not is_needed(run.recipe):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,11 @@ class Material:
     figures: list[Figure]
     sweeps: list[ReadSweep]
     claims: list[JudgedClaim] = field(default_factory=list)
+
+    def groups_of(self, runs: Iterable[ReadRun]) -> list[Group]:
+        """The groups that some runs belong to."""
+        keys = {run.group for run in runs}
+        return [group for group in self.groups if group.key in keys]
 
     @cached_property
     def labels(self) -> dict[GroupKey, str]:

@@ -29,8 +29,8 @@ _ABOUT_BOUND = (
     "Means over seeds. min f_k: the lowest layer loss. bound: what the theory promises it stays below, if training "
     "keeps the constraints; – where it did not, or did not ask for them. The bound is b_L of b_l = (1−α)·b_{l−1} + ζ + "
     "Cτ from b_0 = f_0. bound, L → ∞: (1/α)(ζ + Cτ), which it tends to as layers are added. On the ladder, both have "
-    "ζ + Cτ only once. ζ is measured as the largest difference of a layer's loss between training and validation data, "
-    "Cτ as the change of the layer losses since γ_train. f_L − min f_k: what reading the last layer costs; the theory "
+    "ζ + Cτ only once. ζ is how far the layer losses move from training to validation data, up and down; "
+    "Cτ is how far they move from γ_train. f_L − min f_k: what reading the last layer costs; the theory "
     "does not bound it."
 )
 
@@ -43,8 +43,7 @@ class DescentTables(SectionType):
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """Two tables under the main kind of noise."""
-        keys = {run.group for run in runs}
-        groups = [group for group in made.groups if group.key in keys]
+        groups = made.groups_of(runs)
         kind = main_kind(groups)
         shown = has_descent(pair(groups, kind), kind) if kind is not None else []
         if not shown or kind is None:

@@ -33,8 +33,7 @@ class ExitTables(SectionType):
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """One table, under the main kind of noise."""
-        keys = {run.group for run in runs}
-        groups = [group for group in made.groups if group.key in keys]
+        groups = made.groups_of(runs)
         kind = main_kind(groups)
         shown = has_exits(pair(groups, kind), kind) if kind is not None else []
         if kind is None or not shown_levels(shown, kind):

@@ -34,8 +34,7 @@ class WeightTables(SectionType):
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """A sentence and a table with a row for each layer."""
-        keys = {run.group for run in runs}
-        groups = [group for group in made.groups if group.key in keys]
+        groups = made.groups_of(runs)
         kind = main_kind(groups)
         shown = pair(groups, kind) if kind is not None else []
         for group in shown:

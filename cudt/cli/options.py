@@ -188,4 +188,6 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
 def require_folder(path: Path, what: str = "folder") -> None:
     """Refuse a path that is not a folder."""
     if not path.is_dir():
-        raise UserError(f"{what} '{path}' does not exist")
+        is_weights = path.name in list(WeightsChoice) and (path.parent / "run.json").is_file()
+        hint = f"; `cudt eval-ood {path.parent} --weights {path.name}` creates it" if is_weights else ""
+        raise UserError(f"{what} '{path}' does not exist{hint}")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.cli.options import parse_plugins, parse_seeds, repeat_options, split_list
+from cudt.cli.options import parse_plugins, parse_seeds, repeat_options, require_folder, split_list
 from cudt.utils.errors import UserError
 
 LISTS = {
@@ -36,3 +36,13 @@ def test_a_list_may_be_separated_by_commas_and_holds_each_value_once():
 def test_seeds_are_non_negative_integers(seed):
     with pytest.raises(UserError, match=f"^--seed {seed}: expected non-negative integers"):
         parse_seeds([seed])
+
+
+def test_weights_that_are_not_evaluated_yet_are_an_error_with_the_command(tmp_path):
+    with pytest.raises(UserError, match="last' does not exist$"):
+        require_folder(tmp_path / "last")
+    (tmp_path / "run.json").touch()
+    with pytest.raises(UserError, match=r"last' does not exist; `cudt eval-ood .* --weights last` creates it$"):
+        require_folder(tmp_path / "last")
+    with pytest.raises(UserError, match="other' does not exist$"):
+        require_folder(tmp_path / "other")

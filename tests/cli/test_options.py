@@ -39,10 +39,10 @@ def test_seeds_are_non_negative_integers(seed):
 
 
 def test_weights_that_are_not_evaluated_yet_are_an_error_with_the_command(tmp_path):
-    with pytest.raises(UserError, match="last' does not exist$"):
+    with pytest.raises(UserError, match=r"last' does not exist$"):
         require_folder(tmp_path / "last")
     (tmp_path / "run.json").touch()
     with pytest.raises(UserError, match=r"last' does not exist; `cudt eval-ood .* --weights last` creates it$"):
         require_folder(tmp_path / "last")
-    with pytest.raises(UserError, match="other' does not exist$"):
+    with pytest.raises(UserError, match=r"other' does not exist$"):
         require_folder(tmp_path / "other")

@@ -14,7 +14,7 @@ SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
-.PHONY: help install demo minilm smollm reproduce-paper test test-slow check format docs clean
+.PHONY: help install demo minilm smollm reproduce-paper test test-slow bench check format docs clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
@@ -23,6 +23,7 @@ help:
 	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
+	@echo "make bench                compare the speed with other libraries (15 minutes); writes outputs/bench/bench.csv"
 	@echo "make check                run ruff and mypy"
 	@echo "make format               format the code"
 	@echo "make docs                 build the documentation into site/"
@@ -70,6 +71,15 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# The peers that cudt is compared with.
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	touch $@
+
+# PAGE=docs/performance.md also writes the table into that page.
+bench: $(VENV)/.installed-bench $(VENV)/.installed-minilm
+	$(BIN)/python -m benchmarks.speed --out outputs/bench $(if $(PAGE),--page $(PAGE))
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

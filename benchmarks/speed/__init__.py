@@ -1,0 +1,1 @@
+"""Speed benches: `python -m benchmarks.speed` (or `make bench`) compares cudt with peers, as ratios."""

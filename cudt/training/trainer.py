@@ -41,6 +41,7 @@ from cudt.runs.run import Run
 from cudt.training.checkpoint import Checkpoints, TrainingState, load_weights
 from cudt.training.display import Display
 from cudt.training.history import History
+from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
@@ -61,7 +62,6 @@ class Trainer:
         self.layerwise = problem.layerwise
         self.model = problem.layerwise.model
         self.wrapped = accelerator.prepare(problem.layerwise)
-        self.optimizer = self._primal_optimizer()
         self.train_examples = self.task.examples("train")
         # Read now, so that errors in the validation data are reported before the first epoch.
         self.task.examples("validation")
@@ -73,9 +73,11 @@ class Trainer:
                 f"{self.settings.training.accumulation} micro-batches on {accelerator.num_processes} processes; "
                 "lower training.accumulation or use fewer processes"
             )
+        training, slack = self.settings.training, self.descent.slack_parameters()
+        self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
         self.state = TrainingState()
         self.history = History()
-        self.checkpoints = Checkpoints(run, self.layerwise, self.optimizer, self.descent)
+        self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
 
     # ---------------------------------------------------------------- the loop
 
@@ -139,9 +141,7 @@ class Trainer:
         self._refuse_non_finite(f, grad_norm)
         self.objective.accumulate_slack_gradient(f)
         self.objective.dual_step(f)
-        self._warm_up_learning_rate()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.primal.step(self.state.step)
         self.descent.project_slack()
         return f, grad_norm
 
@@ -200,28 +200,6 @@ class Trainer:
             f"update {self.state.step + 1}: {what} is not finite; this update was not applied. "
             "Lower training.learning_rate or descent.dual.learning_rate, or set training.clip_norm"
         )
-
-    def _warm_up_learning_rate(self) -> None:
-        """Raise the primal learning rate linearly; it depends only on the step, so that a resume does not change it."""
-        training = self.settings.training
-        if training.warmup_share and training.learning_rate is not None:
-            updates = round(training.warmup_share * training.epochs * self.updates_per_epoch)
-            for group in self.optimizer.param_groups:
-                group["lr"] = training.learning_rate * min(1.0, (self.state.step + 1) / max(1, updates))
-
-    def _primal_optimizer(self) -> torch.optim.Optimizer:
-        training = self.settings.training
-        assert training.learning_rate is not None, "a validated recipe has the learning rate of its model"
-        groups: list[dict[str, Any]] = [
-            {
-                "params": [weight for weight in self.model.parameters() if weight.requires_grad],
-                "weight_decay": training.weight_decay,
-            }
-        ]
-        if slack := list(self.descent.slack_parameters()):
-            groups.append({"params": slack, "weight_decay": 0.0})
-        kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        return kind(groups, lr=training.learning_rate)
 
     # ---------------------------------------------------------------- the end of an epoch, and of a run
 

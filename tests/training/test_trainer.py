@@ -83,7 +83,8 @@ def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective
             *overrides,
             objective=objective,
         )
-        trainer.optimizer = torch.optim.SGD([*trainer.model.parameters(), *trainer.descent.slack_parameters()], lr=0.1)
+        trained = [*trainer.model.parameters(), *trainer.descent.slack_parameters()]
+        trainer.primal.optimizer = torch.optim.SGD(trained, lr=0.1)
         return some_updates(trainer)
 
     whole, split = updates(1), updates(5)
@@ -94,7 +95,7 @@ def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective
 def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
     trainer = trainer_for(tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log")
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
-    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
+    trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     indices = next(trainer._remaining_updates())
     losses = trainer.layerwise(trainer.task.collate([trainer.train_examples[i] for i in indices]))
@@ -146,7 +147,7 @@ def test_the_learning_rate_rises_over_the_first_updates(tmp_path):
     for indices in [*trainer._remaining_updates()] * 2:
         trainer._update(indices)
         trainer.state.step += 1
-        rates += [group["lr"] for group in trainer.optimizer.param_groups]
+        rates += [group["lr"] for group in trainer.primal.optimizer.param_groups]
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
 
 
@@ -474,7 +475,7 @@ accelerator = accelerator_for("cpu", "fp32")
 out = Path(sys.argv[1])
 run = run_for(loaded, out)
 trainer = Trainer(run, assemble(loaded, None, accelerator.device), accelerator, PlainDisplay(Console(quiet=True)))
-trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
 trainer.fit()
 torch.save(trainer.descent.multiplier_values, out / f"multipliers-{accelerator.process_index}.pt")
 """

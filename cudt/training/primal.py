@@ -14,12 +14,12 @@ from cudt.config.schema import Training
 class Primal:
     """Steps the weights of a model, and the slacks if constraints have them, against their gradients."""
 
-    def __init__(self, model: nn.Module, slack: Iterable[nn.Parameter], settings: Training, per_epoch: int) -> None:
+    def __init__(self, model: nn.Module, slack: Iterable[Tensor], settings: Training, per_epoch: int) -> None:
         """`per_epoch` is the number of updates in an epoch, on which the learning rate depends."""
         assert settings.learning_rate is not None, "a validated recipe has the learning rate of its model"
         self._learning_rate = settings.learning_rate
         self._warmup = round(settings.warmup_share * settings.epochs * per_epoch)
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        weights: list[Tensor] = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimizer = _optimizer(settings, self._learning_rate, weights, list(slack))
 
     def step(self, update: int) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from cudt.models.assemble import assemble
-from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.models.unrolled_steps import (
     attend,
     attention_descent_step,

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.attention_energy import share_raised
 from cudt.models.assemble import assemble
-from cudt.models.dust import Dust, dust_energy, lista_loss, lista_step, squared_norm
+from cudt.models.dust_network import Dust, dust_energy, lista_loss, lista_step, squared_norm
 from cudt.models.patches import to_patches
 from cudt.models.unrolled_steps import attend
 from cudt.runs.find import open_run

@@ -25,7 +25,8 @@ from torch import Tensor
 from cudt.data.batching import Batch
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import make_objective
-from cudt.models.causal import Causal, Config, Lora
+from cudt.models.causal import Config, Lora
+from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.base import IGNORED

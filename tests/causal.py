@@ -20,7 +20,8 @@ from transformers import (
 )
 
 from cudt.models import causal
-from cudt.models.causal import Causal, Config
+from cudt.models.causal import Config
+from cudt.models.causal_network import Causal
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.base import IGNORED
 from tests.pretrained import tiny_llama_tokenizer

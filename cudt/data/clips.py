@@ -9,16 +9,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
 FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
 
-Frame = np.ndarray[Any, np.dtype[np.uint8]]
+Frame: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Note = Callable[[str], None]
 
 
@@ -101,6 +102,7 @@ def _to_grey(size: int) -> Callable[[Frame], Frame]:
 
 
 def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
+    import numpy as np
     from PIL import Image
 
     for file in files:

@@ -15,9 +15,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 from filelock import FileLock
 
 from cudt.data import clips
@@ -25,6 +24,9 @@ from cudt.data.clips import Clip
 from cudt.utils import progress
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import cache_folder, write_atomically, write_text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _FORMAT = "1"
 
@@ -40,6 +42,8 @@ class Mapped:
         return self.shape[0]
 
     def __getitem__(self, index: slice) -> np.ndarray[Any, Any]:
+        import numpy as np
+
         try:
             return np.memmap(self.path, np.uint8, "r", shape=self.shape)[index]
         except (OSError, ValueError):
@@ -141,6 +145,8 @@ def _write(clip: Clip, size: int, name: str) -> None:
 
 
 def _write_frames(clip: Clip, size: int, facts: dict[str, Any], file: IO[bytes]) -> None:
+    import numpy as np
+
     count, digest = 0, hashlib.blake2b(digest_size=16)
     for frame in clips.decode(clip, size, facts["notes"].append):
         content = np.ascontiguousarray(frame).tobytes()

@@ -13,12 +13,13 @@ import shlex
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 #: The data root without `--data-root`.
 DEFAULT_ROOT = Path("data")
@@ -80,6 +81,8 @@ def load_image_processor(name: str, data_root: Path | None) -> Any:
 
 def load_encoder(name: str, data_root: Path | None) -> Any:
     """A pretrained model without a head, in fp32; refuses incomplete weights."""
+    import torch
+
     return _load_model("AutoModel", name, data_root, torch.float32)
 
 

@@ -8,13 +8,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Any
 
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What may separate the cells of csv and tsv files.
 SEPARATORS = "commas, semicolons or tabs"
@@ -36,6 +35,8 @@ def _read_separated(file: Path, usual: str) -> pd.DataFrame:
 
     pandas is not used, because it shifts the columns if the first row has an extra cell, and pads short rows.
     """
+    import pandas as pd
+
     csv.field_size_limit(2**31 - 1)
     text = _read_text(file)
     separator = _separator(text, usual)
@@ -127,6 +128,8 @@ def _broken_row(text: str) -> str:
 
 
 def _as_frame(rows: list[dict[str, Any]], file: Path) -> pd.DataFrame:
+    import pandas as pd
+
     if not rows:
         raise UserError(f"{file}: the file is empty")
     return pd.DataFrame(rows, dtype=object)
@@ -140,6 +143,9 @@ def _json(text: str, where: str) -> Any:
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet
+
     try:
         table = pyarrow.parquet.read_table(file)
         # Without this, invalid text would fail later, where the file is not known.

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
 from cudt.data.readers import READERS, SEPARATORS
 from cudt.utils.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Label = int | str
 
@@ -106,6 +107,8 @@ class HubSet:
         return f"`hf download {self.repository} --repo-type dataset{only} --local-dir {shlex.quote(str(base))}`"
 
     def _from_hub(self, split: str, columns: Columns, base: Path) -> Records:
+        import pandas as pd
+
         reachable = is_reachable()
         import datasets
 
@@ -253,4 +256,6 @@ def _label(value: Any, where: str, name: str) -> Label:
 
 
 def _is_missing(value: Any) -> bool:
+    import pandas as pd
+
     return bool(pd.api.types.is_scalar(value) and pd.isna(value))

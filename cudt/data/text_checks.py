@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from cudt.utils.errors import DataWarning, UserError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Texts = Sequence[tuple[str, ...]]
-Tokens = Sequence[np.ndarray[Any, Any]]
+Tokens = Sequence["np.ndarray[Any, Any]"]
 #: A larger share of examples or tokens is worth a warning.
 _NOTABLE = 0.03
 #: With a larger share of unknown tokens, examples hardly differ.
@@ -73,6 +74,8 @@ def report(what: str, findings: Iterable[Finding]) -> dict[str, int]:
 
 def unknown(tokenizer: Any, tokens: Tokens, what: str) -> Finding:
     """Tokens that stand for unknown words; refuses a split in which there is hardly anything else."""
+    import numpy as np
+
     every = np.concatenate(tokens)
     number = _unknown_token(tokenizer)
     special = [one for one in tokenizer.all_special_ids if one != number]

@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from cudt.utils.files import cache_folder, write_atomically
 
-Inputs = dict[str, np.ndarray[Any, Any]]
+if TYPE_CHECKING:
+    import numpy as np
+
+Inputs = dict[str, "np.ndarray[Any, Any]"]
 _FORMAT = "1"
 #: With fewer texts, tokenizing is as fast as reading.
 _WORTH_KEEPING = 2000
@@ -44,6 +45,8 @@ def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) 
 
 def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
     """The same without the cache. Pairs are joined with the tokenizer's separator."""
+    import numpy as np
+
     parts = [list(part) for part in zip(*texts, strict=True)]
     encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
     names = list(encoded)
@@ -82,12 +85,16 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _pack(rows: Sequence[Inputs], file: Any) -> None:
+    import numpy as np
+
     lengths = np.array([len(row["input_ids"]) for row in rows])
     tokens = np.stack([np.concatenate([row[name] for row in rows]) for name in rows[0]])
     np.savez(file, names=np.array(list(rows[0])), lengths=lengths, tokens=tokens)
 
 
 def _unpack(path: Path) -> list[Inputs]:
+    import numpy as np
+
     with np.load(path) as stored:
         names, lengths, tokens = stored["names"].tolist(), stored["lengths"], stored["tokens"]
     parts = np.split(tokens, np.cumsum(lengths)[:-1], axis=1)

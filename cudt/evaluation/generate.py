@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.data.records import Columns, read_files
-from cudt.models.causal import Causal
+from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
 from cudt.noise.source import NoiseSource, example_generator

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from safetensors.torch import save
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Literal
 
 from cudt.config.schema import FINE_TUNING, ModelSection, Schedule
 from cudt.data import hub
-from cudt.data.batching import Batch
 from cudt.data.text_checks import check_vocabulary
-from cudt.models.watched import WatchedText
-from cudt.tasks.base import Task
 from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
-from cudt.utils.files import write_atomically
 
-#: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
-_SNIPPET = """\
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-encoder = AutoModel.from_pretrained("FOLDER"{options})
-readout = load_file("FOLDER/readout.safetensors")
-with torch.no_grad():
-    state = encoder(**tokenizer({texts}, return_tensors="pt")).last_hidden_state.{state}
-logits = state @ readout["weight"].T + readout["bias"]
-label = encoder.config.id2label[logits.argmax().item()]
-"""
+if TYPE_CHECKING:
+    from cudt.models.encoder_network import Encoder
+    from cudt.tasks.base import Task
 
 
 class Config(ModelSection):
@@ -53,44 +33,10 @@ class Config(ModelSection):
         return self.pretrained
 
 
-class Encoder(WatchedText):
-    """An encoder and one linear readout for all layers."""
-
-    def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"], reads_pairs: bool = False):
-        # The readout replaces the pooler, whose weights would get no gradient.
-        has_pooler = getattr(encoder, "pooler", None) is not None
-        if has_pooler:
-            encoder.pooler = None
-        super().__init__(encoder)
-        self._lost_pooler = has_pooler
-        self._reads_pairs = reads_pairs
-        self.encoder = encoder
-        self.head = nn.Linear(encoder.config.hidden_size, n_classes)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
-        self._pools = readout == "mean"
-
-    def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        state = self.normed(state)
-        if not self._pools:
-            return self.head(state[:, 0])
-        mask = batch["attention_mask"].unsqueeze(-1)
-        return self.head((state * mask).sum(1) / mask.sum(1))
-
-    def save_pretrained(self, folder: Path) -> str:
-        """Save the encoder for transformers, and the readout in readout.safetensors."""
-        self.encoder.save_pretrained(folder)
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
-        write_atomically(folder / "readout.safetensors", lambda file: file.write(save(weights)))
-        # Without this, transformers would make a random pooler and report its weights as missing.
-        takes_option = "add_pooling_layer" in inspect.signature(type(self.encoder).__init__).parameters
-        options = ", add_pooling_layer=False" if self._lost_pooler and takes_option else ""
-        texts = '"a text", "the other text of the pair"' if self._reads_pairs else '"a text"'
-        return _SNIPPET.format(options=options, texts=texts, state="mean(1)" if self._pools else "select(1, 0)")
-
-
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     """An encoder for a text task that uses its tokenizer."""
+    from cudt.models.encoder_network import Encoder, try_out
+
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.pretrained, data_root)
@@ -99,26 +45,5 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
     model = Encoder(encoder, task.n_classes, config.readout, task.has_pairs)
-    _try_out(model, config, task.max_length)
+    try_out(model, config, task.max_length)
     return model
-
-
-@torch.no_grad()
-def _try_out(model: Encoder, config: Config, length: int) -> None:
-    """Run two texts of full length that differ in their last token, and refuse what would fail or could not learn."""
-    tokens = torch.ones(2, length, dtype=torch.long)
-    tokens[:, 1:] += torch.arange(length - 1) % 3
-    tokens[1, -1] += 1
-    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    try:
-        last = model.layer_states(model.signal(batch)[0], batch)[-1]
-    except (IndexError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise UserError(
-            f"task.max_length = {length}: too many tokens for '{config.pretrained}' ({reason}); lower task.max_length"
-        ) from None
-    if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
-        raise UserError(
-            f"model.readout = 'first': the first token of '{config.pretrained}' does not attend to the others; "
-            "set model.readout to mean"
-        )

@@ -12,21 +12,21 @@ training, is in docs/background/energies.md.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
 
 from cudt.config.schema import Count, ModelSection
 from cudt.data import hub
-from cudt.data.batching import Batch
 from cudt.data.text_checks import check_vocabulary
-from cudt.models.base import LayeredModel, Visit
-from cudt.models.unrolled_steps import attend, relu_step
-from cudt.tasks.base import Task
 from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cudt.models.unrolled_network import UnrolledTransformer
+    from cudt.tasks.base import Task
 
 
 class Config(ModelSection):
@@ -50,48 +50,12 @@ class Config(ModelSection):
         return self.embeddings_from
 
 
-class UnrolledTransformer(LayeredModel):
-    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over tokens."""
-
-    def __init__(self, config: Config, words: nn.Embedding, max_length: int, n_classes: int) -> None:
-        super().__init__()
-        self.n_layers = config.layers
-        self.step_size = config.step_size
-        self.words = words
-        width = words.embedding_dim
-        self.positions = nn.Embedding(max_length, width)
-        depth = 1 if config.tie_layers else config.layers
-        self.w1 = nn.ParameterList(nn.Parameter(torch.empty(config.attention_width, width)) for _ in range(depth))
-        self.w2 = nn.ParameterList(nn.Parameter(torch.empty(width, width)) for _ in range(depth))
-        self.head = nn.Linear(width, n_classes)
-        for weight in (*self.w1, *self.w2, self.head.weight):
-            nn.init.xavier_uniform_(weight)
-        nn.init.zeros_(self.head.bias)
-
-    def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
-        """W₁ and W₂ of a layer, counted from 0."""
-        index = layer % len(self.w1)
-        return self.w1[index], self.w2[index]
-
-    def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.words(batch["input_ids"]), batch["attention_mask"].bool()
-
-    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        mask = batch["attention_mask"].bool()
-        x = signal + self.positions.weight[: signal.shape[1]]
-        for layer in range(self.n_layers):
-            w1, w2 = self.layer_weights(layer)
-            x = relu_step(attend(x, w1, mask), w2, self.step_size)
-            if (rows := visit(x)) is not None:
-                x, mask = x[rows], mask[rows]
-
-    def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        mask = batch["attention_mask"].unsqueeze(-1)
-        return self.head((state * mask).sum(1) / mask.sum(1))
-
-
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
     """A UT for a text task, which gives the numbers of words, positions and classes."""
+    from torch import nn
+
+    from cudt.models.unrolled_network import UnrolledTransformer
+
     try:
         sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
     except AttributeError:
@@ -113,6 +77,8 @@ def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
 
 def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.Embedding:
     """The word embeddings: random, or a trainable copy of a pretrained encoder's."""
+    from torch import nn
+
     if config.embeddings_from is None:
         return nn.Embedding(vocabulary_size, config.width or 64)
     weights = hub.load_encoder(config.embeddings_from, data_root).get_input_embeddings().weight.detach()

@@ -10,17 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config.schema import Limit, NamedSection
 from cudt.data import text_checks, token_cache
-from cudt.data.batching import Batch
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
@@ -29,9 +24,15 @@ from cudt.noise.base import TextNoise
 from cudt.noise.seeding import example_seed
 from cudt.tasks.base import IGNORED, Task
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
-from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import track
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from cudt.data.batching import Batch
+    from cudt.tasks.token_logits import TokenLogits
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), None, optional=("input",))
@@ -129,6 +130,8 @@ class Alpaca(Task):
 
     def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[DialogueTokens]:
         """The examples that have a response; warns with the number of cut and skipped ones."""
+        import numpy as np
+
         found, counts = [], Counter[str]()
         for name, texts in track(rows, len(rows), f"tokens of {what}"):
             dialogue = fitted_dialogue(self.tokenizer, texts, self.max_length)
@@ -162,6 +165,10 @@ class Alpaca(Task):
 
     def collate(self, examples: Sequence[DialogueTokens]) -> Batch:
         """Each label is the next token if that belongs to the response, and IGNORED otherwise."""
+        import numpy as np
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
         rows = [torch.from_numpy(example.tokens.astype(np.int64)) for example in examples]
         labels = []
         for example, row in zip(examples, rows, strict=True):
@@ -178,6 +185,8 @@ class Alpaca(Task):
         }
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
+        import torch
+
         labels = torch.full_like(batch["labels"], IGNORED)
         for row, (name, own) in enumerate(zip(batch["ids"], batch["labels"], strict=True)):
             positions = (own != IGNORED).nonzero().squeeze(1)
@@ -222,6 +231,8 @@ def _targets(batch: Batch) -> Tensor:
 
 def _by_example(values: Tensor, batch: Batch) -> Tensor:
     """The mean of each example's tokens."""
+    import torch
+
     rows, _ = (batch["labels"] != IGNORED).nonzero(as_tuple=True)
     sums = values.new_zeros(len(batch["ids"])).index_add(0, rows, values)
     return sums / torch.bincount(rows, minlength=len(sums)).clamp_min(1)
@@ -247,6 +258,8 @@ def _read(config: Config, data_root: Path | None) -> Records:
 
 def _split(config: Config, records: Records) -> Splits:
     """The examples by split: `data_seed` draws those held out for test and validation, then limits apply."""
+    import numpy as np
+
     order = np.random.default_rng(config.data_seed).permutation(len(records)).tolist()
     sizes: dict[Split, int] = {
         "test": round(config.test_share * len(records)),

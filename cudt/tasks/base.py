@@ -12,18 +12,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from cudt.config import registry
 from cudt.config.schema import NamedSection
-from cudt.data.batching import Batch
 from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from cudt.data.batching import Batch
 
 #: The label of a token that is not counted, as in transformers.
 IGNORED = -100
@@ -112,6 +113,8 @@ class Task(ABC):
 
     def weights(self, batch: Batch) -> Tensor:
         """The weight of each example in a mean, such as its number of tokens; padding is never counted."""
+        import torch
+
         return torch.ones(len(batch["ids"]))
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 LossName = Literal["cross_entropy", "brier", "clipped_cross_entropy"]
 
@@ -34,6 +35,8 @@ class ClassLoss:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
+
     return F.cross_entropy(logits, labels, reduction="none")
 
 
@@ -43,6 +46,8 @@ def _entropy(shares: Sequence[float]) -> float:
 
 
 def _brier(logits: Tensor, labels: Tensor) -> Tensor:
+    import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
+
     return (logits.softmax(-1) - F.one_hot(labels, logits.shape[-1])).square().sum(-1)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from cudt.data.batching import Batch
 from cudt.tasks.base import Task
 from cudt.tasks.class_losses import LOSSES, LossName
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cudt.data.batching import Batch
 
 
 class Classification(Task):

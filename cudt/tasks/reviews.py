@@ -13,17 +13,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import torch
+from typing import TYPE_CHECKING, Annotated
 
 from cudt.config.schema import ADDED_LATER, Count, NamedSection
-from cudt.data.batching import Batch
 from cudt.data.splits import Split
 from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.data.batching import Batch
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
 BLAME = ("bad", "awful", "dull", "boring", "clumsy", "weak", "poor", "tedious")
@@ -117,6 +117,8 @@ class Reviews(Classification):
         return reviews
 
     def collate(self, examples: Sequence[Review]) -> Batch:
+        import torch
+
         length = max(len(review.words) for review in examples)
         rows = [[_INDEX[word] for word in review.words] for review in examples]
         return {

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cudt.config.schema import Count
 from cudt.data.frame_cache import Footage
@@ -17,7 +15,10 @@ from cudt.data.splits import Split
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
 from cudt.utils.errors import UserError
 
-Image = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import numpy as np
+
+Image: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Config(VideoConfig):
@@ -37,6 +38,8 @@ class Config(VideoConfig):
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
     """A clip of two to four shapes that bounce off the edges, (length, size, size), 8 bit."""
+    import numpy as np
+
     background = _texture(rng, size)
     rows, columns = np.mgrid[:size, :size] + 0.5
     shapes = [_Shape(rng, size) for _ in range(rng.integers(2, 5))]
@@ -52,6 +55,8 @@ def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
 
 def _texture(rng: np.random.Generator, size: int) -> Image:
     """A background: a sum of plane waves around a medium grey, with amplitudes that fall with the frequency."""
+    import numpy as np
+
     rows, columns = np.mgrid[:size, :size] / size
     picture = np.full((size, size), rng.uniform(90, 140))
     for _ in range(12):
@@ -74,6 +79,8 @@ class _Shape:
         self.shade = rng.choice([rng.uniform(10, 50), rng.uniform(200, 250)])
 
     def covers(self, rows: Image, columns: Image, time: int) -> Image:
+        import numpy as np
+
         row, column = self._bounced(self.centre + time * self.speed)
         down, across = np.abs(rows - row), np.abs(columns - column)
         distance = np.hypot(down, across) if self.is_disc else np.maximum(down, across)
@@ -81,6 +88,8 @@ class _Shape:
 
     def _bounced(self, position: Image) -> Image:
         """The position reflected back into the image."""
+        import numpy as np
+
         room = self.size - 2 * self.radius
         folded = np.mod(position - self.radius, 2 * room)
         return self.radius + np.minimum(folded, 2 * room - folded)
@@ -88,6 +97,8 @@ class _Shape:
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The task; it generates its clips, so it needs neither data root nor tokenizer."""
+    import numpy as np
+
     if config.clip_length < config.frames:
         raise UserError(
             f"task.clip_length = {config.clip_length}: shorter than task.frames = {config.frames}; raise it"

@@ -6,15 +6,12 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 from pydantic import Field
 
 from cudt.config.schema import ADDED_LATER, Limit, NamedSection
 from cudt.data import text_checks, token_cache
-from cudt.data.batching import Batch
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
@@ -23,6 +20,11 @@ from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cudt.data.batching import Batch
 
 Length = Annotated[int, Field(ge=4)]
 #: The default maximum length, since the cost of attention grows with the square of the length.
@@ -152,6 +154,9 @@ class TextClassification(Classification):
         return [text.label for text in self._texts["train"]]
 
     def collate(self, examples: Sequence[Tokens]) -> Batch:
+        import numpy as np
+        import torch
+
         length = max(example.length for example in examples)
         batch: Batch = {}
         for name in examples[0].inputs:
@@ -170,6 +175,8 @@ class TextClassification(Classification):
 
 
 def _padded(values: np.ndarray[Any, Any], length: int, fill: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     return np.pad(values.astype(np.int64), (0, length - len(values)), constant_values=fill)
 
 
@@ -224,6 +231,8 @@ def _classes(train: Records) -> list[Label]:
 
 def _rows(config: TextConfig, split: Split, size: int, *, from_train: bool) -> np.ndarray[Any, Any]:
     """The rows of a split in random order, limited; validation is part of train unless it has its own records."""
+    import numpy as np
+
     rows = np.random.default_rng(config.data_seed).permutation(size)
     if from_train and split != "test":
         held_out = round(config.validation_share * size)

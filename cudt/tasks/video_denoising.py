@@ -10,21 +10,23 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cudt.config.schema import Count, Limit, NamedSection
 from cudt.data import frame_cache
-from cudt.data.batching import Batch
 from cudt.data.clips import Clip
 from cudt.data.frame_cache import Footage
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
 from cudt.tasks.base import Task
 from cudt.utils.errors import DataWarning, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from cudt.data.batching import Batch
 
 #: The largest value of a pixel.
 PEAK = 255.0
@@ -80,6 +82,9 @@ class VideoDenoising(Task):
         return self._splits[split]
 
     def collate(self, examples: Sequence[Window]) -> Batch:
+        import numpy as np
+        import torch
+
         frames = np.stack([window.frames for window in examples])
         return {"ids": [window.id for window in examples], "frames": torch.from_numpy(frames)}
 
@@ -96,6 +101,8 @@ class VideoDenoising(Task):
 
     def reference_loss(self) -> float:
         """H·W times the variance of the training pixels: the loss of the best answer of one uniform grey."""
+        import numpy as np
+
         count, total, squares = 0, 0, 0
         for window in self._splits["train"]:
             pixels: np.ndarray[Any, Any] = window.frames.astype(np.int64)
@@ -110,6 +117,8 @@ class VideoDenoising(Task):
         return digest.hexdigest()
 
     def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
+        import torch
+
         return values.detach().round().clamp(0, PEAK).to(torch.uint8).cpu().numpy()
 
 
@@ -149,6 +158,8 @@ def _hold_out(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_
 
 
 def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[Window]:
+    import numpy as np
+
     stride = config.stride if split == "train" else config.frames
     windows = [window for part in parts for window in _cut(config.frames, stride, split, part)]
     if not windows:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cudt.config import recipe
 from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
-from cudt.models.causal import Causal
+from cudt.models.causal_network import Causal
 from cudt.noise.source import NoiseSource, standard_noise
 from cudt.runs.find import open_run
 from cudt.runs.run import Run

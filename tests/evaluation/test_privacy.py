@@ -15,7 +15,7 @@ from cudt.evaluation import privacy
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.method.privacy import epsilon_at
-from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch, trained

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from cudt.models import dust
-from cudt.models.dust import Config, Dust, dust_energy, lista_loss, lista_step, soft_threshold, squared_norm
+from cudt.models.dust import Config
+from cudt.models.dust_network import Dust, dust_energy, lista_loss, lista_step, soft_threshold, squared_norm
 from cudt.tasks import reviews
 from cudt.utils.errors import UserError
 from tests.shapes import batch_of, tiny_videos
@@ -224,7 +225,7 @@ def test_every_layer_keeps_the_promise_wherever_its_dictionary_went(tie_layers, 
         steps.append(given)
         return lista_step(*given)
 
-    monkeypatch.setattr(dust, "lista_step", watched)
+    monkeypatch.setattr("cudt.models.dust_network.lista_step", watched)
     task = tiny_videos()
     answers(model, task.collate(task.examples("train"))["frames"].double())
     assert len(steps) == 4

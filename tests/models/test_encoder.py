@@ -10,7 +10,8 @@ from transformers import AutoModel, BartConfig, GPT2Config
 from cudt.data import hub
 from cudt.models import encoder as encoders
 from cudt.models.anatomy import dissect
-from cudt.models.encoder import Config, Encoder
+from cudt.models.encoder import Config
+from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import measure_sigma
 from cudt.models.watched import five_tokens
 from cudt.noise.source import standard_noise

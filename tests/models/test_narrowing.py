@@ -7,8 +7,9 @@ import torch
 
 from cudt.data import hub
 from cudt.data.batching import take
-from cudt.models.encoder import Encoder
-from cudt.models.unrolled import Config, UnrolledTransformer
+from cudt.models.encoder_network import Encoder
+from cudt.models.unrolled import Config
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.models.unrolled_steps import attend
 from tests.outside.toys.residual import Residual
 from tests.pretrained import CONFIGS, tiny_llama, tiny_pretrained
@@ -113,7 +114,7 @@ def test_unrolled_layers_compute_only_the_needed_rows(models, monkeypatch):
         rows.append(len(x))
         return attend(x, *others)
 
-    monkeypatch.setattr("cudt.models.unrolled.attend", counted)
+    monkeypatch.setattr("cudt.models.unrolled_network.attend", counted)
     answers_of_needed(models("unrolled"), six_texts(), LEAVES)
     assert rows == [6, 4, 2]
 

@@ -7,7 +7,8 @@ import torch
 from pydantic import ValidationError
 
 from cudt.models import dust, unrolled_video
-from cudt.models.patches import from_patches, overcomplete_dct, to_patches, video_task
+from cudt.models.patch_section import video_task
+from cudt.models.patches import from_patches, overcomplete_dct, to_patches
 from cudt.tasks import reviews
 from cudt.utils.errors import UserError
 from tests.shapes import tiny_videos

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from cudt.models import unrolled
-from cudt.models.unrolled import Config, UnrolledTransformer
+from cudt.models.unrolled import Config
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.tasks import reviews
 from cudt.utils.errors import UserError
 

@@ -8,7 +8,8 @@ import torch
 
 from cudt.models import unrolled_video
 from cudt.models.patches import overcomplete_dct
-from cudt.models.unrolled_video import Config, UnrolledVideo
+from cudt.models.unrolled_video import Config
+from cudt.models.unrolled_video_network import UnrolledVideo
 from cudt.tasks import reviews
 from cudt.utils.errors import UserError
 from tests.shapes import batch_of, tiny_videos

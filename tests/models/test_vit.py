@@ -14,7 +14,8 @@ from cudt.data import hub
 from cudt.models import vit
 from cudt.models.anatomy import dissect
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.vit import Config, ViT
+from cudt.models.vit import Config
+from cudt.models.vit_network import ViT
 from cudt.tasks import reviews
 from cudt.utils.errors import UserError
 from tests.pretrained import IMAGE_CONFIGS, SMALL_IMAGES, save_processor, save_random, tiny_vision

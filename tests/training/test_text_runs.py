@@ -19,7 +19,7 @@ from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import measure
-from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.noise.source import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.run import Run

@@ -17,7 +17,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from cudt.models.assemble import assemble
-from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run
@@ -467,7 +467,7 @@ from cudt.runs.find import run_for
 from cudt.utils.device import accelerator_for
 from cudt.training.display import PlainDisplay
 from cudt.models.assemble import assemble
-from cudt.models.unrolled import UnrolledTransformer
+from cudt.models.unrolled_network import UnrolledTransformer
 from cudt.training.trainer import Trainer
 
 loaded = recipe.load("reviews-ut", sys.argv[2:])

@@ -1,0 +1,61 @@
+"""Shared by the video models: their keys in a recipe, and which tasks and frame sizes they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from cudt.config.schema import Count, ModelSection, NamedSection
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.tasks.base import Task
+
+
+class PatchConfig(ModelSection):
+    """The settings of all models that split frames into patches."""
+
+    layers: Count = 5
+    """Number of layers L; the paper uses 3, 5 and 7."""
+    patch: Annotated[int, Field(ge=2)] = 16
+    """Side of a patch in pixels; the frame size must be a multiple of it."""
+    atoms: Count = 24
+    """Cosines along each side of a patch; its dictionary has atoms² columns."""
+    tie_layers: bool = False
+    """Whether all layers share one set of weights."""
+
+
+def video_task(task: Task, model: str) -> VideoDenoising:
+    """The task as a video task; a UserError for any other."""
+    if not isinstance(task, VideoDenoising):
+        raise _no_video(model)
+    return task
+
+
+def check_video(task: NamedSection, model: str) -> VideoConfig:
+    """The task section as one of a video task; a UserError for any other."""
+    if not isinstance(task, VideoConfig):
+        raise _no_video(model)
+    return task
+
+
+def _no_video(model: str) -> UserError:
+    return UserError(f"model {model} needs a video task: set task.name to ucsd, folder or another video task")
+
+
+def check_patches(side: int, height: int, width: int) -> None:
+    """Refuse a frame size that is not a multiple of the patch size."""
+    if height % side or width % side:
+        raise UserError(
+            f"model.patch = {side}: frames of {width}×{height} pixels are not a multiple of the patch size; "
+            "change task.size or model.patch"
+        )
+
+
+def check_sections(config: PatchConfig, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a task without video, or with a frame size that is not a multiple of the patch size."""
+    size = check_video(task, config.name).size
+    check_patches(config.patch, size, size)

@@ -95,9 +95,14 @@ def effective_weights(multipliers: Tensor, rates: Sequence[float], form: Form, g
     return weights
 
 
+def positions(layers: Sequence[int], device: torch.device) -> Tensor:
+    """The positions of layers in the vector f_1 … f_L, counted from 0, on a device that is not waited for."""
+    return (torch.tensor(layers) - 1).to(device, non_blocking=True)
+
+
 def _retained(layer_losses: Tensor, rates: Sequence[float]) -> Tensor:
     """1−α_1 … 1−α_L, in the first dimension of the losses."""
-    retained = 1 - torch.as_tensor(rates, dtype=layer_losses.dtype, device=layer_losses.device)
+    retained = 1 - torch.as_tensor(rates, dtype=layer_losses.dtype).to(layer_losses.device, non_blocking=True)
     return retained.reshape(-1, *(1 for _ in layer_losses.shape[1:]))
 
 

@@ -25,11 +25,22 @@ from cudt.method.constraints import (
     descent_violations,
     effective_weights,
     in_form,
+    positions,
     rates_per_layer,
 )
 
 Resilience = Literal["none", "slack", "decay"]
 Decay = Literal["coupled", "decoupled"]
+
+
+class _Multipliers(cooper.multipliers.DenseMultiplier):
+    """λ, which Cooper reads on the device of the losses, while λ itself may stay on the CPU."""
+
+    wanted = torch.device("cpu")
+    """The device of the losses."""
+
+    def forward(self) -> Tensor:
+        return super().forward().to(self.wanted, non_blocking=True)
 
 
 class LayerwiseDescent(nn.Module):
@@ -58,6 +69,7 @@ class LayerwiseDescent(nn.Module):
     "ladder" asks for f_l ≤ (1−α_1)·…·(1−α_l)·f_0: bounds that no layer can move.
 
     As a module: `.to(device)` moves λ, u and the state of the dual optimiser, and `state_dict()` contains all three.
+    Losses on an accelerator are also fine while λ is on the CPU: the Lagrangian is computed on their device.
     λ is not a parameter, so `parameters()` is safe to hand to the primal optimiser: it yields the slack or nothing.
     λ and u keep their precision in `.half()` and `.bfloat16()`, which would round small steps away.
 
@@ -95,7 +107,7 @@ class LayerwiseDescent(nn.Module):
         self._kept = 1 - dual.learning_rate / self.beta
         self.check_finite = check_finite
         # One vector for all layers: one constraint per layer is slower, and its order could differ between processes.
-        multiplier = cooper.multipliers.DenseMultiplier(num_constraints=n_layers, device=torch.device(device))
+        multiplier = _Multipliers(num_constraints=n_layers, device=torch.device(device))
         # Cooper's constraint is not a module, which keeps λ out of `parameters()`.
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
         self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
@@ -103,9 +115,9 @@ class LayerwiseDescent(nn.Module):
         self.register_load_state_dict_pre_hook(_upgrade_state)  # type: ignore[no-untyped-call]
 
     @property
-    def _multiplier(self) -> cooper.multipliers.DenseMultiplier:
+    def _multiplier(self) -> _Multipliers:
         multiplier = self.constraint.multiplier
-        assert isinstance(multiplier, cooper.multipliers.DenseMultiplier)
+        assert isinstance(multiplier, _Multipliers)
         return multiplier
 
     @property
@@ -177,10 +189,12 @@ class LayerwiseDescent(nn.Module):
         self._check_shape(layer_losses)
         if self.check_finite:
             self._check_finite(layer_losses.detach(), sampled)
-        layer_losses = layer_losses.to(self._multiplier.weight)
+        self._multiplier.wanted = layer_losses.device
+        layer_losses = layer_losses.to(self._multiplier.weight.dtype)
         loss = in_form(layer_losses[-1], self.form)
         if self.trained_slack is not None:
-            loss = loss + 0.5 * self.beta * self.trained_slack.square().sum()
+            slack = self.trained_slack.to(layer_losses.device, non_blocking=True)
+            loss = loss + 0.5 * self.beta * slack.square().sum()
         state = cooper.ConstraintState(self._observed(layer_losses, self.gradient, sampled))
         if self.gradient == "proxy":
             # The weights see the proxy, λ the violation itself.
@@ -191,10 +205,10 @@ class LayerwiseDescent(nn.Module):
         """g − u, where sampled constraints count for all."""
         violation = descent_violations(layer_losses, self.reference, self.rates, self.form, gradient)
         if self.trained_slack is not None:
-            violation = violation - self.trained_slack
+            violation = violation - self.trained_slack.to(violation.device, non_blocking=True)
         if sampled is None:
             return violation
-        chosen = torch.tensor(sampled, device=violation.device) - 1
+        chosen = positions(sampled, violation.device)
         shares = self.n_layers / len(sampled) * violation[chosen]
         return torch.zeros_like(violation).index_copy(0, chosen, shares)
 

@@ -47,7 +47,7 @@ def assemble(
             f"readout.tokens: task {settings.task.name} has one answer per example, not one per token; "
             "remove readout.tokens"
         )
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, device, erm_loss)
+    descent = _descent(settings.descent, layerwise.model.n_layers, task, erm_loss)
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
 
 
@@ -61,8 +61,9 @@ def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.de
 
 
 def _descent(
-    settings: Descent, n_layers: int, task: Task, device: torch.device, erm_loss: float | None
+    settings: Descent, n_layers: int, task: Task, erm_loss: float | None
 ) -> LayerwiseDescent:
+    """The constraints, on the CPU: λ has L entries, and a device would have to be asked for them in every update."""
     reference = task.reference_loss() if settings.reference == "auto" else settings.reference
     if not reference > 0:
         raise UserError(
@@ -83,7 +84,6 @@ def _descent(
         beta=settings.beta,
         decay=settings.decay,
         dual=settings.dual,
-        device=device,
         # The trainer checks losses together with gradients, and reports the update in which they fail.
         check_finite=False,
     )

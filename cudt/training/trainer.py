@@ -76,6 +76,7 @@ class Trainer:
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
         self.state = TrainingState()
+        self.stop, self.stopping = StopRequest(), False
         self.history = History()
         self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
 
@@ -87,7 +88,7 @@ class Trainer:
             self.state, self.history = self.checkpoints.restore()
         else:
             self.state.sigma_x = self._measure_sigma()
-        with StopRequest() as stop, self.display:
+        with StopRequest() as self.stop, self.display:
             while self.state.epoch < self.settings.training.epochs:
                 self.objective.warming_up = self._warming_up
                 for indices in self._remaining_updates():
@@ -96,7 +97,7 @@ class Trainer:
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
-                    self._maybe_pause(stop)
+                    self._maybe_pause()
                 self._end_epoch()
         self._conclude()
 
@@ -119,7 +120,7 @@ class Trainer:
         return np.random.default_rng([self.settings.seed, self.state.epoch, *(number + 1 for number in numbers)])
 
     def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
-        """Do one primal and one dual step; return f and the norm of the primal gradient."""
+        """Do one primal and one dual step; return f and the norm of the primal gradient, on the CPU."""
         self.wrapped.train()
         micro_batches = self._micro_batches(indices)
         count = self._sum_over_processes(torch.stack([self._weights(batch).sum() for batch in micro_batches]).sum())
@@ -131,13 +132,11 @@ class Trainer:
                 if gradient is None:
                     gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
                 # Accelerate averages gradients over the processes, but their sum is needed.
-                share = self.accelerator.num_processes * (gradient @ partial) / count
+                weights = gradient.to(partial.device, non_blocking=True)
+                share = self.accelerator.num_processes * (weights @ partial) / count
                 self.accelerator.backward(share)
             sums.append(partial.detach())
-        f = self._sum_over_processes(torch.stack(sums).sum(0)) / count
-        grad_norm = torch.as_tensor(
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.training.clip_norm or math.inf)
-        )
+        f, grad_norm = self._wait_for_losses(torch.stack(sums).sum(0), count)
         self._refuse_non_finite(f, grad_norm)
         self.objective.accumulate_slack_gradient(f)
         self.objective.dual_step(f)
@@ -149,15 +148,29 @@ class Trainer:
         """∂J/∂f if it has to be known before the first backward pass; None if the first micro-batch is the whole batch.
 
         In the linear form ∂J/∂f does not depend on f. In the log form it needs f of the whole batch, which costs a
-        second forward pass if the batch is split. Dropout draws the same masks in both passes.
+        second forward pass if the batch is split. Dropout draws the same masks in both passes. The result is on the CPU,
+        where layers without weight can be told without waiting for the device again.
         """
         if not self.objective.gradient_needs_losses:
-            return self.objective.gradient(torch.ones(len(self.objective.layers), device=self.accelerator.device))
+            return self.objective.gradient(torch.ones(len(self.objective.layers)))
         if len(micro_batches) == 1:
             return None
         with torch.no_grad(), torch.random.fork_rng():
             sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
-        return self.objective.gradient(self._sum_over_processes(sums) / count)
+        return self.objective.gradient((self._sum_over_processes(sums) / count).cpu())
+
+    def _wait_for_losses(self, sums: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """f and the norm of the primal gradient, on the CPU: the only wait for the device in an update.
+
+        Whatever else the CPU has to know comes with them (whether a process was asked to stop) or follows from them on
+        the CPU (λ, the layers that have no weight in the next update, everything that is logged).
+        """
+        asked = torch.full_like(sums[:1], self.stop.requested)
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.training.clip_norm or math.inf)
+        totals = self._sum_over_processes(torch.cat([sums, asked]))
+        known = torch.cat([totals[:-1] / count, totals[-1:], torch.as_tensor(norm).reshape(1)]).cpu()
+        self.stopping = bool(known[-2])
+        return known[:-2], known[-1]
 
     def _micro_batches(self, indices: np.ndarray[Any, Any]) -> list[Batch]:
         """This process's share of an update, split for accumulation."""
@@ -345,19 +358,14 @@ class Trainer:
 
     # ---------------------------------------------------------------- stopping and saving
 
-    def _maybe_pause(self, stop: StopRequest) -> None:
+    def _maybe_pause(self) -> None:
         every = self.settings.training.checkpoint_every
-        stopping = self._in_any_process(stop.requested)
+        # All processes stop after the same update: after the one in which they learned of it together.
+        stopping = self.stop.requested if self.accelerator.num_processes == 1 else self.stopping
         if stopping or (every and self.state.step_in_epoch % every == 0):
             self._save()
         if stopping:
             raise KeyboardInterrupt
-
-    def _in_any_process(self, flag: bool) -> bool:
-        """Whether the flag is set in any process, so that all of them stop after the same update."""
-        if self.accelerator.num_processes == 1:
-            return flag
-        return bool(self._sum_over_processes(torch.tensor(float(flag), device=self.accelerator.device)).item())
 
     def _save_weights(self, which: Weights) -> None:
         if self.accelerator.is_main_process:

@@ -8,6 +8,7 @@ descent.form = log, every objective uses log f in place of f, so two runs differ
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -111,12 +112,12 @@ class Objective(ABC):
 
     def spread(self, f: Tensor) -> Tensor:
         """f_1 … f_L, with NaN for layers whose losses were not computed."""
-        import torch
+        from cudt.method.constraints import positions
 
         if len(f) == self.descent.n_layers:
             return f
-        full = f.new_full((self.descent.n_layers,), torch.nan)
-        return full.index_copy(0, torch.tensor(self.layers, device=f.device) - 1, f)
+        full = f.new_full((self.descent.n_layers,), math.nan)
+        return full.index_copy(0, positions(self.layers, f.device), f)
 
 
 def objective_class(name: str) -> type[Objective]:

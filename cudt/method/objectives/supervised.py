@@ -24,7 +24,9 @@ class Supervised(Objective):
 
     def value(self, f: Tensor) -> Tensor:
         """The mean loss of the sampled layers or of all."""
-        return self.descent.in_form(self.spread(f)[self.indices(self.constraints)]).mean()
+        from cudt.method.constraints import positions
+
+        return self.descent.in_form(self.spread(f)[positions(self.constraints, f.device)]).mean()
 
 
 OBJECTIVE = Supervised

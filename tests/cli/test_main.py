@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import time
 import warnings
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from cudt import __version__
 from cudt.config import recipe
 from cudt.runs.find import open_run
 from cudt.utils.errors import DataWarning
-from tests.cli.conftest import SMALL, contents, cudt, modules_imported_by, python
+from tests.cli.conftest import SMALL, contents, cudt
 from tests.conftest import tiny_recipe
 from tests.videos import noise, write_frames
-
-HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "accelerate", "optuna"}
 
 # ---------------------------------------------------------------- errors
 
@@ -129,24 +126,6 @@ def test_help_of_every_command_has_an_example(command, call):
     code, output, _ = call(command, "--help")
     assert code == 0
     assert f"Example: cudt {command}" in output
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["recipes"]], ids=" ".join)
-def test_help_and_recipes_answer_without_heavy_imports(arguments, tmp_path):
-    loaded = modules_imported_by(*arguments, cwd=tmp_path)
-    assert "typer" in loaded
-    assert not loaded & HEAVY
-
-
-def test_help_takes_a_third_of_importing_torch_at_most(tmp_path):
-    def seconds(*arguments: str) -> float:
-        start = time.perf_counter()
-        assert python(*arguments, cwd=tmp_path).returncode == 0
-        return time.perf_counter() - start
-
-    pairs = [(seconds("-m", "cudt", "--help"), seconds("-c", "import torch")) for _ in range(3)]
-    answer, torch_alone = map(min, zip(*pairs, strict=True))
-    assert answer <= torch_alone / 3
 
 
 # ---------------------------------------------------------------- all commands in a row

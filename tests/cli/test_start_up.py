@@ -1,0 +1,117 @@
+"""What commands import before they have something to compute."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from cudt.config import recipe as recipes
+from tests.cli.conftest import modules_imported_by, python
+
+HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "datasets", "matplotlib", "accelerate", "optuna")
+#: Calls commands one after the other in one process; prints the exit code, the error and the heavy imports after each.
+CALLS = f"""
+import contextlib, io, json, sys
+from cudt.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["cudt", *words]
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error):
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+    print(json.dumps([code, error.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+SEARCH = """
+recipe: smoke-text
+score: {measure: grid, direction: maximize}
+arms:
+  constrained: {sampler: seeds, budget: 1, fixed: {objective: constrained, training.epoch: 3, model.layer: 3}}
+"""
+
+
+def refused(*commands: list[str], cwd: Path) -> list[str]:
+    """The errors of commands that must all be refused without a heavy import."""
+    done = python("-c", CALLS, json.dumps(commands), cwd=cwd)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(code, heavy) for code, _, heavy in found] == [(2, [])] * len(commands), (found, done.stderr)
+    return [error for _, error, _ in found]
+
+
+def test_typos_in_every_recipe_are_refused_without_heavy_imports(tmp_path):
+    typos = ["--set", "training.epoch=3", "--set", "model.layer=3", "--set", "task.limits=3"]
+    errors = refused(*(["train", "--recipe", name, *typos] for name in recipes.names()), cwd=tmp_path)
+    for error in errors:
+        for key in ("training.epoch", "model.layer", "task.limits"):
+            assert f"{key}: unknown key" in error
+
+
+WRONG = {
+    "objective": (["--objective", "wrong"], "unknown objective 'wrong'"),
+    "task": (["--set", "task.name=imbd"], "unknown task 'imbd'"),
+    "model": (["--set", "model.name=dusty"], "unknown model 'dusty'"),
+    "warm-up": (["--set", "descent.warmup_epochs=99"], "leave no epoch with constraints"),
+    "gains": (["--set", "descent.dual.smoothing=0.1"], "have no effect with optimizer 'adam'"),
+    "name": (["--name", "a/b"], "expected the name of a folder"),
+}
+
+
+@pytest.mark.parametrize("command", [["train", "--recipe", "reviews-ut"], ["experiment", "reviews-ut"]], ids=" ".join)
+def test_wrong_values_are_refused_without_heavy_imports(command, tmp_path):
+    errors = refused(*([*command, *words] for words, _ in WRONG.values()), cwd=tmp_path)
+    for error, (_, message) in zip(errors, WRONG.values(), strict=True):
+        assert message in error
+
+
+def test_a_search_with_typos_is_refused_without_heavy_imports(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH, encoding="utf-8")
+    (error,) = refused(["sweep", "--search", "search.yaml"], cwd=tmp_path)
+    assert "training.epoch" in error
+    assert "model.layer" in error
+
+
+def test_typos_of_models_and_tasks_outside_of_cudt_are_refused_together(call, tmp_path):
+    (tmp_path / "outside.yaml").write_text(
+        "task: {name: tests.outside.toys.signs, sise: 3}\nmodel: {name: tests.outside.toys.residual, layer: 3}\n",
+        encoding="utf-8",
+    )
+    code, _, error = call("train", "--recipe", "outside.yaml")
+    assert code == 2
+    assert "task.sise: unknown key" in error
+    assert "model.layer: unknown key; did you mean 'layers'?" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["train", "--help"], ["recipes"], ["eval-ood", "gone"], ["runs", "gone"], ["report", "gone"]],
+    ids=" ".join,
+)
+def test_other_answers_come_without_heavy_imports(arguments, tmp_path):
+    loaded = modules_imported_by(*arguments, cwd=tmp_path)
+    assert "typer" in loaded
+    assert not loaded & {*HEAVY}
+
+
+def test_help_and_a_refusal_take_a_third_of_importing_torch_at_most(tmp_path):
+    """In CPU time, which other processes on the machine change little."""
+
+    def seconds(*arguments: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        python(*arguments, cwd=tmp_path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    commands = (
+        ["-m", "cudt", "--help"],
+        ["-m", "cudt", "train", "--recipe", "reviews-ut", "--set", "training.epoch=3"],
+        ["-c", "import torch"],
+    )
+    rounds = [[seconds(*command) for command in commands] for _ in range(2)]
+    show_help, refuse, import_torch = map(min, zip(*rounds, strict=True))
+    assert show_help <= import_torch / 3
+    assert refuse <= import_torch / 3

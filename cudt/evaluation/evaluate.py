@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.data.batching import Batch, batches, n_batches
+from cudt.data.batching import Batch, n_batches
+from cudt.data.loading import batches
 from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits, samples
 from cudt.evaluation.grid import Grid
@@ -229,5 +230,5 @@ def _measure(
 def _tracked(run: Run, layerwise: LayerwiseLosses, examples: Sequence[Any], what: str, track: Track) -> Iterable[Batch]:
     """The batches of some examples, with progress."""
     size, device = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
-    found = batches(layerwise.task, examples, size, device)
+    found = batches(layerwise.task, examples, size, device, run.recipe.settings.loading.workers)
     return track(found, n_batches(examples, size), f"{run.label} {what}")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from cudt import report as reports
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cudt.utils.transfer import sent
+
 #: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also `lengths`.
 Batch = dict[str, Any]
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
@@ -36,9 +38,7 @@ def lengths_of(batch: Batch) -> list[int]:
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device; the CPU does not wait until they are there."""
-    return {
-        key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value for key, value in batch.items()
-    }
+    return {key: sent(value, device) if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from cudt.data.batching import Batch, Collates, collated, to_device
+from cudt.utils.transfer import can_pin
 
 #: The number of worker processes, or auto: none on the CPU, two on an accelerator.
 Workers = int | Literal["auto"]
@@ -48,7 +48,7 @@ class Loader:
             # Forked, because tasks cannot always be pickled.
             multiprocessing_context="fork" if count else None,
             worker_init_fn=_ignore_interrupts,
-            pin_memory=_can_pin(device),
+            pin_memory=can_pin(device),
             # Without a generator of its own it would draw from torch's global one, which dropout uses.
             generator=torch.Generator(),
         )
@@ -100,11 +100,6 @@ def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.
             yield made[0]
 
 
-def copied(values: Tensor, device: torch.device) -> Tensor:
-    """The values on a device, from pinned memory; the CPU does not wait until they are there."""
-    return (values.pin_memory() if _can_pin(device) else values).to(device, non_blocking=True)
-
-
 def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches; the next one is on its way to the device while one is in use."""
     waiting: deque[Batch] = deque()
@@ -113,10 +108,6 @@ def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
         if len(waiting) > 1:
             yield waiting.popleft()
     yield from waiting
-
-
-def _can_pin(device: torch.device) -> bool:
-    return device.type != "cpu" and torch.accelerator.is_available()
 
 
 def _ignore_interrupts(worker: int) -> None:

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from cudt.data.batching import Batch
-from cudt.data.loading import ahead, copied
+from cudt.data.loading import ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
 from cudt.noise.source import CPU, NoiseSource
 from cudt.tasks.base import Task
 from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest.
 _DIGESTED = 256
@@ -131,7 +132,7 @@ def with_noise(
     device = next(model.parameters()).device
 
     def draw(batch: Batch) -> tuple[Batch, Tensor | None]:
-        return batch, None if noise is None else copied(draw_noise(model, batch, noise), device)
+        return batch, None if noise is None else sent(draw_noise(model, batch, noise), device)
 
     return ahead(examples, draw, device)
 
@@ -174,9 +175,9 @@ def measure_batches(
     layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
 ) -> Iterator[list[Measurement]]:
     """The same, one batch at a time: a measurement at each level; the device is waited for once per batch."""
-    layerwise.eval()
+    device = next(layerwise.eval().parameters()).device
     for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
-        weights = layerwise.task.weights(batch).to(next(layerwise.parameters()).device, torch.double, non_blocking=True)
+        weights = sent(layerwise.task.weights(batch).double(), device)
         levels = []
         for gamma in gammas:
             scaled = gamma * drawn if drawn is not None and gamma else None

@@ -46,6 +46,7 @@ from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
+from cudt.utils.transfer import sent
 
 
 class Trainer:
@@ -136,7 +137,7 @@ class Trainer:
                 if gradient is None:
                     gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
                 # Accelerate averages gradients over the processes, but their sum is needed.
-                weights = gradient.to(partial.device, non_blocking=True)
+                weights = sent(gradient, partial.device)
                 share = self.accelerator.num_processes * (weights @ partial) / count
                 self.accelerator.backward(share)
             sums.append(partial.detach())
@@ -193,7 +194,7 @@ class Trainer:
         return losses @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
-        return self.task.weights(batch).to(self.accelerator.device, non_blocking=True)
+        return sent(self.task.weights(batch), self.accelerator.device)
 
     def _noise(self, seed: str) -> NoiseSource:
         return NoiseSource(self.settings.noise.kind, self.state.sigma_x, seed)

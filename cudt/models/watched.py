@@ -15,6 +15,7 @@ from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
 from cudt.models.base import LayeredModel, Visit, VisitNeeded, embedded_shape
 from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
+from cudt.models.padding import known_padding
 from cudt.noise.source import SignalShape
 
 
@@ -85,7 +86,7 @@ class WatchedText(Watched):
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
-        with self._visited_by(visit), self.replacing(lambda clean: signal):
+        with self._visited_by(visit), self.replacing(lambda clean: signal), known_padding(batch):
             self._backbone[0](**inputs, **self._always)
 
     def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:

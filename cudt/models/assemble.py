@@ -60,9 +60,7 @@ def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.de
     return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
 
 
-def _descent(
-    settings: Descent, n_layers: int, task: Task, erm_loss: float | None
-) -> LayerwiseDescent:
+def _descent(settings: Descent, n_layers: int, task: Task, erm_loss: float | None) -> LayerwiseDescent:
     """The constraints, on the CPU: λ has L entries, and a device would have to be asked for them in every update."""
     reference = task.reference_loss() if settings.reference == "auto" else settings.reference
     if not reference > 0:

@@ -63,6 +63,11 @@ class Causal(WatchedText):
         """The logits at the tokens with a label, in order."""
         return TokenLogits(self.normed(state[batch["labels"] != IGNORED]), self._head[0])
 
+    def readout_weights(self) -> list[nn.Parameter]:
+        """The head, unless it is frozen or shared with the embeddings."""
+        embeddings = set(self._backbone[0].get_input_embeddings().parameters())
+        return [weight for weight in self._head[0].parameters() if weight.requires_grad and weight not in embeddings]
+
     def save_pretrained(self, folder: Path) -> str:
         """Save a model for transformers, or an adapter for peft."""
         prompt = prompt_text("Name a colour.", "")

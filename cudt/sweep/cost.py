@@ -28,7 +28,7 @@ def cost_key(recipe: NamedRecipe) -> str:
     resolved = recipe.resolved()
     free = {"name", "reproduces", "needs", "expect", "seed", "descent", "noise"}
     shaping = {key: value for key, value in resolved.items() if key not in free}
-    for key in ("learning_rate", "warmup_share", "weight_decay", "clip_norm"):
+    for key in ("learning_rate", "readout_learning_rate", "warmup_share", "schedule", "weight_decay", "clip_norm"):
         del shaping["training"][key]
     return json.dumps(shaping, sort_keys=True)
 

@@ -119,9 +119,9 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
-        def watched(batch, noise, layers, thinned, constant):
+        def watched(batch, noise, layers, thinned, constant, announced):
             reads.append(constant)
-            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else ())
+            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else (), announced)
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))

@@ -262,6 +262,11 @@ class Training(Section):
     warmup_share: Annotated[float, Field(ge=0, le=1), ADDED_LATER] = 0.0
     """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without learning_rate and
     warmup_share, pretrained models have 0.06."""
+    schedule: Annotated[Literal["constant", "linear", "cosine"], ADDED_LATER] = "constant"
+    """Learning rate after warm-up: constant, or falling to 0 until the last update, in a line or along a cosine. The
+    dual learning rate stays constant."""
+    readout_learning_rate: Annotated[Positive | None, ADDED_LATER] = None
+    """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule apply to both."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0

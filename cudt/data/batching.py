@@ -13,6 +13,8 @@ from cudt.utils.transfer import sent
 
 #: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also `lengths`.
 Batch = dict[str, Any]
+#: Tensors that have no row for each example. `take` leaves them out; who reads them can compute them again.
+_OF_THE_WHOLE = frozenset({"labelled"})
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
 _POOL = 50
 
@@ -47,6 +49,7 @@ def take(batch: Batch, rows: Tensor) -> Batch:
     return {
         key: value[rows] if isinstance(value, Tensor) else [value[row] for row in picked]
         for key, value in batch.items()
+        if key not in _OF_THE_WHOLE
     }
 
 

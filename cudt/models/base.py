@@ -71,6 +71,10 @@ class LayeredModel(nn.Module, ABC):
     def readout(self, state: Tensor, batch: Batch) -> Any:
         """The answer read from one layer's state: a tensor, or `TokenLogits` if a tensor would be too large."""
 
+    def readout_weights(self) -> list[nn.Parameter]:
+        """The weights that only the readout uses, which may have a learning rate of their own; by default none."""
+        return []
+
     def save_pretrained(self, folder: Path) -> str | None:
         """Save the model for transformers or peft; returns lines of Python that load it, with FOLDER for the folder.
 

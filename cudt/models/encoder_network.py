@@ -56,6 +56,9 @@ class Encoder(WatchedText):
         mask = batch["attention_mask"].unsqueeze(-1)
         return self.head((state * mask).sum(1) / mask.sum(1))
 
+    def readout_weights(self) -> list[nn.Parameter]:
+        return list(self.head.parameters())
+
     def save_pretrained(self, folder: Path) -> str:
         """Save the encoder for transformers, and the readout in readout.safetensors."""
         self.encoder.save_pretrained(folder)

@@ -17,6 +17,8 @@ from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
 from cudt.noise.source import CPU, NoiseSource
 from cudt.tasks.base import Task
+from cudt.tasks.head_gradient import HeadGradient
+from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.transfer import sent
 
@@ -43,22 +45,29 @@ class LayerwiseLosses(nn.Module):
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
         constant: Collection[int] = (),
+        announced: Tensor | None = None,
     ) -> Tensor:
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
         `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The losses of `constant`
-        layers have no gradient, which is cheaper.
+        layers have no gradient, which is cheaper. `announced` is ∂J/∂losses up to a factor, if it is known: the
+        gradient of a trained head over a vocabulary is then computed with the losses.
         """
         losses: list[Tensor] = []
+        head = None if announced is None else HeadGradient(announced)
 
         def read(layer: int, state: Tensor) -> None:
             if layers is None or layer in layers:
                 counted = batch if thinned is None or layer == self.model.n_layers else thinned
                 with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
-                    losses.append(self.task.losses(self.model.readout(state, counted).float(), counted))
+                    answer = self.model.readout(state, counted).float()
+                    if head is not None and isinstance(answer, TokenLogits):
+                        answer = answer.adding_to(head, len(losses))
+                    losses.append(self.task.losses(answer, counted))
 
         self._visit(batch, noise, read)
-        return torch.stack(losses)
+        stacked = torch.stack(losses)
+        return stacked if head is None else head.attach(stacked)
 
     @torch.no_grad()
     def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:

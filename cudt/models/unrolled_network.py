@@ -53,3 +53,6 @@ class UnrolledTransformer(LayeredModel):
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)
         return self.head((state * mask).sum(1) / mask.sum(1))
+
+    def readout_weights(self) -> list[nn.Parameter]:
+        return list(self.head.parameters())

@@ -17,7 +17,7 @@ from cudt.data.batching import n_batches, to_device
 from cudt.data.splits import Split
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.utils import device
-from cudt.utils.device import DeviceName
+from cudt.utils.device import DeviceName, synchronize
 
 #: Timed repetitions, after an untimed one because the first is slower.
 _REPETITIONS = 3
@@ -28,7 +28,7 @@ def cost_key(recipe: NamedRecipe) -> str:
     resolved = recipe.resolved()
     free = {"name", "reproduces", "needs", "expect", "seed", "descent", "noise"}
     shaping = {key: value for key, value in resolved.items() if key not in free}
-    for key in ("learning_rate", "warmup_share", "weight_decay", "clip_norm"):
+    for key in ("learning_rate", "readout_learning_rate", "warmup_share", "schedule", "weight_decay", "clip_norm"):
         del shaping["training"][key]
     return json.dumps(shaping, sort_keys=True)
 
@@ -73,14 +73,9 @@ def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
 def _seconds(act: Callable[[], object]) -> float:
     times = []
     for _ in range(1 + _REPETITIONS):
-        _synchronise()
+        synchronize()
         began = time.perf_counter()
         act()
-        _synchronise()
+        synchronize()
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
-
-
-def _synchronise() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -190,8 +190,11 @@ class Trainer:
         weights = [1.0] * len(layers) if gradient is None else gradient.tolist()
         # Never the last layer: distributed training waits for the gradients of all weights, even if they are 0.
         constant = {layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight}
-        losses = self.wrapped(batch, noise, layers, thinned, constant)
-        return losses @ self._weights(batch)
+        counts = self._weights(batch)
+        # The gradient of a single layer is known up to a factor.
+        known = counts.new_ones(1) if gradient is None and len(layers) == 1 else gradient
+        announced = None if known is None else known.unsqueeze(1) * counts
+        return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
 
     def _weights(self, batch: Batch) -> Tensor:
         return sent(self.task.weights(batch), self.accelerator.device)

@@ -350,6 +350,8 @@ def test_later_changes_override_earlier_ones_and_options_override_changes():
         "training.accumulation=2",
         "training.optimizer=adamw",
         "training.learning_rate=1",
+        "training.schedule=cosine",
+        "training.readout_learning_rate=1",
         "training.weight_decay=0.1",
         "training.clip_norm=null",
         "training.precision=bf16",

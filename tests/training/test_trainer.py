@@ -47,6 +47,13 @@ def head_of(trainer: Trainer) -> torch.nn.Linear:
     return trainer.model.head
 
 
+def step_plainly(trainer: Trainer, rate: float) -> None:
+    """Let a trainer step down the gradient itself, without Adam."""
+    trained = [*trainer.model.parameters(), *trainer.descent.slack_parameters()]
+    trainer.primal.optimizer = torch.optim.SGD(trained, lr=rate)
+    trainer.primal._full_rates = [rate]
+
+
 def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
     """Weights, multipliers and slacks after a few updates with multipliers that are not zero."""
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
@@ -83,8 +90,7 @@ def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective
             *overrides,
             objective=objective,
         )
-        trained = [*trainer.model.parameters(), *trainer.descent.slack_parameters()]
-        trainer.primal.optimizer = torch.optim.SGD(trained, lr=0.1)
+        step_plainly(trainer, 0.1)
         return some_updates(trainer)
 
     whole, split = updates(1), updates(5)
@@ -95,7 +101,7 @@ def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective
 def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
     trainer = trainer_for(tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log")
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
-    trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
+    step_plainly(trainer, 1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     (batch,) = next(trainer._remaining_updates())
     losses = trainer.layerwise(batch)
@@ -113,9 +119,9 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
-        def watched(batch, noise, layers, thinned, constant):
+        def watched(batch, noise, layers, thinned, constant, announced):
             reads.append(constant)
-            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else ())
+            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else (), announced)
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))
@@ -477,6 +483,7 @@ out = Path(sys.argv[1])
 run = run_for(loaded, out)
 trainer = Trainer(run, assemble(loaded, None, accelerator.device), accelerator, PlainDisplay(Console(quiet=True)))
 trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+trainer.primal._full_rates = [0.1]
 trainer.fit()
 torch.save(trainer.descent.multiplier_values, out / f"multipliers-{accelerator.process_index}.pt")
 """

@@ -196,12 +196,14 @@ class Alpaca(Task):
         """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no device waits."""
         import torch
 
+        from cudt.utils.transfer import sent
+
         chosen = []
         for name, (start, end) in zip(batch["ids"], batch["spans"], strict=True):
             generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
             chosen.append(start + torch.randperm(end - start, generator=generator)[:count].sort().values)
         own = batch["labels"]
-        labelled = _flat(chosen, own.shape[1]).to(own.device, non_blocking=True)
+        labelled = sent(_flat(chosen, own.shape[1]), own.device)
         labels = torch.full_like(own, IGNORED).flatten().index_copy(0, labelled, own.flatten()[labelled])
         return {**batch, "labels": labels.view_as(own), "labelled": labelled}
 

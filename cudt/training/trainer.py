@@ -192,8 +192,8 @@ class Trainer:
         constant = {layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight}
         counts = self._weights(batch)
         # The gradient of a single layer is known up to a factor.
-        known = counts.new_ones(1) if gradient is None and len(layers) == 1 else gradient
-        announced = None if known is None else known.unsqueeze(1) * counts
+        known = torch.ones(1) if gradient is None and len(layers) == 1 else gradient
+        announced = None if known is None else sent(known, counts.device).unsqueeze(1) * counts
         return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
 
     def _weights(self, batch: Batch) -> Tensor:

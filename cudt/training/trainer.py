@@ -160,7 +160,8 @@ class Trainer:
             return self.objective.gradient(torch.ones(len(self.objective.layers)))
         if len(micro_batches) == 1:
             return None
-        with torch.no_grad(), torch.random.fork_rng():
+        device = self.accelerator.device
+        with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device]):
             sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
         return self.objective.gradient((self._sum_over_processes(sums) / count).cpu())
 

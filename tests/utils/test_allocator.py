@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from cudt.utils import allocator
+
+#: Page faults while 100 MB are asked for, touched and freed, again and again.
+FAULTS = """
+import resource
+import sys
+import torch
+from cudt.utils.allocator import keep_freed_memory
+
+torch.set_num_threads(1)
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+torch.ones(25_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    torch.ones(25_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can keep freed memory")
+def test_kept_memory_is_not_asked_of_the_system_again():
+    def faults(mode: str) -> int:
+        done = subprocess.run([sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    # 100 MB are 24,000 pages of 4 kB. Systems with larger pages have fewer faults, so only the ratio counts.
+    assert 10 * faults("kept") < faults("default")
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not allocator.keep_freed_memory.__wrapped__()

@@ -16,8 +16,8 @@ def keep_freed_memory() -> bool:
     """Let this process keep the memory that it frees; returns whether the C library can do so (only glibc can).
 
     By default glibc gives large blocks back to the system when they are freed. Each step of training then gets them
-    anew, and the system clears every page of them again: about 4 % of the CPU time of a step of MiniLM. Results and
-    peak memory stay the same.
+    anew, and the system clears every page of them again: about 4 % of the CPU time of a step of MiniLM. Results do not
+    change; fragments may add a little to the peak of memory.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

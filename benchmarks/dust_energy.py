@@ -41,7 +41,7 @@ def trained(path: Path, data_root: Path) -> Table:
         dictionary = model.dictionary(layer)
         c = squared_norm(dictionary)
         z = model.correlation * attend(h, dictionary)
-        after = lista_step(x, z, dictionary, model.sparsity, c)
+        after = lista_step(x, z, z @ dictionary.T, dictionary, model.sparsity, c)
         tokens = [lista_loss(x, codes, dictionary, model.sparsity) for codes in (z, after)]
         before, between, end = (
             dust_energy(x, codes, dictionary, model.sparsity, model.correlation) for codes in (h, z, after)

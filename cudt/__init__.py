@@ -123,7 +123,7 @@ def load_recipe(
 def train(
     recipe: NamedRecipe | str | Path | Mapping[str, Any],
     out: str | Path = "outputs",
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -183,7 +183,7 @@ def evaluate(
     probabilities: str | Sequence[float] | None = None,
     weights: Literal["best", "last"] | None = None,
     exits: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
 ) -> pd.DataFrame:
@@ -220,7 +220,7 @@ def predict(
     texts: Sequence[str | Sequence[str]],
     exit: str | Mapping[str, float] | None = None,  # noqa: A002 (what the literature calls it)
     *,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: str = "auto",
     data_root: str | Path | None = None,
 ) -> Predictions:
     """The class of each text that a finished run predicts. A text of a pair task is a pair of texts.

@@ -11,7 +11,6 @@ from rich.console import Console
 from cudt.cli.options import (
     DataRoot,
     Device,
-    DeviceChoice,
     EvaluatedWeights,
     Perturbations,
     RunFolders,
@@ -53,7 +52,7 @@ def eval_ood(
     save_samples: SavedSamples = 0,
     weights: EvaluatedWeights = None,
     exits: Exits = False,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
     """Evaluate trained runs on test data perturbed at each noise level of a grid.
@@ -80,7 +79,7 @@ def evaluate_all(
     console: Console,
     runs: list[Run],
     grid: Grid,
-    device: DeviceChoice,
+    device: str,
     data_root: Path | None,
     n_samples: int,
     with_exits: bool = False,
@@ -92,9 +91,7 @@ def evaluate_all(
         evaluate.check(run, grid, n_samples, with_exits=with_exits)
     for run in runs:
         with run.locked():
-            evaluate.evaluate_ood(
-                run, grid, device.value, data_root, progress_on(console), n_samples, with_exits=with_exits
-            )
+            evaluate.evaluate_ood(run, grid, device, data_root, progress_on(console), n_samples, with_exits=with_exits)
         _print_curve(console, run)
         if n_samples:
             console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)

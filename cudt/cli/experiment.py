@@ -14,7 +14,6 @@ from cudt.cli.options import (
     Changes,
     DataRoot,
     Device,
-    DeviceChoice,
     Name,
     Perturbations,
     RecipeArgument,
@@ -59,7 +58,7 @@ def experiment(
     name: Name = None,
     perturbation: Perturbations = None,
     save_samples: SavedSamples = 0,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
     out: ExperimentOut = Path("outputs"),
 ) -> None:
@@ -73,7 +72,7 @@ def experiment(
     from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose
 
-    choose(device.value)
+    choose(device)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
@@ -94,7 +93,7 @@ def _train(
     grid: Grid,
     n_samples: int,
     out: Path,
-    device: DeviceChoice,
+    device: str,
     data_root: Path | None,
 ) -> Trained:
     """Train all runs; what cannot be evaluated is refused after the first run, not after the last."""
@@ -109,9 +108,7 @@ def _train(
     return Trained(runs, len(recipes) - len(runs))
 
 
-def _evaluate(
-    console: Console, run: Run, grid: Grid, n_samples: int, device: DeviceChoice, data_root: Path | None
-) -> None:
+def _evaluate(console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None) -> None:
     """Evaluate a run under the kinds of noise that are not complete yet."""
     from cudt.evaluation import evaluate
     from cudt.evaluation.grid import Grid

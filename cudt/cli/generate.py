@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, DeviceChoice, EvaluatedWeights, require_folder
+from cudt.cli.options import DataRoot, Device, EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console, progress_on
 from cudt.utils.errors import UserError
 
@@ -41,7 +41,7 @@ def generate(
     batch_size: BatchSize = 8,
     limit: Limit = None,
     weights: EvaluatedWeights = None,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
     """Answer instructions under noise and write the completions in AlpacaEval's format.
@@ -60,7 +60,7 @@ def generate(
     written: list[Path] = []
     for one in opened:
         with one.locked():
-            written.append(generation.generate(one, request, device.value, data_root, progress_on(console)))
+            written.append(generation.generate(one, request, device, data_root, progress_on(console)))
         console.print(f"completions in {written[-1]}", soft_wrap=True)
     if len(written) == 2:
         console.print(f"both runs in {generation.compare(written[0], written[1], limit)}", soft_wrap=True)

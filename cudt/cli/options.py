@@ -15,14 +15,6 @@ from cudt.utils.errors import UserError
 from cudt.utils.files import check_data_root
 
 
-class DeviceChoice(str, Enum):
-    """Values of --device."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class WeightsChoice(str, Enum):
     """Values of --weights."""
 
@@ -35,7 +27,13 @@ def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None
     return folder if context.resilient_parsing else check_data_root(folder)
 
 
-Device = Annotated[DeviceChoice, typer.Option(help="Device to compute on; auto uses CUDA if available.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="[auto|cpu|cuda|...]",
+        help="Device to compute on: cpu, or an accelerator that torch finds. auto uses the accelerator if any.",
+    ),
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(

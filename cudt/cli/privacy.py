@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, Device, DeviceChoice, RunFolders, require_folder
+from cudt.cli.options import DataRoot, Device, RunFolders, require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -20,9 +20,7 @@ Delta = Annotated[
 ]
 
 
-def privacy(
-    run: RunFolders, delta: Delta = 1e-5, device: Device = DeviceChoice.auto, data_root: DataRoot = None
-) -> None:
+def privacy(run: RunFolders, delta: Delta = 1e-5, device: Device = "auto", data_root: DataRoot = None) -> None:
     """Show the privacy ε of each level of Gaussian noise on token embeddings, next to the metric.
 
     For runs on texts that `cudt eval-ood` has evaluated under Gaussian noise. Results are written to privacy.csv in
@@ -41,7 +39,7 @@ def privacy(
     console = make_console()
     for one in runs:
         with one.locked():
-            found = privacies.write_privacy(one, delta, device.value, data_root)
+            found = privacies.write_privacy(one, delta, device, data_root)
         console.print(_table(one, delta))
         median, upper, largest = found.norms
         console.print(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, Device, DeviceChoice, RetryFailed
+from cudt.cli.options import DataRoot, Device, RetryFailed
 from cudt.cli.terminal import make_console
 
 Scale = Annotated[str, typer.Option(help="smoke, cpu or full, or a YAML file like those in recipes/reproduce.")]
@@ -21,7 +21,7 @@ def reproduce(
     plan: OnlyPlan = False,
     workers: Workers = 1,
     retry_failed: RetryFailed = False,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
     out: Folder = None,
 ) -> None:
@@ -37,6 +37,6 @@ def reproduce(
     from cudt.runs.options import RunOptions
 
     folder = out or Path("outputs") / f"reproduce-{loaded.name}"
-    options = RunOptions(folder, device.value, data_root, workers, retry_failed)
+    options = RunOptions(folder, device, data_root, workers, retry_failed)
     if not run_experiments.reproduce(loaded, options, make_console(), only_plan=plan):
         raise typer.Exit(1)

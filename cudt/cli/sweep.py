@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, DeviceChoice, Out, RetryFailed
+from cudt.cli.options import DataRoot, Device, Out, RetryFailed
 from cudt.cli.terminal import make_console
 
 Search = Annotated[
@@ -42,7 +42,7 @@ def sweep(
     fail_fast: FailFast = False,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
 ) -> None:
@@ -57,7 +57,7 @@ def sweep(
     from cudt.sweep.display import SweepDisplay, best_table, ending
     from cudt.sweep.run_sweep import SweepOptions, run_sweep
 
-    options = SweepOptions(out, device.value, data_root, workers, retry_failed, storage, fail_fast)
+    options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast)
     console = make_console()
     if plan:
         planned = plans.make(loaded, options)

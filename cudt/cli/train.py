@@ -15,7 +15,6 @@ from cudt.cli.options import (
     Changes,
     DataRoot,
     Device,
-    DeviceChoice,
     Name,
     Objectives,
     Out,
@@ -38,7 +37,7 @@ def train(
     seed: Seeds = None,
     set_: Changes = None,
     name: Name = None,
-    device: Device = DeviceChoice.auto,
+    device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
 ) -> None:
@@ -105,9 +104,7 @@ class Trained:
     n_stopped: int
 
 
-def train_all(
-    console: Console, recipes: list[NamedRecipe], out: Path, device: DeviceChoice, data_root: Path | None
-) -> Trained:
+def train_all(console: Console, recipes: list[NamedRecipe], out: Path, device: str, data_root: Path | None) -> Trained:
     """Train one run after the other; a run that stops does not keep the next from starting."""
     finished: list[Run] = []
     for loaded in recipes:
@@ -126,7 +123,7 @@ def _print_summary(console: Console, runs: list[Run]) -> None:
     print_runs(console, list_runs([run.path for run in runs])[0])
 
 
-def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceChoice, data_root: Path | None) -> Run:
+def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: str, data_root: Path | None) -> Run:
     from cudt.runs.find import run_for
     from cudt.training import launch
     from cudt.training.display import display_for
@@ -142,7 +139,7 @@ def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: DeviceC
     trained = launch.train(
         loaded,
         out,
-        device.value,
+        device,
         data_root,
         display_for(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),

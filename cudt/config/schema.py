@@ -301,6 +301,20 @@ class Noise(Section):
     video."""
 
 
+WorkersOrAuto = Annotated[
+    Annotated[int, Field(ge=0), Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
+]
+
+
+class Loading(Section):
+    """How batches get to the device. It does not change a run's identity, nor its results."""
+
+    workers: WorkersOrAuto = "auto"
+    """Processes that read and collate batches while the device computes; auto is 0 on the CPU, where the training
+    process does it itself, and 2 on an accelerator."""
+
+
 class Evaluation(Section):
     """Defaults of `cudt eval-ood`. They do not change a run's identity."""
 
@@ -381,6 +395,8 @@ class Recipe(Section):
     """Sampling of layers and tokens in training."""
     noise: Noise = Noise()
     """The noise in training."""
+    loading: Annotated[Loading, ADDED_LATER] = Loading()
+    """How batches get to the device."""
     evaluation: Evaluation = Evaluation()
     """Defaults of `cudt eval-ood`."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

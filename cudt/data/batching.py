@@ -1,16 +1,20 @@
-"""Batches: by length in evaluation, by seed and epoch in training."""
+"""Batches of examples, and which examples share one in training (by seed and epoch)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-#: Tensors by name, padded to one length, and `ids`, which determine the noise of each example.
+from cudt.utils.transfer import sent
+
+#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also `lengths`.
 Batch = dict[str, Any]
+#: Tensors that have no row for each example. `take` leaves them out; who reads them can compute them again.
+_OF_THE_WHOLE = frozenset({"labelled"})
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
 _POOL = 50
 
@@ -22,8 +26,21 @@ class Collates(Protocol):
     def collate(self, examples: Sequence[Any]) -> Batch: ...
 
 
+def collated(task: Collates, examples: Sequence[Any]) -> Batch:
+    """A batch of some examples on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
+    batch = task.collate(examples)
+    # Counted now: once the mask is on an accelerator, counting means waiting for it.
+    return {**batch, "lengths": lengths_of(batch)} if "attention_mask" in batch else batch
+
+
+def lengths_of(batch: Batch) -> list[int]:
+    """The number of tokens of each text of a batch, without padding."""
+    return batch["lengths"] if "lengths" in batch else batch["attention_mask"].sum(1).tolist()
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
+    """The batch with its tensors on a device; the CPU does not wait until they are there."""
+    return {key: sent(value, device) if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:
@@ -32,18 +49,12 @@ def take(batch: Batch, rows: Tensor) -> Batch:
     return {
         key: value[rows] if isinstance(value, Tensor) else [value[row] for row in picked]
         for key, value in batch.items()
+        if key not in _OF_THE_WHOLE
     }
 
 
 def n_batches(examples: Sequence[Any], size: int) -> int:
     return -(-len(examples) // size)
-
-
-def batches(task: Collates, examples: Sequence[Any], size: int, device: torch.device) -> Iterator[Batch]:
-    """All examples once, longest first: little padding, and a batch too large for memory fails at once."""
-    ordered = sorted(examples, key=task.length, reverse=True)
-    for start in range(0, len(ordered), size):
-        yield to_device(task.collate(ordered[start : start + size]), device)
 
 
 def updates(
@@ -61,3 +72,11 @@ def updates(
     pools = np.split(order, range(_POOL * size, len(order), _POOL * size))
     by_length = [pool[np.argsort(np.asarray(lengths)[pool], kind="stable")] for pool in pools]
     return generator.permutation(np.concatenate(by_length).reshape(count, size))
+
+
+def split_updates(
+    updates: np.ndarray[Any, Any], accumulation: int, process: int, n_processes: int
+) -> list[np.ndarray[Any, Any]]:
+    """The examples of each micro-batch of some updates: one process's share of each, split for accumulation."""
+    shares = (indices[process::n_processes] for indices in updates)
+    return [part for share in shares for part in np.array_split(share, accumulation)]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.data.batching import Batch, batches, n_batches
+from cudt.data.batching import Batch, n_batches
+from cudt.data.loading import batches
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import carry_over, exits, samples
+from cudt.evaluation import carry_over, exits
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.method.measurement import Measurement
@@ -88,6 +89,9 @@ def _evaluate_kind(
         if not rows.empty:
             run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
     if n_samples:
+        # Imported here: it imports matplotlib, which only pictures need.
+        from cudt.evaluation import samples
+
         samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
     run.update_info(
         RunInfo(
@@ -229,5 +233,5 @@ def _measure(
 def _tracked(run: Run, layerwise: LayerwiseLosses, examples: Sequence[Any], what: str, track: Track) -> Iterable[Batch]:
     """The batches of some examples, with progress."""
     size, device = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
-    found = batches(layerwise.task, examples, size, device)
+    found = batches(layerwise.task, examples, size, device, run.recipe.settings.loading.workers)
     return track(found, n_batches(examples, size), f"{run.label} {what}")

@@ -15,12 +15,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.data.batching import Batch, batches, n_batches
+from cudt.data.batching import Batch, n_batches
+from cudt.data.loading import batches
 from cudt.data.splits import Split
 from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
-from cudt.models.layer_losses import LayerwiseLosses, draw_noise
+from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
@@ -135,15 +136,16 @@ class _Observer:
                     yield self._read(batch, None, level)
             return
         source = NoiseSource(kind, self._run.finished_info().sigma_x.evaluation, seed)
-        for batch in self._batches(self._task.examples(split), kind):
-            drawn = draw_noise(self._layerwise.model, batch, source) if any(levels) else None
+        examples = self._batches(self._task.examples(split), kind)
+        for batch, drawn in with_noise(self._layerwise.model, examples, source if any(levels) else None):
             for level in levels:
                 yield self._read(batch, level * drawn if drawn is not None and level else None, level)
 
     def _batches(self, examples: Sequence[Any], kind: str) -> Iterable[Batch]:
         size, device = self._run.recipe.settings.evaluation.batch_size, next(self._layerwise.parameters()).device
         what = f"{self._run.label} early exits, {kind}"
-        return self._track(batches(self._task, examples, size, device), n_batches(examples, size), what)
+        found = batches(self._task, examples, size, device, self._run.recipe.settings.loading.workers)
+        return self._track(found, n_batches(examples, size), what)
 
     def _read(self, batch: Batch, noise: Tensor | None, level: float) -> _Answered:
         signal, _ = self._layerwise.model.signal(batch)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Weights
-from cudt.data.batching import Batch, batches
+from cudt.data.batching import Batch
+from cudt.data.loading import batches
 from cudt.data.splits import SEEN
 from cudt.evaluation.exit_rules import RULES, ExitRule, LayerAnswers, RuleName
 from cudt.evaluation.exits import chosen_rule

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.method.privacy import epsilon_at, noise_multiplier
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_test

@@ -84,9 +84,10 @@ def middle(levels: Sequence[float]) -> float:
 def look(layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, gamma: float) -> Sample:
     """One example at one level, with the same noise as in the evaluation."""
     model, task = layerwise.eval().model, layerwise.task
-    batch = to_device(task.collate([example]), next(layerwise.parameters()).device)
+    device = next(layerwise.parameters()).device
+    batch = to_device(task.collate([example]), device)
     signal, _ = model.signal(batch)
-    noisy = signal + gamma * draw_noise(model, batch, noise)
+    noisy = signal + gamma * draw_noise(model, batch, noise).to(device)
     answers: list[Tensor] = []
     model.visit_layers(noisy, batch, lambda state: answers.append(model.readout(state, batch)))
     scores = [task.scores(values.double(), batch).item() for values in (noisy, *answers)]

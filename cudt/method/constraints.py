@@ -21,6 +21,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cudt.utils.transfer import sent
+
 Form = Literal["linear", "log", "ladder"]
 Gradient = Literal["full", "proxy"]
 
@@ -97,12 +99,12 @@ def effective_weights(multipliers: Tensor, rates: Sequence[float], form: Form, g
 
 def positions(layers: Sequence[int], device: torch.device) -> Tensor:
     """The positions of layers in the vector f_1 … f_L, counted from 0, on a device that is not waited for."""
-    return (torch.tensor(layers) - 1).to(device, non_blocking=True)
+    return sent(torch.tensor(layers) - 1, device)
 
 
 def _retained(layer_losses: Tensor, rates: Sequence[float]) -> Tensor:
     """1−α_1 … 1−α_L, in the first dimension of the losses."""
-    retained = 1 - torch.as_tensor(rates, dtype=layer_losses.dtype).to(layer_losses.device, non_blocking=True)
+    retained = 1 - sent(torch.as_tensor(rates, dtype=layer_losses.dtype), layer_losses.device)
     return retained.reshape(-1, *(1 for _ in layer_losses.shape[1:]))
 
 

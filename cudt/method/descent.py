@@ -28,6 +28,7 @@ from cudt.method.constraints import (
     positions,
     rates_per_layer,
 )
+from cudt.utils.transfer import sent
 
 Resilience = Literal["none", "slack", "decay"]
 Decay = Literal["coupled", "decoupled"]
@@ -40,7 +41,7 @@ class _Multipliers(cooper.multipliers.DenseMultiplier):
     """The device of the losses."""
 
     def forward(self) -> Tensor:
-        return super().forward().to(self.wanted, non_blocking=True)
+        return sent(super().forward(), self.wanted)
 
 
 class LayerwiseDescent(nn.Module):
@@ -193,7 +194,7 @@ class LayerwiseDescent(nn.Module):
         layer_losses = layer_losses.to(self._multiplier.weight.dtype)
         loss = in_form(layer_losses[-1], self.form)
         if self.trained_slack is not None:
-            slack = self.trained_slack.to(layer_losses.device, non_blocking=True)
+            slack = sent(self.trained_slack, layer_losses.device)
             loss = loss + 0.5 * self.beta * slack.square().sum()
         state = cooper.ConstraintState(self._observed(layer_losses, self.gradient, sampled))
         if self.gradient == "proxy":
@@ -205,7 +206,7 @@ class LayerwiseDescent(nn.Module):
         """g − u, where sampled constraints count for all."""
         violation = descent_violations(layer_losses, self.reference, self.rates, self.form, gradient)
         if self.trained_slack is not None:
-            violation = violation - self.trained_slack.to(violation.device, non_blocking=True)
+            violation = violation - sent(self.trained_slack, violation.device)
         if sampled is None:
             return violation
         chosen = positions(sampled, violation.device)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import ModelSection, NamedSection
-from cudt.data.batching import Batch, take
+from cudt.data.batching import Batch, lengths_of, take, to_device
+from cudt.noise.source import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
 
@@ -43,7 +44,19 @@ class LayeredModel(nn.Module, ABC):
 
     @abstractmethod
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The clean signal X that noise is added to, (examples, positions, …), and a mask of unpadded positions."""
+        """The clean signal X that noise is added to, (examples, positions, …), and a mask of unpadded positions.
+
+        The padding of an example follows its other positions.
+        """
+
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        """The shape of the signal of a batch, which noise is drawn for.
+
+        Override it where the shape is known without computing the signal: this waits for the device, and reads the
+        mask on it.
+        """
+        signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
+        return SignalShape(mask.sum(1).tolist(), signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
@@ -97,6 +110,12 @@ class LayeredModel(nn.Module, ABC):
 
         with suppress(_AllReadError):
             self.visit_layers(signal, batch, read)
+
+
+def embedded_shape(batch: Batch, embedding: nn.Embedding) -> SignalShape:
+    """The shape of a batch of token embeddings, (examples, tokens, width)."""
+    tokens, width = batch["input_ids"].shape[1], embedding.embedding_dim
+    return SignalShape(lengths_of(batch), tokens, (width,), embedding.weight.dtype)
 
 
 def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:

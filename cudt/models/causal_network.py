@@ -12,7 +12,7 @@ from cudt.data.batching import Batch
 from cudt.models.base import Visit
 from cudt.models.causal import Config, Lora
 from cudt.models.watched import WatchedText
-from cudt.tasks.base import IGNORED
+from cudt.tasks.labelled import positions
 from cudt.tasks.prompts import prompt_text
 from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import UserError
@@ -61,7 +61,7 @@ class Causal(WatchedText):
 
     def readout(self, state: Tensor, batch: Batch) -> TokenLogits:
         """The logits at the tokens with a label, in order."""
-        return TokenLogits(self.normed(state[batch["labels"] != IGNORED]), self._head[0])
+        return TokenLogits(self.normed(state.flatten(0, 1)[positions(batch)]), self._head[0])
 
     def readout_weights(self) -> list[nn.Parameter]:
         """The head, unless it is frozen or shared with the embeddings."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from cudt.data.batching import Batch
 from cudt.models.base import Visit
 from cudt.models.dust import Config
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
-from cudt.models.unrolled_steps import attend, attention_energy
+from cudt.models.unrolled_steps import attention, attention_energy
 from cudt.tasks.video_denoising import VideoDenoising
 
 
@@ -21,30 +23,58 @@ def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Ten
 def dust_energy(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float, correlation: float) -> Tensor:
     """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: the energy that DUST unrolls."""
     everywhere = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
-    attention = attention_energy(h @ dictionary.T, everywhere)
-    return lista_loss(x, h, dictionary, sparsity).sum(-1) + correlation * attention
+    pairs = attention_energy(h @ dictionary.T, everywhere)
+    return lista_loss(x, h, dictionary, sparsity).sum(-1) + correlation * pairs
+
+
+class _SoftThreshold(torch.autograd.Function):
+    """φ(u) with its gradients in four passes over u; autograd takes a dozen for those of a clamp."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, threshold: Tensor) -> Tensor:
+        inside = u.clamp(-threshold, threshold)
+        h = torch.sub(u, inside, out=inside)
+        ctx.save_for_backward(h, threshold)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
+        h, threshold = ctx.saved_tensors
+        # At a threshold of 0 this is the gradient where h is not 0, and 0 elsewhere.
+        by_u = torch.ops.aten.softshrink_backward(gradients[0], h, 0.0)
+        if not ctx.needs_input_grad[1]:
+            return by_u, None
+        return by_u, -h.sign().mul_(by_u).sum(dtype=threshold.dtype)
 
 
 def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
-    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both."""
-    return u - u.clamp(-threshold, threshold)
+    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both; the threshold is one number."""
+    return _SoftThreshold.apply(u, threshold)  # type: ignore[no-untyped-call]
 
 
-def lista_step(x: Tensor, z: Tensor, dictionary: Tensor, sparsity: float, c: Tensor) -> Tensor:
-    """φ_{λ₁/c}(U z + V x) for each token; for c ≥ ‖D‖² it never increases the LISTA loss."""
-    return soft_threshold(z + (x - z @ dictionary.T) @ dictionary / c, sparsity / c)
+def lista_step(x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity: float, c: Tensor) -> Tensor:
+    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z; for c ≥ ‖D‖² it never increases the LISTA loss.
+
+    It computes U z + V x as z + Dᵀ(x − D z)/c.
+    """
+    u = torch.addmm(z.flatten(0, -2), (x - shown).flatten(0, -2), dictionary / c)
+    return soft_threshold(u, sparsity / c).view(z.shape)
 
 
 def squared_norm(dictionary: Tensor) -> Tensor:
-    """‖D‖², the largest eigenvalue of DDᵀ, as ‖Dᵀu‖² with its eigenvector u; differentiable if it is simple."""
+    """‖D‖² of a dictionary, or of each in a stack of them.
+
+    It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable if it is simple.
+    """
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
-            gram = dictionary @ dictionary.T
-            # eigh would raise an error of its own; the NaN loss stops training with a clear message.
-            if not gram.isfinite().all():
-                return gram.new_tensor(torch.nan)
-            direction = torch.linalg.eigh(gram).eigenvectors[:, -1]
-        return (dictionary.T @ direction).square().sum()
+            gram = dictionary @ dictionary.mT
+            # eigh would raise an error of its own; the NaN loss stops training with a clear message. An `if` here
+            # would wait for the device.
+            finite = gram.isfinite().all(-1).all(-1)[..., None, None]
+            vectors = torch.linalg.eigh(gram.where(finite, 0.0)).eigenvectors
+            direction = vectors[..., -1:].where(finite, torch.nan)
+        return (dictionary.mT @ direction).square().sum((-1, -2))
 
 
 class Dust(PatchModel):
@@ -64,11 +94,17 @@ class Dust(PatchModel):
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
-        h = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
-        norms = [squared_norm(dictionary) for dictionary in self.dictionaries]
+        norms = squared_norm(torch.stack(list(self.dictionaries))).unbind()
+        # The codes start at 0, and attention on zeros is zero.
+        h = z = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
+        y = shown = torch.zeros_like(x)
         for layer in range(self.n_layers):
             dictionary, c = self.dictionary(layer), norms[layer % len(norms)]
-            # The codes start at 0, and attention on zeros is zero.
-            z = self.correlation * attend(h, dictionary) if layer else h
-            h = lista_step(x, z, dictionary, self.sparsity, c)
-            visit(h @ dictionary.T)
+            if layer:
+                y = y if len(norms) == 1 else h @ dictionary.T
+                weights = self.correlation * attention(y)
+                # D z comes from D h, because attention mixes tokens and the dictionary acts on each.
+                z, shown = weights @ h, weights @ y
+            h = lista_step(x, z, shown, dictionary, self.sparsity, c)
+            y = h @ dictionary.T
+            visit(y)

@@ -6,17 +6,21 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cudt.data.batching import Batch
+from cudt.data.loading import ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
-from cudt.noise.source import NoiseSource
+from cudt.noise.source import CPU, NoiseSource
 from cudt.tasks.base import Task
+from cudt.tasks.head_gradient import HeadGradient
+from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest.
 _DIGESTED = 256
@@ -41,22 +45,29 @@ class LayerwiseLosses(nn.Module):
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
         constant: Collection[int] = (),
+        announced: Tensor | None = None,
     ) -> Tensor:
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
         `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The losses of `constant`
-        layers have no gradient, which is cheaper.
+        layers have no gradient, which is cheaper. `announced` is ∂J/∂losses up to a factor, if it is known: the
+        gradient of a trained head over a vocabulary is then computed with the losses.
         """
         losses: list[Tensor] = []
+        head = None if announced is None else HeadGradient(announced)
 
         def read(layer: int, state: Tensor) -> None:
             if layers is None or layer in layers:
                 counted = batch if thinned is None or layer == self.model.n_layers else thinned
                 with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
-                    losses.append(self.task.losses(self.model.readout(state, counted).float(), counted))
+                    answer = self.model.readout(state, counted).float()
+                    if head is not None and isinstance(answer, TokenLogits):
+                        answer = answer.adding_to(head, len(losses))
+                    losses.append(self.task.losses(answer, counted))
 
         self._visit(batch, noise, read)
-        return torch.stack(losses)
+        stacked = torch.stack(losses)
+        return stacked if head is None else head.attach(stacked)
 
     @torch.no_grad()
     def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -73,12 +84,12 @@ class LayerwiseLosses(nn.Module):
 
     @torch.no_grad()
     def input_scores(self, batch: Batch, noise: Tensor | None = None) -> Tensor | None:
-        """The scores of the noisy signal itself as the answer, on the CPU; None for tasks where it is no answer."""
+        """The scores of the noisy signal itself as the answer; None for tasks where it is no answer."""
         if not self.task.input_is_answer:
             return None
         signal, _ = self.model.signal(batch)
         noisy = signal if noise is None else signal + noise
-        return self.task.scores(noisy.double(), batch).cpu()
+        return self.task.scores(noisy.double(), batch)
 
     def learned_weights(self) -> dict[str, Tensor]:
         """The weights that training changes, each once; without frozen ones, such as pretrained weights under LoRA."""
@@ -118,21 +129,35 @@ class LayerwiseLosses(nn.Module):
 
 
 @torch.no_grad()
-def draw_noise(model: LayeredModel, batch: Batch, noise: NoiseSource) -> Tensor:
-    """σ_x·ε for the signal of a batch; γ times this is the noise at level γ."""
-    return noise.draw(batch["ids"], *model.signal(batch))
+def draw_noise(model: LayeredModel, batch: Batch, noise: NoiseSource, device: torch.device = CPU) -> Tensor:
+    """σ_x·ε for the signal of a batch, drawn on a device; γ times this is the noise at level γ."""
+    return noise.draw(batch["ids"], model.signal_shape(batch), device)
+
+
+def with_noise(
+    model: LayeredModel, examples: Iterable[Batch], noise: NoiseSource | None
+) -> Iterator[tuple[Batch, Tensor | None]]:
+    """Each batch with σ_x·ε for its signal, or None without noise; drawn on the CPU, ahead of an accelerator."""
+    device = next(model.parameters()).device
+
+    def draw(batch: Batch) -> tuple[Batch, Tensor | None]:
+        return batch, None if noise is None else sent(draw_noise(model, batch, noise), device)
+
+    return ahead(examples, draw, device)
 
 
 @torch.no_grad()
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     """σ_x, the standard deviation of the clean signal over all unpadded positions, in one pass."""
-    count, total, squares = 0, 0.0, 0.0
+    count, total, squares, sums = 0, 0.0, 0.0, []
     for batch in batches:
-        signal, mask = model.signal(batch)
-        values = signal[mask].double()
+        signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
+        values = torch.cat([row[:length] for row, length in zip(signal, lengths, strict=True)]).double()
         count += values.numel()
-        total += values.sum().item()
-        squares += values.square().sum().item()
+        sums.append(torch.stack([values.sum(), values.square().sum()]))
+    # Read once all batches are on their way, so that the device is waited for once.
+    for one, squared in torch.stack(sums).tolist():
+        total, squares = total + one, squares + squared
     mean = total / count
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
     # The difference of two equal numbers is not always 0.
@@ -146,19 +171,32 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     return sigma
 
 
-@torch.no_grad()
 def measure(
     layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
 ) -> list[Measurement]:
     """Losses and scores of every example at each level γ, in double precision on the CPU; all levels share one draw."""
-    layerwise.eval()
-    parts: list[list[Measurement]] = [[] for _ in gammas]
-    for batch in examples:
-        drawn = draw_noise(layerwise.model, batch, noise) if noise is not None and any(gammas) else None
-        weights = layerwise.task.weights(batch)
-        for gamma, rows in zip(gammas, parts, strict=True):
-            scaled = gamma * drawn if drawn is not None and gamma else None
-            losses, scores, counts = (part.double().cpu() for part in (*layerwise.judge(batch, scaled), weights))
-            inputs = layerwise.input_scores(batch, scaled)
-            rows.append(Measurement(losses, scores, counts, [*batch["ids"]], inputs))
+    parts = zip(*measure_batches(layerwise, examples, noise, gammas), strict=True)
     return [Measurement.joined(rows) for rows in parts]
+
+
+@torch.no_grad()
+def measure_batches(
+    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
+) -> Iterator[list[Measurement]]:
+    """The same, one batch at a time: a measurement at each level; the device is waited for once per batch."""
+    device = next(layerwise.eval().parameters()).device
+    for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
+        weights = sent(layerwise.task.weights(batch).double(), device)
+        levels = []
+        for gamma in gammas:
+            scaled = gamma * drawn if drawn is not None and gamma else None
+            inputs = layerwise.input_scores(batch, scaled)
+            rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
+            levels.append(torch.cat(rows if inputs is None else [*rows, inputs.unsqueeze(0)]))
+        yield [_measurement(rows, batch, layerwise.model.n_layers) for rows in torch.stack(levels).cpu()]
+
+
+def _measurement(rows: Tensor, batch: Batch, n_layers: int) -> Measurement:
+    """Losses and scores of each layer, weights, and the scores of the input if it has any, each in a row."""
+    losses, scores, (weights, *inputs) = rows.split([n_layers, n_layers, len(rows) - 2 * n_layers])
+    return Measurement(losses, scores, weights, [*batch["ids"]], inputs[0] if inputs else None)

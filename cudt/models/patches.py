@@ -10,6 +10,7 @@ from torch import Tensor
 from cudt.data.batching import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.patch_section import check_patches
+from cudt.noise.source import SignalShape
 from cudt.tasks.video_denoising import VideoDenoising
 
 
@@ -54,8 +55,17 @@ class PatchModel(LayeredModel):
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return frames_of(batch)
 
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        return frames_shape(batch)
+
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         return from_patches(state, self.patch, self.height, self.width)
+
+
+def frames_shape(batch: Batch) -> SignalShape:
+    """The shape of a batch of frames, in which no position is padding."""
+    examples, length, *frame = batch["frames"].shape
+    return SignalShape([length] * examples, length, tuple(frame))
 
 
 def frames_of(batch: Batch) -> tuple[Tensor, Tensor]:

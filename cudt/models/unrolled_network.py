@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from cudt.data.batching import Batch
-from cudt.models.base import LayeredModel, Visit
+from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.unrolled import Config
 from cudt.models.unrolled_steps import attend, relu_step
+from cudt.noise.source import SignalShape
 
 
 class UnrolledTransformer(LayeredModel):
@@ -36,6 +37,9 @@ class UnrolledTransformer(LayeredModel):
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.words(batch["input_ids"]), batch["attention_mask"].bool()
+
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        return embedded_shape(batch, self.words)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         mask = batch["attention_mask"].bool()

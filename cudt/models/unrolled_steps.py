@@ -6,6 +6,8 @@ g₂. What theory guarantees for both, and how much of it holds after training, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -39,19 +41,40 @@ def largest_descending_step(w2: Tensor) -> float:
     return 2 / curvature if curvature > 0 else float("inf")
 
 
-def attend(x: Tensor, w1: Tensor, mask: Tensor | None = None, *, weighted: bool = False) -> Tensor:
-    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys, none for values; padding is masked.
+class _Gram(torch.autograd.Function):
+    """Y Yᵀ of each sequence, −∞ in the columns of padding.
+
+    Autograd would take two products for the gradient of Y, one of them with a slow layout, and one more pass for the
+    mask; (G + Gᵀ) Y is one product, and the softmax makes G zero in the columns of padding.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.save_for_backward(y)
+        products = y @ y.mT
+        return products if mask is None else products.masked_fill_(~mask.unsqueeze(-2), -torch.inf)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (y,), (gradient,) = ctx.saved_tensors, gradients
+        return (gradient + gradient.mT) @ y, None
+
+
+def attention(y: Tensor, mask: Tensor | None = None, *, weighted: bool = False) -> Tensor:
+    """softmax(Y Yᵀ), (sequences, T, T): the weights of attention with queries = keys = Y; padding is masked.
 
     `weighted` multiplies by exp(−½‖y_u‖²): the softmax is then over −½‖y_t − y_u‖², and the step never increases the
     pair energy of Y. Models use the unweighted attention, as in the paper.
     """
-    y = x @ w1.T
-    logits = y @ y.transpose(-1, -2)
+    logits: Tensor = _Gram.apply(y, mask)  # type: ignore[no-untyped-call]
     if weighted:
         logits = logits - 0.5 * y.square().sum(-1).unsqueeze(-2)
-    if mask is not None:
-        logits = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf)
-    return torch.softmax(logits, dim=-1) @ x
+    return torch.softmax(logits, dim=-1)
+
+
+def attend(x: Tensor, w1: Tensor, mask: Tensor | None = None, *, weighted: bool = False) -> Tensor:
+    """softmax(Y Yᵀ) X with Y = X W₁ᵀ: one matrix for queries and keys, none for values; see `attention`."""
+    return attention(x @ w1.T, mask, weighted=weighted) @ x
 
 
 def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
@@ -66,4 +89,6 @@ def attention_descent_step(y: Tensor, mask: Tensor) -> Tensor:
 
 def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
     """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
-    return torch.relu((1 - step_size) * z - (0.5 * step_size) * (z @ (w2 + w2.T)))
+    identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
+    # W_s is formed first: it is smaller than z, so the residual connection takes no pass over the tokens.
+    return torch.relu(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))

@@ -11,8 +11,9 @@ from torch import Tensor
 from cudt.data.batching import Batch
 from cudt.models.anatomy import dissect
 from cudt.models.base import Visit
-from cudt.models.patches import frames_of
+from cudt.models.patches import frames_of, frames_shape
 from cudt.models.watched import Watched
+from cudt.noise.source import SignalShape
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.utils.errors import UserError
 
@@ -44,6 +45,9 @@ class ViT(Watched):
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return frames_of(batch)
+
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        return frames_shape(batch)
 
     def process(self, frames: Tensor) -> Tensor:
         """The encoder's input, (examples · T, 3, …), from frames (examples, T, height, width) with values 0 to 255."""

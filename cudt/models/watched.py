@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
-from cudt.models.base import LayeredModel, Visit, VisitNeeded
+from cudt.models.base import LayeredModel, Visit, VisitNeeded, embedded_shape
 from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
+from cudt.noise.source import SignalShape
 
 
 class Watched(LayeredModel):
@@ -77,6 +78,10 @@ class WatchedText(Watched):
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self._backbone[0].get_input_embeddings()(batch["input_ids"]), batch["attention_mask"].bool()
+
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        embedding = self._backbone[0].get_input_embeddings()
+        return embedded_shape(batch, embedding) if isinstance(embedding, nn.Embedding) else super().signal_shape(batch)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}

@@ -39,7 +39,7 @@ class SignalNoise(NoiseKind):
 
     @abstractmethod
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        """ε with mean 0 and variance 1, drawn from `generator` only."""
+        """ε with mean 0 and variance 1, drawn from `generator` only, on its device."""
 
     def training_level(self, gamma_train: float) -> float:
         """γ_train."""

@@ -18,7 +18,7 @@ class Gaussian(SignalNoise):
         """Independent standard normal numbers."""
         import torch
 
-        return torch.randn(tuple(shape), generator=generator)
+        return torch.randn(tuple(shape), generator=generator, device=generator.device)
 
 
 NOISE = Gaussian()

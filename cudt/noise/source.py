@@ -1,7 +1,9 @@
 """Draws the noise of examples: ε per example, scaled to σ = γ·σ_x.
 
-An example's draw depends only on (seed, example id): not on batch, order, device, number of processes, model or γ.
-γ scales the same draw, so curves are paired across models and levels.
+An example's draw depends only on (seed, example id): not on batch, order, number of processes, model or γ. γ scales the
+same draw, so curves are paired across models and levels. Noise of validation and test data is drawn on the CPU and is
+the same on every device. Training noise is drawn by the generator of the device that trains, so that an accelerator
+does not wait for the CPU: each kind of device has its own numbers.
 """
 
 from __future__ import annotations
@@ -11,15 +13,28 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from cudt.noise.base import signal_noise
 from cudt.noise.seeding import example_seed
 
+CPU = torch.device("cpu")
 
-def example_generator(seed: int | str, example_id: str) -> torch.Generator:
-    """The generator of one example, on the CPU so that every device gets the same draw."""
-    return torch.Generator().manual_seed(example_seed(seed, example_id))
+
+@dataclass(frozen=True)
+class SignalShape:
+    """The shape of a batch's signal, (examples, positions, …), known before the signal is computed."""
+
+    lengths: Sequence[int]
+    """The number of unpadded positions of each example, which come before its padding."""
+    positions: int
+    features: tuple[int, ...]
+    """The shape of the signal at one position."""
+    dtype: torch.dtype = torch.float32
+
+
+def example_generator(seed: int | str, example_id: str, device: torch.device = CPU) -> torch.Generator:
+    """The generator of one example."""
+    return torch.Generator(device).manual_seed(example_seed(seed, example_id))
 
 
 @dataclass(frozen=True)
@@ -30,23 +45,20 @@ class NoiseSource:
     sigma_x: float
     seed: int | str
 
-    def draw(self, ids: Sequence[str], signal: Tensor, mask: Tensor) -> Tensor:
-        """σ_x·ε for a batch, with the shape and device of its clean signal, and 0 at padded positions.
+    def draw(self, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU) -> Tensor:
+        """σ_x·ε for a batch, drawn on a device, with the shape of its clean signal and 0 at padded positions.
 
         γ times this is the noise at level γ.
         """
-        return self.sigma_x * standard_noise(self.kind, self.seed, ids, signal, mask)
+        return self.sigma_x * standard_noise(self.kind, self.seed, ids, shape, device)
 
 
-def standard_noise(kind: str, seed: int | str, ids: Sequence[str], signal: Tensor, mask: Tensor) -> Tensor:
-    """ε for a batch, with the shape and device of its clean signal; nothing is drawn for padded positions."""
+def standard_noise(
+    kind: str, seed: int | str, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU
+) -> Tensor:
+    """ε for a batch, drawn on a device; nothing is drawn for padded positions, and no device is waited for."""
     noise = signal_noise(kind)
-    lengths = mask.sum(1).tolist()
-    rows = [
-        noise.standard((length, *signal.shape[2:]), example_generator(seed, example_id))
-        for example_id, length in zip(ids, lengths, strict=True)
-    ]
-    padded = pad_sequence(rows, batch_first=True)
-    missing = signal.shape[1] - padded.shape[1]
-    padded = torch.nn.functional.pad(padded, [0, 0] * (padded.dim() - 2) + [0, missing])
-    return padded.to(signal)
+    drawn = torch.zeros(len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=device)
+    for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
+        row[:length] = noise.standard((length, *shape.features), example_generator(seed, example_id, device))
+    return drawn

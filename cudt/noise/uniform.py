@@ -19,7 +19,8 @@ class Uniform(SignalNoise):
         """Independent uniform numbers."""
         import torch
 
-        return (2 * torch.rand(tuple(shape), generator=generator) - 1) * math.sqrt(3)
+        drawn = torch.rand(tuple(shape), generator=generator, device=generator.device)
+        return (2 * drawn - 1) * math.sqrt(3)
 
 
 NOISE = Uniform()

@@ -101,7 +101,7 @@ def make(reproduction: Reproduction, options: RunOptions) -> ReproductionPlan:
     scale = reproduction.scale
     untimed = [_untimed(experiment, options) for experiment in reproduction.experiments]
     in_order = sorted(untimed, key=lambda row: row.operations)
-    reason = "no GPU" if scale.needs_gpu and device.choose(options.device).type != "cuda" else ""
+    reason = "no GPU" if scale.needs_gpu and device.choose(options.device).type == "cpu" else ""
     with _restored_torch():
         timed = list(_timed(in_order, options, reason))
     made = ReproductionPlan(timed, scale.throughput, options.workers)
@@ -192,8 +192,7 @@ def _restored_torch() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        device.empty_cache()
 
 
 # ---------------------------------------------------------------- printing

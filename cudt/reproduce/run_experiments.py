@@ -69,11 +69,11 @@ def reproduce(reproduction: Reproduction, options: RunOptions, console: Console,
 
 def _refusal(reproduction: Reproduction, options: RunOptions) -> str:
     """Why the scale is refused on this machine (it would take years without a GPU); empty if it is not."""
-    if not reproduction.scale.needs_gpu or options.device == "cpu" or device.choose(options.device).type == "cuda":
+    if not reproduction.scale.needs_gpu or options.device == "cpu" or device.choose(options.device).type != "cpu":
         return ""
     return (
-        f"scale {reproduction.name} needs a GPU and torch finds no CUDA device; nothing was run. Use a machine with "
-        "CUDA, or a smaller scale (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), or run it on "
+        f"scale {reproduction.name} needs a GPU and torch finds none; nothing was run. Use a machine with one, "
+        "or a smaller scale (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), or run it on "
         "the CPU anyway with --device cpu (make: DEVICE=cpu)"
     )
 

@@ -17,7 +17,7 @@ from cudt.data.batching import n_batches, to_device
 from cudt.data.splits import Split
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.utils import device
-from cudt.utils.device import DeviceName
+from cudt.utils.device import DeviceName, synchronize
 
 #: Timed repetitions, after an untimed one because the first is slower.
 _REPETITIONS = 3
@@ -73,14 +73,9 @@ def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
 def _seconds(act: Callable[[], object]) -> float:
     times = []
     for _ in range(1 + _REPETITIONS):
-        _synchronise()
+        synchronize()
         began = time.perf_counter()
         act()
-        _synchronise()
+        synchronize()
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
-
-
-def _synchronise() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -23,6 +23,7 @@ from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
 from cudt.noise.seeding import example_seed
 from cudt.tasks.base import IGNORED, Task
+from cudt.tasks.labelled import Labelled
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import track
@@ -164,7 +165,10 @@ class Alpaca(Task):
         return len(example.tokens)
 
     def collate(self, examples: Sequence[DialogueTokens]) -> Batch:
-        """Each label is the next token if that belongs to the response, and IGNORED otherwise."""
+        """Each label is the next token if that belongs to the response, and IGNORED otherwise.
+
+        `spans` are the first and last (exclusive) positions with a label, on the CPU.
+        """
         import numpy as np
         import torch
         from torch.nn.utils.rnn import pad_sequence
@@ -175,38 +179,45 @@ class Alpaca(Task):
             following = torch.full_like(row, IGNORED)
             following[example.start - 1 : -1] = row[example.start :]
             labels.append(following)
+        spans = [(example.start - 1, len(example.tokens) - 1) for example in examples]
         ends = torch.tensor([len(row) for row in rows])
+        width = int(ends.max())
         pad = self.tokenizer.pad_token_id
         return {
             "input_ids": pad_sequence(rows, batch_first=True, padding_value=0 if pad is None else pad),
-            "attention_mask": (torch.arange(int(ends.max())) < ends.unsqueeze(1)).long(),
+            "attention_mask": (torch.arange(width) < ends.unsqueeze(1)).long(),
             "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+            "labelled": _flat([torch.arange(*span) for span in spans], width),
+            "spans": spans,
             "ids": [example.id for example in examples],
         }
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
+        """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no device waits."""
         import torch
 
-        labels = torch.full_like(batch["labels"], IGNORED)
-        for row, (name, own) in enumerate(zip(batch["ids"], batch["labels"], strict=True)):
-            positions = (own != IGNORED).nonzero().squeeze(1)
+        chosen = []
+        for name, (start, end) in zip(batch["ids"], batch["spans"], strict=True):
             generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
-            chosen = positions[torch.randperm(len(positions), generator=generator)[:count].to(positions.device)]
-            labels[row, chosen] = own[chosen]
-        return {**batch, "labels": labels}
+            chosen.append(start + torch.randperm(end - start, generator=generator)[:count].sort().values)
+        own = batch["labels"]
+        labelled = _flat(chosen, own.shape[1]).to(own.device, non_blocking=True)
+        labels = torch.full_like(own, IGNORED).flatten().index_copy(0, labelled, own.flatten()[labelled])
+        return {**batch, "labels": labels.view_as(own), "labelled": labelled}
 
     def weights(self, batch: Batch) -> Tensor:
         return (batch["labels"] != IGNORED).sum(1).float()
 
     def losses(self, answer: TokenLogits, batch: Batch) -> Tensor:
-        return _by_example(answer.losses(_targets(batch)), batch)
+        return answer.mean_losses(Labelled.of(batch))
 
     def scores(self, answer: TokenLogits, batch: Batch) -> Tensor:
         return self.judge(answer, batch)[1]
 
     def judge(self, answer: TokenLogits, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses, hits = answer.losses_and_hits(_targets(batch))
-        return _by_example(losses, batch), _by_example(hits, batch)
+        labelled = Labelled.of(batch)
+        losses, hits = answer.losses_and_hits(labelled.targets)
+        return labelled.means(losses), labelled.means(hits)
 
     def reference_loss(self) -> float:
         """The entropy of the response tokens, −Σ p_w·log p_w: the best loss of a model that ignores its input."""
@@ -224,18 +235,11 @@ def _what_was_cut(dialogue: Dialogue | None) -> list[str]:
     return [name for name, is_cut in cut.items() if is_cut]
 
 
-def _targets(batch: Batch) -> Tensor:
-    """The labels that are not ignored, in the order of `TokenLogits`."""
-    return batch["labels"][batch["labels"] != IGNORED]
-
-
-def _by_example(values: Tensor, batch: Batch) -> Tensor:
-    """The mean of each example's tokens."""
+def _flat(positions: Sequence[Tensor], width: int) -> Tensor:
+    """The positions of tokens in each example, as indices of the flattened batch."""
     import torch
 
-    rows, _ = (batch["labels"] != IGNORED).nonzero(as_tuple=True)
-    sums = values.new_zeros(len(batch["ids"])).index_add(0, rows, values)
-    return sums / torch.bincount(rows, minlength=len(sums)).clamp_min(1)
+    return torch.cat([row * width + own for row, own in enumerate(positions)])
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alpaca:

@@ -18,6 +18,7 @@ from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.training.history import History
+from cudt.utils import device
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_atomically
 
@@ -68,7 +69,7 @@ class Checkpoints:
             "descent": self.descent.state_dict(),
             "history_length": len(history.rows),
             "generator": torch.get_rng_state(),
-            "cuda_generator": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+            "device_generator": device.generator_state(),
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
 
@@ -79,8 +80,8 @@ class Checkpoints:
         self.optimizer.load_state_dict(content["optimizer"])
         self.descent.load_state_dict(content["descent"])
         torch.set_rng_state(content["generator"])
-        if content["cuda_generator"] is not None and torch.cuda.is_available():
-            torch.cuda.set_rng_state(content["cuda_generator"])
+        # Earlier versions called it after CUDA, the only accelerator they knew.
+        device.set_generator_state(content.get("device_generator", content.get("cuda_generator")))
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
         if "best_multipliers" not in content["progress"]:
             # Ranks of the two rules cannot be compared.

@@ -11,8 +11,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import torch
-
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
@@ -28,7 +26,7 @@ from cudt.training import target as targets
 from cudt.training.display import Display
 from cudt.training.target import Announce
 from cudt.training.trainer import Trainer
-from cudt.utils.device import DeviceName, accelerator_for
+from cudt.utils.device import DeviceName, accelerator_for, name_of
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError
 
 #: Packages whose versions run.json records.
@@ -177,7 +175,7 @@ def _started(
         rates=descent.rates,
         target=target,
         form=descent.form,
-        device=_device_name(accelerator.device),
+        device=name_of(accelerator.device),
         processes=accelerator.num_processes,
         autocast=accelerator.mixed_precision,
         versions={
@@ -188,10 +186,6 @@ def _started(
         command=command,
         begun=_now(),
     )
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _now() -> str:

@@ -18,7 +18,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,13 +27,14 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from cudt.config.schema import Weights
-from cudt.data.batching import Batch, batches, n_batches, to_device, updates
+from cudt.data.batching import Batch, n_batches, split_updates, updates
+from cudt.data.loading import Loader, batches
 from cudt.data.splits import Split
 from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
-from cudt.models.layer_losses import draw_noise, measure, measure_sigma
+from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
@@ -46,6 +46,7 @@ from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
+from cudt.utils.transfer import sent
 
 
 class Trainer:
@@ -63,6 +64,7 @@ class Trainer:
         self.model = problem.layerwise.model
         self.wrapped = accelerator.prepare(problem.layerwise)
         self.train_examples = self.task.examples("train")
+        self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         # Read now, so that errors in the validation data are reported before the first epoch.
         self.task.examples("validation")
         self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
@@ -91,9 +93,9 @@ class Trainer:
         with StopRequest() as self.stop, self.display:
             while self.state.epoch < self.settings.training.epochs:
                 self.objective.warming_up = self._warming_up
-                for indices in self._remaining_updates():
+                for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
-                    f, grad_norm = self._update(indices)
+                    f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
@@ -107,22 +109,25 @@ class Trainer:
         constrained = self.objective.is_constrained
         return constrained and self.state.epoch < self.settings.descent.warmup_epochs
 
-    def _remaining_updates(self) -> Iterator[np.ndarray[Any, Any]]:
-        """The examples of each update left in this epoch; their order depends only on seed and epoch."""
+    def _remaining_updates(self) -> Iterator[list[Batch]]:
+        """The micro-batches of each update left in this epoch, in an order that depends only on seed and epoch."""
         generator = self._generator()
         group = self.settings.training.group_by_length
         lengths = [self.task.length(example) for example in self.train_examples] if group else None
-        yield from updates(len(self.train_examples), self.batch_size, generator, lengths)[self.state.step_in_epoch :]
+        left = updates(len(self.train_examples), self.batch_size, generator, lengths)[self.state.step_in_epoch :]
+        parts, accelerator = self.settings.training.accumulation, self.accelerator
+        loaded = self.loader.load(split_updates(left, parts, accelerator.process_index, accelerator.num_processes))
+        while micro_batches := list(itertools.islice(loaded, parts)):
+            yield micro_batches
 
     def _generator(self, *numbers: int) -> np.random.Generator:
         """A generator that depends only on seed, epoch and `numbers`: the same in every process and after a resume."""
         # numpy treats [1] and [1, 0] as the same seed, so every number is at least 1.
         return np.random.default_rng([self.settings.seed, self.state.epoch, *(number + 1 for number in numbers)])
 
-    def _update(self, indices: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
+    def _update(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
         """Do one primal and one dual step; return f and the norm of the primal gradient, on the CPU."""
         self.wrapped.train()
-        micro_batches = self._micro_batches(indices)
         count = self._sum_over_processes(torch.stack([self._weights(batch).sum() for batch in micro_batches]).sum())
         gradient = self._gradient_before_losses(micro_batches, count)
         sums = []
@@ -132,7 +137,7 @@ class Trainer:
                 if gradient is None:
                     gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
                 # Accelerate averages gradients over the processes, but their sum is needed.
-                weights = gradient.to(partial.device, non_blocking=True)
+                weights = sent(gradient, partial.device)
                 share = self.accelerator.num_processes * (weights @ partial) / count
                 self.accelerator.backward(share)
             sums.append(partial.detach())
@@ -148,8 +153,8 @@ class Trainer:
         """∂J/∂f if it has to be known before the first backward pass; None if the first micro-batch is the whole batch.
 
         In the linear form ∂J/∂f does not depend on f. In the log form it needs f of the whole batch, which costs a
-        second forward pass if the batch is split. Dropout draws the same masks in both passes. The result is on the CPU,
-        where layers without weight can be told without waiting for the device again.
+        second forward pass if the batch is split. Dropout draws the same masks in both passes. The result is on
+        the CPU, which has to know the layers without weight.
         """
         if not self.objective.gradient_needs_losses:
             return self.objective.gradient(torch.ones(len(self.objective.layers)))
@@ -172,13 +177,6 @@ class Trainer:
         self.stopping = bool(known[-2])
         return known[:-2], known[-1]
 
-    def _micro_batches(self, indices: np.ndarray[Any, Any]) -> list[Batch]:
-        """This process's share of an update, split for accumulation."""
-        share = indices[self.accelerator.process_index :: self.accelerator.num_processes]
-        parts = np.array_split(share, self.settings.training.accumulation)
-        collated = (self.task.collate([self.train_examples[index] for index in part]) for part in parts)
-        return [to_device(batch, self.accelerator.device) for batch in collated]
-
     def _loss_sums(self, batch: Batch, gradient: Tensor | None = None) -> Tensor:
         """Σ over the examples of a micro-batch of each layer's loss, on inputs perturbed at γ_train.
 
@@ -186,17 +184,20 @@ class Trainer:
         """
         gamma = self.settings.noise.gamma_train
         source = self._noise(f"train {self.settings.seed} {self.state.epoch}")
-        noise = gamma * draw_noise(self.model, batch, source) if gamma else None
+        noise = gamma * draw_noise(self.model, batch, source, self.accelerator.device) if gamma else None
         tokens, layers = self.settings.readout.tokens, self.objective.layers
         thinned = self.task.thinned(batch, tokens, source.seed) if tokens and layers != [self.model.n_layers] else None
         weights = [1.0] * len(layers) if gradient is None else gradient.tolist()
         # Never the last layer: distributed training waits for the gradients of all weights, even if they are 0.
         constant = {layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight}
-        losses = self.wrapped(batch, noise, layers, thinned, constant)
-        return losses @ self._weights(batch)
+        counts = self._weights(batch)
+        # The gradient of a single layer is known up to a factor.
+        known = counts.new_ones(1) if gradient is None and len(layers) == 1 else gradient
+        announced = None if known is None else known.unsqueeze(1) * counts
+        return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
 
     def _weights(self, batch: Batch) -> Tensor:
-        return self.task.weights(batch).to(self.accelerator.device)
+        return sent(self.task.weights(batch), self.accelerator.device)
 
     def _noise(self, seed: str) -> NoiseSource:
         return NoiseSource(self.settings.noise.kind, self.state.sigma_x, seed)
@@ -243,7 +244,7 @@ class Trainer:
             self._split("validation"), self.accelerator.process_index, None, self.accelerator.num_processes
         )
         gammas = [self.settings.noise.gamma_train]
-        parts = [measure(self.layerwise, [batch], self._noise("validation"), gammas)[0] for batch in mine]
+        parts = [part for (part,) in measure_batches(self.layerwise, mine, self._noise("validation"), gammas)]
         return Measurement.joined(gather_object(parts))
 
     def _conclude(self) -> None:
@@ -299,7 +300,8 @@ class Trainer:
 
     def _split(self, split: Split) -> Iterator[Batch]:
         examples = self.task.examples(split)
-        return batches(self.task, examples, self.settings.evaluation.batch_size, self.accelerator.device)
+        size, workers = self.settings.evaluation.batch_size, self.settings.loading.workers
+        return batches(self.task, examples, size, self.accelerator.device, workers)
 
     # ---------------------------------------------------------------- history and display
 

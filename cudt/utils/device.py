@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Literal
 
@@ -9,28 +10,74 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import patch_environment
 
 from cudt.utils.errors import UserError
 
-DeviceName = Literal["auto", "cpu", "cuda"]
+#: `auto`, `cpu`, or the name of an accelerator that torch finds, such as `cuda` or `xpu`.
+DeviceName = str
 
 
 def choose(device: DeviceName) -> torch.device:
-    """The torch device of a name; `auto` is CUDA if available."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no CUDA device; use --device cpu or auto")
-    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    """The torch device of a name; `auto` is the accelerator if torch finds one."""
+    found = accelerator()
+    if device == "auto":
+        return found or torch.device("cpu")
+    if device == "mps":
+        raise UserError("--device mps: losses are measured in double precision, which MPS lacks; use --device cpu")
+    if device != "cpu" and (found is None or found.type != device):
+        raise UserError(f"--device {device}: torch finds no {device.upper()} device; use --device cpu or auto")
+    return torch.device(device)
+
+
+def accelerator() -> torch.device | None:
+    """The accelerator that torch finds, if any; without MPS, which cannot compute in double precision."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return None if found is None or found.type == "mps" else found
+
+
+def name_of(device: torch.device) -> str:
+    """The name of the hardware, such as `NVIDIA A100-SXM4-40GB`; the type of the device if torch does not know it."""
+    named = getattr(torch.get_device_module(device), "get_device_name", None)
+    return device.type if device.type == "cpu" or named is None else named(device)
+
+
+def synchronize() -> None:
+    """Wait until the accelerator has finished, if there is one."""
+    if accelerator() is not None:
+        torch.accelerator.synchronize()
+
+
+def empty_cache() -> None:
+    """Give memory that is not in use back to the accelerator, if there is one."""
+    if (found := accelerator()) is not None:
+        torch.get_device_module(found).empty_cache()
+
+
+def generator_state() -> torch.Tensor | None:
+    """The state of the accelerator's global generator, on the CPU; None without an accelerator."""
+    found = accelerator()
+    return None if found is None else torch.get_device_module(found).get_rng_state()
+
+
+def set_generator_state(state: torch.Tensor | None) -> None:
+    """Set what `generator_state` returned; without an accelerator, do nothing."""
+    if state is not None and (found := accelerator()) is not None:
+        torch.get_device_module(found).set_rng_state(state)
 
 
 def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> Accelerator:
-    """An Accelerator for one training; bf16 autocast only on CUDA, because it is slower on most CPUs."""
+    """An Accelerator for one training; bf16 autocast only on accelerators: it is slower on most CPUs."""
     chosen = choose(device)
     # Accelerate keeps the settings of the first training in a process; reset them, so that each has its own.
     if PartialState._shared_state and PartialState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
-    mixed = "bf16" if precision == "bf16" and chosen.type == "cuda" else "no"
-    return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed)
+    mixed = "bf16" if precision == "bf16" and chosen.type != "cpu" else "no"
+    # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
+    named = {} if chosen.type == "cpu" or "LOCAL_RANK" in os.environ else {"ACCELERATE_TORCH_DEVICE": chosen.type}
+    with patch_environment(**named):
+        return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed)
 
 
 def seed_everything(seed: int) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.data.batching import batches, n_batches, to_device, updates
+from cudt.data.batching import n_batches, to_device, updates
+from cudt.data.loading import batches
 
 CPU = torch.device("cpu")
 

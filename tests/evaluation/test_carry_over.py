@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.data.splits import Split
 from cudt.evaluation import carry_over, evaluate
 from cudt.evaluation.display import descent_table

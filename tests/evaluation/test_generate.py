@@ -15,7 +15,7 @@ from cudt.config import recipe
 from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
 from cudt.models.causal_network import Causal
-from cudt.noise.source import NoiseSource, standard_noise
+from cudt.noise.source import NoiseSource, SignalShape, standard_noise
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.tasks.prompts import prompt_text
@@ -228,8 +228,7 @@ def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_paddi
 
 def test_a_prompts_noise_is_that_of_evaluation_for_the_same_id_and_seed(model):
     (_, prompt), *_ = looked_up(model, stream())
-    mask = torch.arange(31) < torch.tensor([[31], [11]])
-    drawn = standard_noise("gaussian", 7, ["x", "y"], torch.zeros(2, 31, 16), mask)
+    drawn = standard_noise("gaussian", 7, ["x", "y"], SignalShape([31, 11], 31, (16,)))
     assert torch.allclose(prompt[0], 0.2 * drawn[0], atol=1e-6)
     assert torch.allclose(prompt[1, 20:], 0.2 * drawn[1, :11], atol=1e-6)
 

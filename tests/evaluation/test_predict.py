@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cudt
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation import predict as prediction
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.exit_rules import ExitRule

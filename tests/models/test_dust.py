@@ -148,6 +148,16 @@ def test_a_dictionary_that_left_the_numbers_has_no_norm_and_fails_nowhere(broken
     assert squared_norm(dictionary).isnan()
 
 
+def test_the_norms_of_a_stack_are_those_of_each_dictionary_and_a_broken_one_spoils_no_other():
+    stack = torch.stack([random(4, 7, seed=seed) for seed in range(3)])
+    expected = [squared_norm(dictionary).item() for dictionary in stack]
+    assert squared_norm(stack).tolist() == pytest.approx(expected)
+    stack[1, 2, 3] = math.inf
+    first, broken, last = squared_norm(stack).tolist()
+    assert [first, last] == pytest.approx([expected[0], expected[2]])
+    assert math.isnan(broken)
+
+
 # ---------------------------------------------------------------- energies and what theory promises
 
 
@@ -164,6 +174,7 @@ def test_the_soft_threshold_has_the_gradients_of_its_two_sides():
     weights = torch.tensor([3.0, 5.0, 7.0, 11.0], dtype=torch.double)
     by_u, by_threshold = torch.autograd.grad((weights * soft_threshold(u, threshold)).sum(), (u, threshold))
     assert by_u.tolist() == [3, 0, 0, 11]
+    assert torch.autograd.gradcheck(soft_threshold, (random(5, 7).requires_grad_(), threshold))
     assert by_threshold.item() == 3 - 11
 
 
@@ -188,13 +199,13 @@ def test_a_step_is_a_proximal_gradient_step_on_the_lista_loss():
     (gradient,) = torch.autograd.grad(lista_loss(x, z, d, 0.0).sum(), z)
     c = 1.3 * squared_norm(d)
     expected = F.softshrink(z - gradient / c, 0.7 / c.item())
-    assert torch.allclose(lista_step(x, z, d, 0.7, c), expected, atol=1e-12)
+    assert torch.allclose(lista_step(x, z, z @ d.T, d, 0.7, c), expected, atol=1e-12)
 
 
 def raised(x: torch.Tensor, z: torch.Tensor, d: torch.Tensor, sparsity: float, c: torch.Tensor) -> torch.Tensor:
     """By how much of itself a step raises the LISTA loss of a token."""
     before = lista_loss(x, z, d, sparsity)
-    return (lista_loss(x, lista_step(x, z, d, sparsity, c), d, sparsity) - before) / before
+    return (lista_loss(x, lista_step(x, z, z @ d.T, d, sparsity, c), d, sparsity) - before) / before
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -229,10 +240,11 @@ def test_every_layer_keeps_the_promise_wherever_its_dictionary_went(tie_layers, 
     task = tiny_videos()
     answers(model, task.collate(task.examples("train"))["frames"].double())
     assert len(steps) == 4
-    for x, z, d, sparsity, c in steps:
+    for x, z, shown, d, sparsity, c in steps:
+        assert torch.allclose(shown, z @ d.T)
         assert raised(x, z, d, sparsity, c).max().item() <= 1e-12
     # With the c of the start, layers that begin at codes other than 0 would not.
-    assert any(raised(x, z, d, sparsity, start).max().item() > 0 for x, z, d, sparsity, _ in steps)
+    assert any(raised(x, z, d, sparsity, start).max().item() > 0 for x, z, _, d, sparsity, _ in steps)
 
 
 # ---------------------------------------------------------------- the model

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.data.batching import Batch, batches
+from cudt.data.batching import Batch
+from cudt.data.loading import batches
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
-from cudt.noise.source import NoiseSource
+from cudt.models.patches import frames_shape
+from cudt.noise.source import NoiseSource, SignalShape
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe
 
@@ -116,6 +118,9 @@ class Frames:
 
     def signal(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return batch["frames"], torch.ones(batch["frames"].shape[:2], dtype=torch.bool)
+
+    def signal_shape(self, batch: Batch) -> SignalShape:
+        return frames_shape(batch)
 
 
 @pytest.mark.parametrize("grey", [0.0, 0.1, 37.3, 255.0])

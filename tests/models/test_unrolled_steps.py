@@ -7,6 +7,7 @@ import torch
 
 from cudt.models.unrolled_steps import (
     attend,
+    attention,
     attention_descent_step,
     attention_energy,
     largest_descending_step,
@@ -123,6 +124,24 @@ def test_padding_takes_no_part_in_energies_or_steps():
     mask[:, 5:] = False
     assert torch.allclose(attention_energy(y, mask), attention_energy(y[:, :5], ALL[:, :5]))
     assert torch.allclose(attention_descent_step(y, mask)[:, :5], attention_descent_step(y[:, :5], ALL[:, :5]))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_and_its_gradient_are_those_of_the_plain_formula(weighted, padded):
+    y, mask = random_tokens(0.7, 0), ALL.clone()
+    mask[::2, 5:] = not padded
+    given = (y.requires_grad_(), mask if padded else None)
+    logits = y @ y.transpose(-1, -2)
+    if weighted:
+        logits = logits - 0.5 * y.square().sum(-1).unsqueeze(-2)
+    plain = torch.softmax(logits.masked_fill(~mask.unsqueeze(-2), -torch.inf), dim=-1)
+    ours = attention(*given, weighted=weighted)
+    weights = random_tokens(1.0, 1, width=7)
+    (expected,), (found,) = (torch.autograd.grad((weights * one).sum(), y) for one in (plain, ours))
+    assert torch.allclose(ours, plain, atol=1e-14)
+    assert torch.allclose(found, expected, atol=1e-13)
+    assert torch.autograd.gradcheck(lambda given: attention(given, mask, weighted=weighted), (y,))
 
 
 def test_relu_step_up_to_its_bound_never_raises_its_energy():

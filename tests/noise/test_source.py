@@ -24,8 +24,8 @@ def drawn(problem, examples, seed=0, kind="gaussian", pad_to=0):
         grow = pad_to - batch["input_ids"].shape[1]
         for name in ("input_ids", "attention_mask"):
             batch[name] = torch.nn.functional.pad(batch[name], [0, grow])
-    signal, mask = problem.layerwise.model.signal(batch)
-    return standard_noise(kind, seed, batch["ids"], signal, mask), mask
+    shape = problem.layerwise.model.signal_shape(batch)
+    return standard_noise(kind, seed, batch["ids"], shape), batch["attention_mask"].bool()
 
 
 def test_an_examples_noise_does_not_depend_on_batch_order_or_padding(problem):

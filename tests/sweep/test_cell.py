@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation import evaluate
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import measure

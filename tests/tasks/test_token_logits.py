@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-import sys
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cudt.tasks import token_logits
-from cudt.tasks.token_logits import TokenLogits, fused_kernel
+from cudt.tasks.token_logits import TokenLogits
+from tests.products import Products
 
 WORDS, WIDTH, TOKENS = 11, 6, 10
 
@@ -20,23 +22,11 @@ def _chunks_of_four_rows(monkeypatch) -> None:
     monkeypatch.setattr(token_logits, "CHUNK", 4 * WORDS + 3)
 
 
-class CountingHead(nn.Linear):
-    """A head that records the number of rows in each call."""
-
-    def __init__(self, bias: bool = True) -> None:
-        super().__init__(WIDTH, WORDS, bias=bias)
-        self.rows: list[int] = []
-
-    def forward(self, states: Tensor) -> Tensor:
-        self.rows.append(len(states))
-        return super().forward(states)
-
-
-def states_head_and_targets(bias: bool = True) -> tuple[Tensor, CountingHead, Tensor]:
+def states_head_and_targets(bias: bool = True) -> tuple[Tensor, nn.Linear, Tensor]:
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     states = torch.randn(TOKENS, WIDTH, generator=generator).requires_grad_()
-    return states, CountingHead(bias), torch.randint(WORDS, (TOKENS,), generator=generator)
+    return states, nn.Linear(WIDTH, WORDS, bias=bias), torch.randint(WORDS, (TOKENS,), generator=generator)
 
 
 def naive(states: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
@@ -54,7 +44,6 @@ def test_losses_in_chunks_are_those_of_all_tokens_at_once(bias):
     states, head, targets = states_head_and_targets(bias)
     losses = TokenLogits(states, head).losses(targets)
     assert losses.dtype == torch.float32
-    assert head.rows == [4, 4, 2]
     assert torch.allclose(losses, naive(states, head, targets), atol=1e-5)
 
 
@@ -89,16 +78,42 @@ def test_losses_of_two_layers_add_up_in_the_gradient_of_one_head():
     assert torch.allclose(one, other, atol=1e-5)
 
 
-def test_logits_are_computed_in_chunks_and_again_in_the_backward_pass():
+def products(states: Tensor, head: nn.Linear, targets: Tensor) -> tuple[float, float]:
+    """The number of products of the size of the head in the forward pass, and in both passes."""
+    one = 2 * TOKENS * WIDTH * WORDS
+    with Products() as counter:
+        losses = TokenLogits(states, head).losses(targets)
+        forward = counter.flops / one
+        if losses.requires_grad:
+            losses.sum().backward()
+    return forward, counter.flops / one
+
+
+def test_a_frozen_head_takes_two_products_and_both_are_in_the_forward_pass():
     states, head, targets = states_head_and_targets()
-    losses = TokenLogits(states, head).losses(targets)
-    assert sum(head.rows) == TOKENS
-    losses.sum().backward()
-    assert sum(head.rows) == 2 * TOKENS
-    assert max(head.rows) == 4
-    TokenLogits(states, head).losses_and_hits(targets)
-    assert sum(head.rows) == 3 * TOKENS
-    assert max(head.rows) == 4
+    assert products(states, head.requires_grad_(False), targets) == (2, 2)
+
+
+def test_a_trained_head_whose_weights_are_not_announced_takes_four_products():
+    assert products(*states_head_and_targets()) == (2, 4)
+
+
+def test_losses_without_gradients_take_one_product():
+    states, head, targets = states_head_and_targets()
+    with torch.no_grad():
+        assert products(states, head, targets) == (1, 1)
+    assert products(states.detach(), head.requires_grad_(False), targets) == (1, 1)
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    states, head, targets = states_head_and_targets()
+
+    def losses(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        given: Any = SimpleNamespace(weight=weight, bias=bias, parameters=lambda: [weight, bias])
+        return TokenLogits(states, given, torch.float64).losses(targets)
+
+    inputs = [one.detach().double().requires_grad_() for one in (states, *head.parameters())]
+    assert torch.autograd.gradcheck(losses, inputs)
 
 
 def test_the_memory_of_autograd_grows_with_states_and_not_with_logits():
@@ -111,7 +126,24 @@ def test_the_memory_of_autograd_grows_with_states_and_not_with_logits():
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         TokenLogits(states, head).losses(targets)
+    assert (TOKENS, WIDTH) in kept
     assert not [shape for shape in kept if len(shape) == 2 and shape[1] == WORDS]
+
+
+def test_softmax_overwrites_the_logits_of_a_chunk():
+    states, head, targets = states_head_and_targets()
+    sizes: list[int] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            if isinstance(made, Tensor) and made.dim() == 2 and made.shape[1] == WORDS:
+                sizes.append(made.untyped_storage().data_ptr())
+            return made
+
+    with Watch():
+        TokenLogits(states, head.requires_grad_(False)).losses(targets)
+    assert len(set(sizes) - {head.weight.untyped_storage().data_ptr()}) == 1
 
 
 @pytest.mark.parametrize("chunk", [1, WORDS, 10**9])
@@ -119,7 +151,6 @@ def test_losses_do_not_depend_on_the_chunk_size(chunk, monkeypatch):
     states, head, targets = states_head_and_targets()
     monkeypatch.setattr(token_logits, "CHUNK", chunk)
     losses = TokenLogits(states, head).losses(targets)
-    assert head.rows == ([TOKENS] if chunk == 10**9 else [1] * TOKENS)
     assert torch.allclose(losses, naive(states, head, targets), atol=1e-5)
 
 
@@ -159,75 +190,3 @@ def test_losses_and_hits_have_no_gradients_and_a_hit_is_the_most_likely_word():
     assert torch.allclose(losses, naive(states, head, targets), atol=1e-5)
     assert hits.tolist() == [1.0, 0.0, 0.0] * 3 + [1.0]
     assert hits.dtype == losses.dtype == torch.float32
-
-
-# ---------------------------------------------------------------- Liger's kernel, if it is installed
-
-
-@pytest.fixture(autouse=True)
-def look_again():
-    """Clear the cache, since the kernel is searched once per process."""
-    fused_kernel.cache_clear()
-    yield
-    fused_kernel.cache_clear()
-
-
-def install_liger(monkeypatch, forward) -> list[object]:
-    """Install a fake package with the same names; returns its fake function."""
-
-    def liger_fused_linear_cross_entropy():
-        return None
-
-    names = ("liger_kernel", "liger_kernel.ops", "liger_kernel.transformers")
-    inner = ("liger_kernel.ops.fused_linear_cross_entropy", "liger_kernel.transformers.functional")
-    modules = {name: ModuleType(name) for name in (*names, *inner)}
-    modules[inner[0]].__dict__["fused_linear_cross_entropy_forward"] = forward
-    modules[inner[1]].__dict__["liger_fused_linear_cross_entropy"] = liger_fused_linear_cross_entropy
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return [liger_fused_linear_cross_entropy]
-
-
-def test_without_liger_there_is_no_kernel(monkeypatch):
-    monkeypatch.setitem(sys.modules, "liger_kernel", None)
-    assert fused_kernel() is None
-
-
-def test_a_liger_with_a_gradient_for_each_token_is_used(monkeypatch):
-    def forward(_input, weight, target, token_grad_output=None, chunk_mem_const=1):
-        return None
-
-    (function,) = install_liger(monkeypatch, forward)
-    assert fused_kernel() is function
-
-
-def test_a_liger_without_a_gradient_for_each_token_is_not_used(monkeypatch):
-    def forward(_input, weight, target, chunk_mem_const=1):
-        return None
-
-    install_liger(monkeypatch, forward)
-    assert fused_kernel() is None
-
-
-def test_a_local_variable_is_not_taken_for_a_parameter(monkeypatch):
-    def forward(_input, weight, target):
-        token_grad_output = chunk_mem_const = target
-        return weight, token_grad_output, chunk_mem_const
-
-    install_liger(monkeypatch, forward)
-    assert fused_kernel() is None
-
-
-def test_a_liger_without_the_function_is_not_used(monkeypatch):
-    install_liger(monkeypatch, lambda: None)
-    monkeypatch.delattr(sys.modules["liger_kernel.transformers.functional"], "liger_fused_linear_cross_entropy")
-    assert fused_kernel() is None
-
-
-def test_the_kernel_is_not_used_on_the_cpu(monkeypatch):
-    def forward(token_grad_output, chunk_mem_const):
-        return None
-
-    install_liger(monkeypatch, forward)
-    states, head, targets = states_head_and_targets()
-    assert torch.allclose(TokenLogits(states, head).losses(targets), naive(states, head, targets), atol=1e-5)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from cudt import report as reports
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
@@ -174,10 +174,10 @@ def test_an_update_reads_some_tokens_of_every_layer_but_the_last(folder, tmp_pat
     read: list[list[int]] = []
     forward = LayerwiseLosses.forward
 
-    def record(self, batch, noise, layers, thinned, constant):
+    def record(self, batch, noise, layers, thinned, *rest):
         counted = [(labels["labels"] != IGNORED).sum(1) for labels in (thinned, batch)]
         read.extend(torch.stack(counted, 1).tolist())
-        return forward(self, batch, noise, layers, thinned, constant)
+        return forward(self, batch, noise, layers, thinned, *rest)
 
     monkeypatch.setattr(LayerwiseLosses, "forward", record)
     train(folder, tmp_path, *FEW, "readout.tokens=3")

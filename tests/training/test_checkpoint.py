@@ -49,7 +49,7 @@ def test_the_file_has_the_keys_of_earlier_versions_and_the_new_ones(tmp_path):
         "descent",
         "history_length",
         "generator",
-        "cuda_generator",
+        "device_generator",
     ]
     assert list(content["progress"]) == [
         "epoch",

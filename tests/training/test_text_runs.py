@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModel
 
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble

@@ -57,8 +57,8 @@ def step_plainly(trainer: Trainer, rate: float) -> None:
 def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
     """Weights, multipliers and slacks after a few updates with multipliers that are not zero."""
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
-    for indices, _ in zip(trainer._remaining_updates(), range(count), strict=False):
-        f, _ = trainer._update(indices)
+    for micro_batches, _ in zip(trainer._remaining_updates(), range(count), strict=False):
+        f, _ = trainer._update(micro_batches)
     state = {name: value.detach().clone() for name, value in trainer.layerwise.state_dict().items()}
     return {**state, "multipliers": trainer.descent.multiplier_values.clone(), "slack": trainer.descent.slack, "f": f}
 
@@ -103,12 +103,12 @@ def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
     step_plainly(trainer, 1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    indices = next(trainer._remaining_updates())
-    losses = trainer.layerwise(trainer.task.collate([trainer.train_examples[i] for i in indices]))
+    (batch,) = next(trainer._remaining_updates())
+    losses = trainer.layerwise(batch)
     trainer.descent.lagrangian(losses.mean(1)).backward()
     expected = {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
     trainer.model.zero_grad()
-    trainer._update(indices)
+    trainer._update([batch])
     for name, value in trainer.model.named_parameters():
         assert torch.allclose(before[name] - value.detach(), expected[name], atol=1e-6), name
 
@@ -119,9 +119,9 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
-        def watched(batch, noise, layers, thinned, constant):
+        def watched(batch, noise, layers, thinned, constant, announced):
             reads.append(constant)
-            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else ())
+            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else (), announced)
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))
@@ -150,8 +150,8 @@ def test_the_learning_rate_rises_over_the_first_updates(tmp_path):
     # Three updates an epoch: the share is 4 of 9 updates.
     trainer = trainer_for(tmp_path, "training.epochs=3", "training.warmup_share=0.44", "training.learning_rate=1e-2")
     rates = []
-    for indices in [*trainer._remaining_updates()] * 2:
-        trainer._update(indices)
+    for micro_batches in [*trainer._remaining_updates()] * 2:
+        trainer._update(micro_batches)
         trainer.state.step += 1
         rates += [group["lr"] for group in trainer.primal.optimizer.param_groups]
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
@@ -217,7 +217,8 @@ def test_the_order_of_examples_depends_on_seed_and_epoch(tmp_path):
         trainer = trainer_for(tmp_path)
         trainer.settings = tiny_recipe(seed=seed).settings
         trainer.state.epoch = epoch
-        return [int(index) for update in trainer._remaining_updates() for index in update]
+        numbers = {example.id: number for number, example in enumerate(trainer.train_examples)}
+        return [numbers[name] for update in trainer._remaining_updates() for batch in update for name in batch["ids"]]
 
     assert order(0, 0) == order(0, 0)
     assert order(0, 0) != order(0, 1)

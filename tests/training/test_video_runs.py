@@ -17,7 +17,7 @@ from PIL import Image
 from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
-from cudt.data.batching import batches
+from cudt.data.loading import batches
 from cudt.evaluation.display import short_number
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid

@@ -1,0 +1,115 @@
+"""Loads batches onto a device: the next one is collated and copied while the device computes on this one.
+
+On the CPU all of it happens in this process when a batch is asked for. On an accelerator, torch's DataLoader collates
+in worker processes and pins the memory of batches, so that copying does not hold up the CPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch.utils.data import DataLoader
+
+from cudt.data.batching import Batch, Collates, collated, to_device
+from cudt.utils.transfer import can_pin
+
+#: The number of worker processes, or auto: none on the CPU, two on an accelerator.
+Workers = int | Literal["auto"]
+_AUTO = 2
+#: Items that `ahead` prepares before they are asked for.
+_AHEAD = 2
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+class Loader:
+    """Batches of a task's examples on a device; its worker processes live as long as it does."""
+
+    def __init__(
+        self, task: Collates, examples: Sequence[Any], device: torch.device, workers: Workers = "auto"
+    ) -> None:
+        count = n_workers(workers, device)
+        self._device = device
+        self._groups: list[list[int]] = []
+        self._loader: DataLoader[Any] = DataLoader(
+            examples,  # type: ignore[arg-type]  # a sequence is all that it needs
+            batch_sampler=self._groups,
+            collate_fn=partial(collated, task),
+            num_workers=count,
+            persistent_workers=count > 0,
+            # Forked, because tasks cannot always be pickled.
+            multiprocessing_context="fork" if count else None,
+            worker_init_fn=_ignore_interrupts,
+            pin_memory=can_pin(device),
+            # Without a generator of its own it would draw from torch's global one, which dropout uses.
+            generator=torch.Generator(),
+        )
+
+    def load(self, groups: Iterable[Iterable[int]]) -> Iterator[Batch]:
+        """A batch of each group of examples, given by their indices, in order."""
+        self._groups[:] = [[int(index) for index in group] for group in groups]
+        batches = (to_device(batch, self._device) for batch in self._loader)
+        return batches if self._device.type == "cpu" else _one_ahead(batches)
+
+
+def n_workers(asked: Workers, device: torch.device) -> int:
+    """The number of worker processes; none where processes cannot be forked."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return 0
+    return (0 if device.type == "cpu" else _AUTO) if asked == "auto" else asked
+
+
+def batches(
+    task: Collates, examples: Sequence[Any], size: int, device: torch.device, workers: Workers = "auto"
+) -> Iterator[Batch]:
+    """All examples once, longest first: little padding, and a batch too large for memory fails at once."""
+    # Sorting is stable in reverse, too: examples of equal length keep their order.
+    order = sorted(range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True)
+    groups = [order[start : start + size] for start in range(0, len(order), size)]
+    # Starting processes takes longer than collating one batch.
+    loader = Loader(task, examples, device, min(n_workers(workers, device), max(0, len(groups) - 1)))
+    return loader.load(groups)
+
+
+def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:
+    """`prepare(item)` of each item; for an accelerator, by a thread that is two items ahead.
+
+    torch's random numbers are drawn without holding Python's lock, so the thread does not hold up this one.
+    """
+    if device.type == "cpu":
+        yield from map(prepare, items)
+        return
+    remaining = iter(items)
+
+    def make() -> list[Made]:
+        """The next item, prepared; nothing at the end."""
+        return [prepare(item) for item in itertools.islice(remaining, 1)]
+
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        waiting: deque[Future[list[Made]]] = deque(thread.submit(make) for _ in range(_AHEAD))
+        while made := waiting.popleft().result():
+            waiting.append(thread.submit(make))
+            yield made[0]
+
+
+def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches; the next one is on its way to the device while one is in use."""
+    waiting: deque[Batch] = deque()
+    for batch in batches:
+        waiting.append(batch)
+        if len(waiting) > 1:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _ignore_interrupts(worker: int) -> None:
+    # Ctrl-C reaches all processes of a terminal; the main one finishes its update, for which it needs the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

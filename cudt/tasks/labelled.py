@@ -1,0 +1,50 @@
+"""The tokens of a batch that have a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudt.tasks.base import IGNORED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cudt.data.batching import Batch
+
+
+def positions(batch: Batch) -> Tensor:
+    """The indices of labelled tokens in the flattened batch, in order.
+
+    A task puts them into its batches as `labelled`, because finding them on a GPU makes the CPU wait for it.
+    """
+    if "labelled" in batch:
+        return batch["labelled"]
+    return (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The labels of a batch, and the examples they belong to."""
+
+    targets: Tensor
+    """(tokens,): the label of each."""
+    rows: Tensor
+    """(tokens,): the example that each belongs to."""
+    counts: Tensor
+    """(examples,): the number of each example's tokens."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Labelled:
+        labels, found = batch["labels"], positions(batch)
+        rows = found.div(labels.shape[1], rounding_mode="floor")
+        return cls(labels.flatten()[found], rows, (labels != IGNORED).sum(1))
+
+    def means(self, values: Tensor) -> Tensor:
+        """The mean of each example's tokens."""
+        sums = values.new_zeros(len(self.counts)).index_add(0, self.rows, values)
+        return sums / self.counts.clamp_min(1)
+
+    def by_token(self, weights: Tensor) -> Tensor:
+        """The weight of each token in Σ weight·mean over the examples."""
+        return (weights / self.counts.clamp_min(1))[self.rows]

@@ -109,9 +109,9 @@ class Alpaca(Task):
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[DialogueTokens]:
         """The examples of a split with noise in instructions and inputs; responses are unchanged."""
-        damaged = [
-            (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
-        ]
+        clean = self._texts[split]
+        noisy = noise.corrupt_all([(name, texts[:-1]) for name, texts in clean], level, seed)
+        damaged = [(name, (*prompt, texts[-1])) for (name, texts), prompt in zip(clean, noisy, strict=True)]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
     def _check(self, split: Split) -> None:

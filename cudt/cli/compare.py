@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cudt.cli import completion
+from cudt.cli.options import require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -33,6 +34,8 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
     Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
     """
+    for path in (first, second):
+        require_folder(path, "run folder")
     if first.resolve() == second.resolve():
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     a, b = _read(first), _read(second)

@@ -127,5 +127,7 @@ def check_model(config: ModelSection, task: NamedSection, data_root: Path | None
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:
     """Build the model of a recipe; new weights are drawn from torch's global generator."""
-    survive_torchvision_mismatch()
+    # cudt's own pretrained models come through data/hub.py, which calls it; the others do not need torchvision.
+    if "." in config.name:
+        survive_torchvision_mismatch()
     return registry.load("model", config.name).build(config, task, data_root)

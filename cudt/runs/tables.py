@@ -6,11 +6,13 @@ All tables are long, so that their columns never change.
 from __future__ import annotations
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cudt.utils.errors import UserError, did_you_mean
 from cudt.utils.files import write_atomically, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The columns of each CSV file.
 TABLES = {
@@ -59,6 +61,8 @@ EXAMPLES = {
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder; empty if its file does not exist."""
+    import pandas as pd
+
     if name not in TABLES:
         hint = did_you_mean(name, TABLES) or ";"
         raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
@@ -87,6 +91,8 @@ def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) ->
 
 def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
     """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+    import pandas as pd
+
     path = folder / "examples.parquet"
     if not path.is_file():
         return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
@@ -110,6 +116,8 @@ def merge_examples(folder: Path, rows: pd.DataFrame, keys: list[str]) -> None:
 
 def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The old rows whose keys are not among the new ones, followed by the new rows."""
+    import pandas as pd
+
     kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
     return rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
 

@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -250,6 +249,8 @@ class Trainer:
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
+        import pandas as pd
+
         self._save_weights("last")
         self.accelerator.wait_for_everyone()
         self.layerwise.load_learned_weights(load_weights(self.run))

@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:
+    # The report computes intervals, and does without torch.
+    from torch import Tensor
 
 _Z = NormalDist().inv_cdf(0.975)
 _RESAMPLES = 1000

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import torch
 
 from cudt.method.constraints import allowed_losses
 from cudt.method.feasibility import TOLERANCE
@@ -76,9 +75,9 @@ def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
     table, counts = run.run.read_table("constraints"), {}
     for gamma, rows in table[table["perturbation"] == kind].groupby("gamma"):
         rows = rows.sort_values("layer")
-        losses = torch.tensor(rows["loss"].tolist(), dtype=torch.double)
+        losses = rows["loss"].to_numpy()
         violations = losses - allowed_losses(losses, reference, rates, form)
-        is_kept = violations.numpy() <= TOLERANCE * rows["standard_error"].to_numpy()
+        is_kept = violations <= TOLERANCE * rows["standard_error"].to_numpy()
         counts[float(str(gamma))] = float(is_kept.sum())
     return counts
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cudt.evaluation.display import short_number
 from cudt.noise.base import scale_of
 from cudt.report.carry_over import by_level, has_descent, has_promise, kept_by_level
 from cudt.report.collect import ReadRun
@@ -15,6 +14,7 @@ from cudt.report.groups import Group
 from cudt.report.material import Material
 from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import Entry, TextTable
+from cudt.utils.numbers import short_number
 
 #: Column of a table, row of descent.csv.
 _LOSSES = {"min f_k": "best_loss", "bound": "bound_at_depth", "bound, L → ∞": "bound", "f_L − min f_k": "gap"}

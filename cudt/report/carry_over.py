@@ -67,8 +67,7 @@ def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
     run's own constraint: that of another needs the losses of every example.
     """
     if _constraints(run) == _constraints(judge):
-        own = by_level([run], kind, "kept")["mean"]
-        return dict(zip(own.index.tolist(), own.tolist(), strict=True))
+        return run.descent_numbers.get((kind, "kept"), {})
     rates, reference, form = judge.info.rates, judge.reference, judge.run.recipe.settings.descent.form
     if not rates or not run.has_table("constraints"):
         return {}

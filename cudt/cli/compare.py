@@ -128,7 +128,7 @@ def _layer_table(
     verdicts: list[dict[int, tuple[float, str]]], weights: dict[str, dict[int, float]], *, with_differences: bool
 ) -> Table:
     """Losses, verdicts and effective weights."""
-    from cudt.evaluation.display import short_number
+    from cudt.utils.numbers import short_number
     from cudt.training.picture import weight_text
 
     table = Table(box=None, padding=(0, 2, 0, 0))

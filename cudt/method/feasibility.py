@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from cudt.method.constraints import Form, allowed_losses
-from cudt.method.measurement import Measurement
+
+if TYPE_CHECKING:
+    # The report reads verdicts, and does without torch.
+    from torch import Tensor
+
+    from cudt.method.measurement import Measurement
 
 #: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
 TOLERANCE = 2.0

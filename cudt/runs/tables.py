@@ -5,6 +5,7 @@ All tables are long, so that their columns never change.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
         raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
     path = folder / f"{name}.csv"
     if not path.is_file():
-        return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)
+        return _empty(name).copy()
     # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
     table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
     if list(table.columns) != TABLES[name]:
@@ -124,4 +125,11 @@ def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFr
 
 def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The table with typed columns; without rows they would have type object, and so would every table they join."""
-    return table.astype(dict.fromkeys(_NUMBERS[name], float))
+    untyped = [column for column in _NUMBERS[name] if table[column].dtype != float]
+    return table.astype(dict.fromkeys(untyped, float)) if untyped else table
+
+
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """Made once: a report asks for thousands of tables that runs do not have."""
+    return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)

@@ -132,4 +132,6 @@ def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
 @cache
 def _empty(name: str) -> pd.DataFrame:
     """Made once: a report asks for thousands of tables that runs do not have."""
+    import pandas as pd
+
     return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)

@@ -32,7 +32,7 @@ def model_folder() -> str:
 
 
 def write_rows(
-    overrides: list[str], split: Any, data_root: Path, file: Path, order: np.ndarray[Any, Any] | None
+    overrides: list[str], split: Any, data_root: Path, file: Path, order: np.ndarray[Any, Any] | None = None
 ) -> int:
     """Write the tokenized examples of a recipe, in an order if one is given; returns their number."""
     from cudt.config import recipe as recipes

@@ -47,7 +47,7 @@ class Program:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args}:\n{self._log.read_text(encoding='utf-8')[-3000:]}")
+            raise RuntimeError(f"{self._process.args!r}:\n{self._log.read_text(encoding='utf-8')[-3000:]}")
         said = json.loads(line)
         self.result = said.get("result")
         return said["seconds"]

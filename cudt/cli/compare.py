@@ -128,8 +128,8 @@ def _layer_table(
     verdicts: list[dict[int, tuple[float, str]]], weights: dict[str, dict[int, float]], *, with_differences: bool
 ) -> Table:
     """Losses, verdicts and effective weights."""
-    from cudt.utils.numbers import short_number
     from cudt.training.picture import weight_text
+    from cudt.utils.numbers import short_number
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):

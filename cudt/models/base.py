@@ -75,6 +75,10 @@ class LayeredModel(nn.Module, ABC):
         """The weights that only the readout uses, which may have a learning rate of their own; by default none."""
         return []
 
+    def compilable(self) -> list[nn.Module]:
+        """The modules that torch.compile can compile one by one; by default none."""
+        return []
+
     def save_pretrained(self, folder: Path) -> str | None:
         """Save the model for transformers or peft; returns lines of Python that load it, with FOLDER for the folder.
 

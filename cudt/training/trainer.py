@@ -33,6 +33,7 @@ from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
+from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
@@ -42,6 +43,7 @@ from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
+from cudt.utils.device import matmul_in
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
@@ -61,6 +63,8 @@ class Trainer:
         self.descent = problem.descent
         self.layerwise = problem.layerwise
         self.model = problem.layerwise.model
+        if self.settings.training.compile:
+            compile_layers(self.model)
         self.wrapped = accelerator.prepare(problem.layerwise)
         self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
@@ -94,7 +98,8 @@ class Trainer:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
-                    f, grad_norm = self._update(micro_batches)
+                    with matmul_in(self.settings.training.tf32, self.accelerator.device):
+                        f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)

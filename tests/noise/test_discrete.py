@@ -164,9 +164,7 @@ def test_every_text_is_damaged_as_by_a_loop_over_its_characters(kinds, probabili
     # Small parts, so that the examples are spread over several.
     monkeypatch.setattr("cudt.noise.discrete._AT_ONCE", 300)
     generator = np.random.default_rng(kinds)
-    examples = [
-        (f"id{number}", tuple(drawn_text(generator, kinds) for _ in range(number % 4))) for number in range(40)
-    ]
+    examples = [(f"id{number}", tuple(drawn_text(generator, kinds) for _ in range(number % 4))) for number in range(40)]
     examples += [(f"nasty{number}", (text, text)) for number, text in enumerate(NASTY)]
     expected = [literal(texts, probability, 3, example) for example, texts in examples]
     assert NOISE.corrupt_all(examples, probability, 3) == expected

@@ -81,7 +81,7 @@ class Readout:
         return F.cross_entropy(self.head(states), targets, reduction="none")
 
     def _backward(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.states.grad = self.head.weight.grad = None
 
 

@@ -44,7 +44,7 @@ def history(folder: Path, out: Path, settings: tuple[str, ...], objective: str) 
 def test_the_gradient_of_an_announced_head_is_that_of_logits_computed_again(
     folder, tmp_path, monkeypatch, objective, settings, announces
 ):
-    shares: list[HeadShare] = []
+    shares: list[HeadShare | None] = []
     share = HeadGradient.share
 
     def watched(self, head, row):

@@ -58,9 +58,9 @@ def _parts(examples: Examples) -> Iterator[Examples]:
 def _corrupt(examples: Examples, probability: float, seed: int | str) -> Iterator[tuple[str, ...]]:
     texts = [text for _, texts in examples for text in texts]
     codes, encoding = _encoded("".join(texts))
-    ends = np.cumsum([0, *map(len, texts)])
+    ends: Array = np.cumsum([0, *map(len, texts)])
     starts = _word_starts(codes, ends)
-    word_ends = starts.searchsorted(ends)
+    word_ends: Array = np.asarray(starts.searchsorted(ends))
     kept, replaced, substitutes = _draw(examples, probability, seed, ends.tolist(), word_ends.tolist())
     lengths = np.diff(starts, append=len(codes))
     left = np.where(replaced, substitutes, codes)[np.repeat(kept, lengths)].tobytes().decode(encoding, "surrogatepass")

@@ -28,8 +28,6 @@ FAST = [
     Case("dust", "folder", "log slack"),
     Case("unrolled_video", "shapes", "linear slack"),
 ]
-#: transformers asks up to twice in a forward pass whether a batch has padding, to leave out the mask of attention.
-ASKED_BY_TRANSFORMERS = {"bert": 1, "distilbert": 1, "roberta": 1, "modernbert": 2, "llama lora": 2, "llama": 2}
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +40,10 @@ def root(tmp_path_factory) -> Path:
 def check(case: Case, row: Row) -> None:
     assert {step: found for step, found in row.steps().items() if found not in ("", "same")} == {}, case
     counted = row.counted
-    asked = ASKED_BY_TRANSFORMERS.get(case.model, 0)
-    assert 1 <= len(counted.update) <= 1 + asked, [*map(str, counted.update)]
+    assert len(counted.update) == 1, [*map(str, counted.update)]
     # Whatever is logged came with the update.
     assert counted.log == []
-    assert 1 <= len(counted.batch) <= 1 + 2 * asked, [*map(str, counted.batch)]
+    assert len(counted.batch) == 1, [*map(str, counted.batch)]
     assert counted.copies == []
 
 

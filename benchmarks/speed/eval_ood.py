@@ -6,16 +6,17 @@ from benchmarks.speed import reviews
 from benchmarks.speed.bench import Bench, Outcome, Setting
 from benchmarks.speed.turns import Program
 
-_REVIEWS, _BATCH = 1000, 32
+_REVIEWS, _BATCH = 500, 32
 
 
 def _measure(setting: Setting) -> list[Outcome]:
     data_root = reviews.require(setting)
     overrides = [
         "task.max_length=512",
-        "task.limit={train: 64, validation: 8, test: " + str(_REVIEWS) + "}",
-        "training.batch_size=16",
-        "training.learning_rate=2e-4",
+        "task.limit={train: 96, validation: 8, test: " + str(_REVIEWS) + "}",
+        "training.batch_size=8",
+        "training.learning_rate=1e-4",
+        "training.readout_learning_rate=5e-3",
         "training.group_by_length=true",
         "noise.gamma_train=0.0",
         f"evaluation.batch_size={_BATCH}",

@@ -278,8 +278,25 @@ class Training(Section):
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
     select: Annotated[Weights, ADDED_LATER] = "best"
-    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last one.
-    Both are kept."""
+    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last."""
+
+
+class CheckpointFiles(Section):
+    """Weights on disk. They do not change a run's identity."""
+
+    keep: Literal["best", "last", "both", "none-when-finished"] = "both"
+    """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of both (one file if the
+    last epoch is the best), or none, for sweeps of many runs: they are scored, but cannot be evaluated on test data."""
+
+    def needed(self, own: Weights) -> set[Weights]:
+        """The weights that a run writes, if it is judged by its `own`."""
+        return {own} if self.keep == "none-when-finished" else self.kept
+
+    @property
+    def kept(self) -> set[Weights]:
+        """The weights that stay when a run is finished."""
+        kept: dict[str, set[Weights]] = {"both": {"best", "last"}, "best": {"best"}, "last": {"last"}}
+        return kept.get(self.keep, set())
 
 
 class Readout(Section):
@@ -399,5 +416,18 @@ class Recipe(Section):
     """How batches get to the device."""
     evaluation: Evaluation = Evaluation()
     """Defaults of `cudt eval-ood`."""
+    checkpoints: CheckpointFiles = CheckpointFiles()
+    """Weights on disk."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of weights, batches and training noise; `--seed` overrides it."""
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _own_weights_are_kept(cls, checkpoints: CheckpointFiles, info: ValidationInfo) -> CheckpointFiles:
+        # An invalid training section has an error of its own.
+        if (training := info.data.get("training")) and training.select not in checkpoints.needed(training.select):
+            raise ValueError(
+                f"keep: {checkpoints.keep} deletes the weights of training.select: {training.select}, by which the run "
+                f"is evaluated; set keep to {training.select} or both"
+            )
+        return checkpoints

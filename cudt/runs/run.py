@@ -17,13 +17,15 @@
         privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
-        checkpoints/    last.pt (training resumes from it), best.safetensors and last.safetensors (the weights)
+        checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, last.pt and
+                        step-<updates>.safetensors (training resumes from them)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
 
-Every file is written under a temporary name and renamed, so that it is always complete.
+history.csv is appended to while the run trains. Every other file is written under a temporary name and renamed, so that
+it is always complete.
 """
 
 from __future__ import annotations
@@ -87,6 +89,10 @@ class Run:
     @property
     def last_checkpoint(self) -> Path:
         return self.path / "checkpoints" / "last.pt"
+
+    def checkpoint_weights(self) -> list[Path]:
+        """The weights of checkpoints: those of last.pt, and of others until they are deleted."""
+        return sorted(self.last_checkpoint.parent.glob("step-*.safetensors"))
 
     def weights_file(self, weights: Weights) -> Path:
         """The file of the best or of the last weights."""

@@ -5,6 +5,7 @@ All tables are long, so that their columns never change.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pandas as pd
@@ -66,11 +67,19 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     if not path.is_file():
         return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)
     # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
-    table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
+    # Only history.csv grows while it is read; the other files are replaced as a whole.
+    content = _whole_lines(path) if name == "history" else path
+    table = pd.read_csv(content, converters=dict.fromkeys(_NUMBERS[name], float))
     if list(table.columns) != TABLES[name]:
         expected, found = ", ".join(TABLES[name]), ", ".join(table.columns)
         raise UserError(f"{path}: damaged (expected columns {expected}; found {found})")
     return _as_numbers(table, name)
+
+
+def _whole_lines(path: Path) -> io.BytesIO:
+    """The content of a file without an incomplete last line."""
+    content = path.read_bytes()
+    return io.BytesIO(content[: content.rfind(b"\n") + 1] or content)
 
 
 def write_table(folder: Path, name: str, rows: pd.DataFrame) -> None:

@@ -168,6 +168,17 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
     }
 
 
+def test_a_cell_that_keeps_no_weights_is_scored_before_they_are_deleted(tmp_path, trained_run):
+    recipe = tiny_recipe("checkpoints.keep=none-when-finished")
+    job = CellJob(recipe.text(), tmp_path, "cpu", None, "grid", GAMMAS)
+    done, run = cell.run_cell(job, ignore), run_for(recipe, tmp_path)
+    assert run.path.name == trained_run.path.name
+    assert list((run.path / "checkpoints").iterdir()) == []
+    assert cell.run_cell(job, ignore) == done
+    with pytest.raises(UserError, match="not kept .*none-when-finished.*train the run again in another folder"):
+        evaluate.evaluate_validation(run, [0.7], "cpu", None, lambda batches, total, what: batches)
+
+
 def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
     weights = run.weights_file("best").read_bytes()
     first = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)

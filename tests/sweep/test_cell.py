@@ -175,7 +175,7 @@ def test_a_cell_that_keeps_no_weights_is_scored_before_they_are_deleted(tmp_path
     assert run.path.name == trained_run.path.name
     assert list((run.path / "checkpoints").iterdir()) == []
     assert cell.run_cell(job, ignore) == done
-    with pytest.raises(UserError, match="not kept .*none-when-finished.*train the run again in another folder"):
+    with pytest.raises(UserError, match=r"not kept .*none-when-finished.*train the run again in another folder"):
         evaluate.evaluate_validation(run, [0.7], "cpu", None, lambda batches, total, what: batches)
 
 

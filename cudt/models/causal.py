@@ -18,9 +18,9 @@ from cudt.config.schema import (
     NamedSection,
     Positive,
     Schedule,
-    Section,
     WordOrWords,
 )
+from cudt.config.section import Section
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.alpaca import Alpaca

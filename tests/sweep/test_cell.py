@@ -117,10 +117,10 @@ def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
     judged: list[float] = []
     measured = evaluate._measure
 
-    def watched(run, layerwise, split, kind, seed, levels, track):
+    def watched(run, layerwise, file, split, kind, seed, levels, track):
         judged.extend(levels)
         assert split == "validation"
-        return measured(run, layerwise, split, kind, seed, levels, track)
+        return measured(run, layerwise, file, split, kind, seed, levels, track)
 
     monkeypatch.setattr(evaluate, "_measure", watched)
     cell.run_cell(job_for(run, "grid", [0.0, 1.0, 2.0]), ignore)

@@ -11,7 +11,7 @@ import torch
 from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
 from cudt.method.constraints import allowed_losses
-from cudt.method.measurement import Measured
+from cudt.method.measurement import MeasuredExamples
 from cudt.method.objectives.base import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
@@ -23,7 +23,7 @@ SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validatio
 KEPT = ("met", "borderline")
 
 
-def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, Measured]]) -> pd.DataFrame:
+def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, MeasuredExamples]]) -> pd.DataFrame:
     """The verdict on each layer's constraint at each level; no rows for runs of versions that did not record α."""
     info = run.finished_info()
     rows = []
@@ -34,7 +34,7 @@ def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, Measure
     return pd.DataFrame(rows, columns=TABLES["constraints"])
 
 
-def _judged(run: Run, info: FinishedInfo, measured: Measured) -> list[feasibility.LayerVerdict]:
+def _judged(run: Run, info: FinishedInfo, measured: MeasuredExamples) -> list[feasibility.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     form, rates = run.recipe.settings.descent.form, info.rates or []
     # The slack of weights that are not the run's own is not recorded.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cudt.method.measurement import Measured, Measurement
+from cudt.method.measurement import MeasuredExamples, Measurement
 
 #: Losses in one block, 1 MB of them. Data sets of fewer examples × layers are summed at once.
 BLOCK = 2**17
@@ -41,18 +41,20 @@ class ExampleFile:
 
     def add(self, batches: Iterable[Sequence[Measurement]], n_examples: int) -> list[StoredMeasurement]:
         """Store the measurements of one pass over the examples: in each batch one for each level."""
-        ids: list[str] = []
+        # Of full length from the start: what grows between large temporary arrays keeps their memory from being freed.
+        ids, done = [""] * n_examples, 0
         stored: list[StoredMeasurement] = []
         for levels in batches:
-            rows = [_rows(level) for level in levels]
-            for number, (level, row) in enumerate(zip(levels, rows, strict=True)):
+            for number, level in enumerate(levels):
+                rows = _rows(level)
                 if len(stored) <= number:
                     region = _Region(self._size, ids)
-                    stored.append(StoredMeasurement(self._file, (region,), len(level.losses), row.shape[1]))
-                    self._size += n_examples * row.shape[1] * _BYTES
-                self._file.seek(stored[number].regions[0].start + len(ids) * row.shape[1] * _BYTES)
-                self._file.write(row.tobytes())
-            ids += levels[0].ids
+                    stored.append(StoredMeasurement(self._file, (region,), len(level.losses), rows.shape[1]))
+                    self._size += n_examples * rows.shape[1] * _BYTES
+                self._file.seek(stored[number].regions[0].start + done * rows.shape[1] * _BYTES)
+                self._file.write(rows.data)
+            ids[done : done + len(levels[0].ids)] = levels[0].ids
+            done += len(levels[0].ids)
         return stored
 
 
@@ -65,7 +67,7 @@ class _Region:
 
 
 @dataclass(frozen=True)
-class StoredMeasurement(Measured):
+class StoredMeasurement(MeasuredExamples):
     """Examples at one noise level, in an `ExampleFile`."""
 
     file: IO[bytes]
@@ -91,7 +93,7 @@ class StoredMeasurement(Measured):
         for part in _slices(len(ids), max(1, BLOCK // self.n_layers)):
             yield self._read(offsets[part], ids[part])
 
-    def grouped(self, names: Sequence[str]) -> Measured:
+    def grouped(self, names: Sequence[str]) -> MeasuredExamples:
         """One row for all examples of the same name; see `Measurement.grouped`."""
         return _Grouped(self, names)
 
@@ -118,7 +120,7 @@ class StoredMeasurement(Measured):
         return Measurement(losses, scores, weights, list(ids), inputs[0] if inputs else None)
 
 
-class _Grouped(Measured):
+class _Grouped(MeasuredExamples):
     """`Measurement.grouped` for examples in a file, group by group in the order of their names."""
 
     def __init__(self, stored: StoredMeasurement, names: Sequence[str]) -> None:

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
 from cudt.evaluation.curves import input_metric
-from cudt.method.measurement import Measured, Measurement
+from cudt.method.measurement import MeasuredExamples, Measurement
 from cudt.runs.tables import TABLES
 from cudt.tasks.base import Task
 
 
-def ood_rows(task: Task, kind: str, seed: int, measured: Sequence[Measured], levels: Sequence[float]) -> pd.DataFrame:
+def ood_rows(
+    task: Task, kind: str, seed: int, measured: Sequence[MeasuredExamples], levels: Sequence[float]
+) -> pd.DataFrame:
     """The last layer's metric and loss at each level, each with the ends of its interval, if it has one.
 
     For tasks where the noisy input is an answer, also its metric.
@@ -44,7 +46,7 @@ def _over_examples(task: Task, values: Tensor, level: Measurement) -> tuple[floa
     return intervals.bootstrap_of_clips(values.numpy(), level.weights.numpy(), intervals.clips_of(level.ids)) or ()
 
 
-def example_rows(measured: Measured) -> pd.DataFrame:
+def example_rows(measured: MeasuredExamples) -> pd.DataFrame:
     """The last layer's score of each example at one level, and its weight."""
     last = measured.last_layer()
     return pd.DataFrame({"id": last.ids, "weight": last.weights, "score": last.scores[0]})
@@ -55,7 +57,7 @@ def _metrics(task: Task, score: float) -> dict[str, float]:
     return {task.metric_name: task.metric(score), **task.further_metrics(score)}
 
 
-def layer_rows(task: Task, kind: str, measured: Mapping[float, Measured]) -> pd.DataFrame:
+def layer_rows(task: Task, kind: str, measured: Mapping[float, MeasuredExamples]) -> pd.DataFrame:
     """Each layer's loss and metric at each level."""
     rows = []
     for gamma, level in measured.items():
@@ -65,7 +67,7 @@ def layer_rows(task: Task, kind: str, measured: Mapping[float, Measured]) -> pd.
     return pd.DataFrame(rows, columns=TABLES["layers"])
 
 
-def layer_metric_rows(task: Task, kind: str, measured: Mapping[float, Measured]) -> pd.DataFrame:
+def layer_metric_rows(task: Task, kind: str, measured: Mapping[float, MeasuredExamples]) -> pd.DataFrame:
     """The task's further metrics of each layer; no rows if it has none."""
     rows = []
     for gamma, level in measured.items():
@@ -74,7 +76,7 @@ def layer_metric_rows(task: Task, kind: str, measured: Mapping[float, Measured])
     return pd.DataFrame(rows, columns=TABLES["layer_metrics"])
 
 
-def ratio_tables(kind: str, measured: Mapping[float, Measured]) -> dict[str, pd.DataFrame]:
+def ratio_tables(kind: str, measured: Mapping[float, MeasuredExamples]) -> dict[str, pd.DataFrame]:
     """The distribution of f_l / f_{l−1} over examples, by layer and for all layers (layer 0), and its histogram."""
     summaries: list[tuple[Any, ...]] = []
     bins: list[tuple[Any, ...]] = []
@@ -91,5 +93,5 @@ def ratio_tables(kind: str, measured: Mapping[float, Measured]) -> dict[str, pd.
     }
 
 
-def _ratios(measured: Measured) -> Iterator[Tensor]:
+def _ratios(measured: MeasuredExamples) -> Iterator[Tensor]:
     return (ratios.layer_ratios(block.losses) for block in measured.blocks())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cudt.method.constraints import Form, allowed_losses
-from cudt.method.measurement import Measured
+from cudt.method.measurement import MeasuredExamples
 
 #: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
 TOLERANCE = 2.0
@@ -49,7 +49,7 @@ class LayerVerdict:
 
 
 def judge(
-    measured: Measured, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
+    measured: MeasuredExamples, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
 ) -> list[LayerVerdict]:
     """One verdict per layer; `slack` is u_l in units of the loss.
 

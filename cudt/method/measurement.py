@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-class Measured(ABC):
+class MeasuredExamples(ABC):
     """Losses and scores of examples at every layer, read in blocks of examples.
 
     Results over all examples are sums over the blocks. All examples of a large data set do not fit into memory at every
@@ -65,7 +65,7 @@ class Measured(ABC):
 
 
 @dataclass(frozen=True)
-class Measurement(Measured):
+class Measurement(MeasuredExamples):
     """Losses and scores of every example at every layer, (layers, examples), with the examples' weights and ids."""
 
     losses: Tensor

@@ -6,7 +6,7 @@ import torch
 from cudt.evaluation import stored
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
 from cudt.method.feasibility import judge
-from cudt.method.measurement import Measured, Measurement
+from cudt.method.measurement import MeasuredExamples, Measurement
 
 LAYERS = 3
 
@@ -35,7 +35,7 @@ def stored_pair(file: ExampleFile, levels: list[Measurement], *sizes: int) -> li
     return file.add(zip(*(cut(level, *sizes) for level in levels), strict=True), len(levels[0].ids))
 
 
-def read(measured: Measured) -> Measurement:
+def read(measured: MeasuredExamples) -> Measurement:
     return Measurement.joined([*measured.blocks()])
 
 

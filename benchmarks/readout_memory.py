@@ -13,55 +13,23 @@ import os
 import resource
 import subprocess
 import sys
-from types import SimpleNamespace
-from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from cudt.data.batching import Batch
-from cudt.method.descent import LayerwiseDescent
-from cudt.method.objectives.base import make_objective
-from cudt.models.causal import Config, Lora
-from cudt.models.causal_network import Causal
-from cudt.models.layer_losses import LayerwiseLosses
-from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.base import IGNORED
+from benchmarks.causal_update import CausalUpdate, Sizes
+from cudt.tasks.labelled import Labelled
 from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.compat import survive_torchvision_mismatch
 
-WORDS, LAYERS, WIDTH, TOKENS = 128_256, 16, 256, 512
+SIZES = Sizes(layers=16, width=256, heads=4, inner=1024, words=128_256, tokens=512)
 WAYS = ("erm", "constrained", "naive")
 
 
-def batch() -> Batch:
-    """One example whose every token but the first is to be predicted."""
-    torch.manual_seed(0)
-    tokens = torch.randint(WORDS, (1, TOKENS))
-    labels = torch.cat([tokens[:, 1:], torch.tensor([[IGNORED]])], 1)
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels, "ids": ["0"]}
-
-
-def model(lora: bool) -> Causal:
-    survive_torchvision_mismatch()
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=WORDS,
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        intermediate_size=4 * WIDTH,
-    )
-    settings = Config(name="causal", pretrained="random", lora=Lora() if lora else None)
-    return Causal(LlamaForCausalLM(config), settings)
-
-
-def all_at_once(self: TokenLogits, targets: Tensor) -> Tensor:
-    return F.cross_entropy(self.head(self.states), targets, reduction="none")
+def all_at_once(self: TokenLogits, labelled: Labelled) -> Tensor:
+    return labelled.means(F.cross_entropy(self.head(self.states), labelled.targets, reduction="none"))
 
 
 def update(way: str, lora: bool) -> float:
@@ -71,17 +39,10 @@ def update(way: str, lora: bool) -> float:
     from transformers import LlamaForCausalLM  # noqa: F401
 
     if way == "naive":
-        TokenLogits.losses = all_at_once  # type: ignore[method-assign]
+        TokenLogits.mean_losses = all_at_once  # type: ignore[method-assign]
+        TokenLogits.adding_to = lambda self, gradient, row: self  # type: ignore[method-assign]
     before = _most_held()
-    task: Any = Alpaca(dict, SimpleNamespace(pad_token_id=0), TOKENS)
-    layerwise = LayerwiseLosses(model(lora), task).train()
-    descent = LayerwiseDescent(LAYERS, 0.05, 12.0)
-    descent._multiplier.weight.data.fill_(1.0)
-    objective = make_objective("erm" if way == "erm" else "constrained", descent)
-    optimizer = torch.optim.AdamW([weight for weight in layerwise.parameters() if weight.requires_grad], lr=1e-4)
-    f = layerwise(batch(), layers=objective.layers).mean(1)
-    (objective.gradient(f) @ f).backward()
-    optimizer.step()
+    CausalUpdate(SIZES, "erm" if way == "erm" else "constrained", lora)()
     return _most_held() - before
 
 
@@ -91,7 +52,8 @@ def _most_held() -> float:
 
 def main() -> None:
     """Run every way in a process of its own, and print them side by side."""
-    table = Table("", *WAYS, "constrained / erm", title=f"MB, {LAYERS} layers, {TOKENS} tokens, {WORDS:,} words")
+    title = f"MB, {SIZES.layers} layers, {SIZES.tokens} tokens, {SIZES.words:,} words"
+    table = Table("", *WAYS, "constrained / erm", title=title)
     for tuning in ("lora", "full"):
         peaks = [peak(way, tuning) for way in WAYS]
         table.add_row(tuning, *(f"{megabytes:,.0f}" for megabytes in peaks), f"{peaks[1] / peaks[0]:.3f}")

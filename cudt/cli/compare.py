@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cudt.cli import completion
+from cudt.cli.options import require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -33,6 +34,8 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
     Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
     """
+    for path in (first, second):
+        require_folder(path, "run folder")
     if first.resolve() == second.resolve():
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     a, b = _read(first), _read(second)
@@ -125,8 +128,8 @@ def _layer_table(
     verdicts: list[dict[int, tuple[float, str]]], weights: dict[str, dict[int, float]], *, with_differences: bool
 ) -> Table:
     """Losses, verdicts and effective weights."""
-    from cudt.evaluation.display import short_number
     from cudt.training.picture import weight_text
+    from cudt.utils.numbers import short_number
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("layer", "A", "B", "B − A", "verdict A", "verdict B", *weights):

@@ -24,6 +24,8 @@ DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Weights = Literal["best", "last"]
+#: What transformers calls `attn_implementation`; auto is its own choice.
+Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 
 
 class NamedSection(Section):
@@ -235,6 +237,12 @@ class Training(Section):
     """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of the forward and backward pass."""
+    tf32: Annotated[bool, ADDED_LATER] = False
+    """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since Ampere, with 10 bits of
+    precision instead of 23. No effect on other devices, in validation and in evaluation."""
+    compile: Annotated[bool, ADDED_LATER] = False
+    """Whether updates run the layers compiled by torch.compile, for pretrained models. The first update takes minutes,
+    and later ones are faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
     log_every: Count = 10
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudt.config.schema import Attention
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
@@ -79,19 +80,19 @@ def load_image_processor(name: str, data_root: Path | None) -> Any:
     return _load(load, name, data_root)
 
 
-def load_encoder(name: str, data_root: Path | None) -> Any:
+def load_encoder(name: str, data_root: Path | None, attention: Attention = "auto") -> Any:
     """A pretrained model without a head, in fp32; refuses incomplete weights."""
     import torch
 
-    return _load_model("AutoModel", name, data_root, torch.float32)
+    return _load_model("AutoModel", name, data_root, torch.float32, attention)
 
 
-def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype) -> Any:
+def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention = "auto") -> Any:
     """A pretrained causal language model with its head; refuses incomplete weights."""
-    return _load_model("AutoModelForCausalLM", name, data_root, dtype)
+    return _load_model("AutoModelForCausalLM", name, data_root, dtype, attention)
 
 
-def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype) -> Any:
+def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention) -> Any:
     def load(source: str, **options: Any) -> Any:
         import transformers
         from transformers.utils import logging
@@ -99,6 +100,8 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
+        if attention != "auto":
+            options["attn_implementation"] = attention
         loader = getattr(transformers, auto_class)
         return loader.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
 

@@ -10,6 +10,7 @@ from cudt.evaluation.curves import area_under_curve, further_metrics, input_metr
 from cudt.evaluation.exit_rules import RULES, ExitRule
 from cudt.noise.base import distribution, scale_of
 from cudt.runs.run import Run
+from cudt.utils.numbers import short_number
 
 
 def curve_table(run: Run) -> Table:
@@ -107,8 +108,3 @@ def exit_table(run: Run) -> Table:
         ]
         table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.4f}", *cells)
     return table
-
-
-def short_number(value: float) -> str:
-    """The number with four decimals, fewer if it is large."""
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.4g}"

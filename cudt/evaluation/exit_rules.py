@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    # The report reads the names of rules, and does without torch.
+    from torch import Tensor
 
 RuleName = Literal["confidence", "entropy", "patience"]
 #: The rules, in the order of tables.
@@ -38,6 +40,8 @@ class LayerAnswers:
     @classmethod
     def read(cls, probabilities: Tensor, before: LayerAnswers | None) -> LayerAnswers:
         """The answers of a layer with these class probabilities, given those of the layer before."""
+        import torch
+
         confidence, labels = probabilities.max(-1)
         streak = torch.ones_like(labels)
         if before is not None:
@@ -47,6 +51,8 @@ class LayerAnswers:
     @classmethod
     def joined(cls, parts: Sequence[LayerAnswers], *, of_layers: bool = False) -> LayerAnswers:
         """The answers of several batches as one, or of several layers as those of all."""
+        import torch
+
         join = torch.stack if of_layers else torch.cat
         along = 0 if of_layers else -1
         columns = ([part.labels, part.confidence, part.entropy, part.streak] for part in parts)

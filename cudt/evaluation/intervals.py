@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:
+    # The report computes intervals, and does without torch.
+    from torch import Tensor
 
 _Z = NormalDist().inv_cdf(0.975)
 _RESAMPLES = 1000
 _PAIRED_RESAMPLES = 2000
 #: Number of random draws held in memory at the same time.
 _DRAWS = 2**21
+#: Resamples of up to this many rows are kept in memory, 4 kB a row.
+_MOST_KEPT = 2**14
 
 Array = np.ndarray[Any, Any]
 
@@ -80,23 +85,33 @@ def resampled_means(values: Array, weights: Array, clips: Array | None = None) -
     rows or clips: tables of the same examples in the same order have the same resamples, so that differences of their
     means are paired.
     """
-    generator = np.random.default_rng(0)
     columns = values.shape[1]
     # Usually an example has the same weight at every level; then one sum of weights is enough.
     counted = weights[:, :1] if (weights == weights[:, :1]).all() else weights
     sums = np.hstack([values * weights, counted])
     if clips is not None:
         sums = np.eye(clips.max() + 1)[clips].T @ sums
-    n = len(sums)
-    size = max(1, _DRAWS // n)
     means = []
+    for counts in _kept_counts(len(sums)) if len(sums) <= _MOST_KEPT else _counts(len(sums)):
+        resampled = counts.astype(float) @ sums
+        means.append(resampled[:, :columns] / resampled[:, columns:])
+    return np.concatenate(means)
+
+
+def _counts(n: int) -> Iterator[Array]:
+    """How often each of n rows was drawn, in all resamples, a number of resamples at a time."""
+    generator = np.random.default_rng(0)
+    size = max(1, _DRAWS // n)
     for start in range(0, _PAIRED_RESAMPLES, size):
         rows = min(size, _PAIRED_RESAMPLES - start)
         drawn = generator.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
-        resampled = counts @ sums
-        means.append(resampled[:, :columns] / resampled[:, columns:])
-    return np.concatenate(means)
+        yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+
+
+@lru_cache(maxsize=2)
+def _kept_counts(n: int) -> list[Array]:
+    """The same, kept in memory: drawing takes most of the time, and the runs of a report have the same test data."""
+    return [counts.astype(np.uint16) for counts in _counts(n)]
 
 
 def percentiles(resampled: Array) -> tuple[Array, Array]:

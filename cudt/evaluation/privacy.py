@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cudt.data.loading import batches
-from cudt.method.privacy import epsilon_at, noise_multiplier
+from cudt.method.privacy import NOISE, REASONABLE, UNIT, epsilon_at, noise_multiplier
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_test
 from cudt.runs.tables import TABLES
@@ -30,12 +30,6 @@ from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
-#: The noise of the Gaussian mechanism.
-NOISE = "gaussian"
-#: The unit that figures and comparisons are about: the one that needs least noise.
-UNIT = "token"
-#: An ε up to this is called reasonable (Ponomareva et al., How to DP-fy ML, 2023); above it, odds may grow e¹⁰-fold.
-REASONABLE = 10.0
 #: The highest noise level that the paper trains with.
 PAPER_GAMMA = 1.0
 _CHUNK = 1024

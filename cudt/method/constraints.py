@@ -10,21 +10,27 @@ A point that meets `linear` meets the ladder; the converse does not hold.
 
 Two gradients of g. `full` differentiates all of it: λ_l then also pays for *raising* f_{l−1}. `proxy` takes what the
 constraint allows as a number, so λ_l only pays for lowering f_l (Cotter et al., 2019). The values of g are the same.
+
+`allowed_losses` and `effective_weights` also take numpy arrays: importing torch takes longer than reading a run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cudt.utils.transfer import sent
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 Form = Literal["linear", "log", "ladder"]
 Gradient = Literal["full", "proxy"]
+_Array = TypeVar("_Array", "Tensor", "np.ndarray[Any, Any]")
 
 
 def rate_for_target(target_loss: float, reference: float, n_layers: int) -> float:
@@ -48,10 +54,10 @@ def rates_per_layer(alpha: float | Sequence[float], n_layers: int) -> list[float
 
 def in_form(losses: Tensor, form: Form) -> Tensor:
     """f, or log f in the log form; a loss that underflowed to zero counts as the smallest positive number."""
-    return losses.clamp_min(torch.finfo(losses.dtype).tiny).log() if form == "log" else losses
+    return losses.clamp_min(_library(losses).finfo(losses.dtype).tiny).log() if form == "log" else losses
 
 
-def allowed_losses(layer_losses: Tensor, reference: float, rates: Sequence[float], form: Form) -> Tensor:
+def allowed_losses(layer_losses: _Array, reference: float, rates: Sequence[float], form: Form) -> _Array:
     """The largest losses that meet the constraints without relaxation, in the unit of the loss.
 
     They are (1−α_l)·f_{l−1}, or (1−α_1)·…·(1−α_l)·f_0 on the ladder. `layer_losses` has the layers in its first
@@ -59,7 +65,7 @@ def allowed_losses(layer_losses: Tensor, reference: float, rates: Sequence[float
     """
     retained = _retained(layer_losses, rates)
     if form == "ladder":
-        return (reference * retained.cumprod(0)).expand_as(layer_losses)
+        return _library(layer_losses).broadcast_to(reference * retained.cumprod(0), layer_losses.shape)
     return retained * _previous(layer_losses, reference)
 
 
@@ -83,31 +89,43 @@ def loss_asked_of_last(reference: float, rates: Sequence[float]) -> float:
     return reference * math.prod(1 - rate for rate in rates)
 
 
-def effective_weights(multipliers: Tensor, rates: Sequence[float], form: Form, gradient: Gradient) -> Tensor:
+def effective_weights(multipliers: _Array, rates: Sequence[float], form: Form, gradient: Gradient) -> _Array:
     """w_1 … w_L: the weight of each layer's loss in the primal step, ∂(f_L + Σ λ·g)/∂f_l; a negative one raises it.
 
     w_l = λ_l − (1−α_{l+1})·λ_{l+1} and w_L = 1 + λ_L. In the log form they are per unit of log f, without (1−α); on the
     ladder and with the proxy gradient w_l = λ_l.
     """
-    weights = multipliers.clone()
+    earlier = multipliers[:-1]
     if form != "ladder" and gradient == "full":
         passed_on = multipliers[1:] if form == "log" else _retained(multipliers[1:], rates[1:]) * multipliers[1:]
-        weights[:-1] -= passed_on
-    weights[-1] += 1
-    return weights
+        earlier = earlier - passed_on
+    return _library(multipliers).concatenate([earlier, multipliers[-1:] + 1])
 
 
 def positions(layers: Sequence[int], device: torch.device) -> Tensor:
     """The positions of layers in the vector f_1 … f_L, counted from 0, on a device that is not waited for."""
+    import torch
+
     return sent(torch.tensor(layers) - 1, device)
 
 
-def _retained(layer_losses: Tensor, rates: Sequence[float]) -> Tensor:
+def _retained(layer_losses: _Array, rates: Sequence[float]) -> _Array:
     """1−α_1 … 1−α_L, in the first dimension of the losses."""
-    retained = 1 - sent(torch.as_tensor(rates, dtype=layer_losses.dtype), layer_losses.device)
+    on_host = 1 - _library(layer_losses).asarray(rates, dtype=layer_losses.dtype)
+    retained: Any = on_host if isinstance(layer_losses, np.ndarray) else sent(on_host, layer_losses.device)
     return retained.reshape(-1, *(1 for _ in layer_losses.shape[1:]))
 
 
-def _previous(layer_losses: Tensor, reference: float) -> Tensor:
+def _previous(layer_losses: _Array, reference: float) -> _Array:
     """f_0 … f_{L−1}."""
-    return torch.cat([torch.full_like(layer_losses[:1], reference), layer_losses[:-1]])
+    library = _library(layer_losses)
+    return library.concatenate([library.full_like(layer_losses[:1], reference), layer_losses[:-1]])
+
+
+def _library(array: Any) -> Any:
+    """numpy or torch, which share the functions used here."""
+    if isinstance(array, np.ndarray):
+        return np
+    import torch
+
+    return torch

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from cudt.method.constraints import Form, allowed_losses
-from cudt.method.measurement import MeasuredExamples
+
+if TYPE_CHECKING:
+    # The report reads verdicts, and does without torch.
+    from torch import Tensor
+
+    from cudt.method.measurement import MeasuredExamples
 
 #: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
 TOLERANCE = 2.0
@@ -62,11 +64,11 @@ def judge(
             allowed = allowed_losses(block.losses, reference, rates, form)
             yield block.losses - allowed, block.weights / measured.total_weight
 
-    violation, count = torch.zeros(()), 0
+    violation, count = slack.new_zeros(()), 0
     for difference, share in differences():
         violation, count = violation + difference @ share, count + len(share)
     correction = count / (count - 1) if count > 1 else 1.0
-    variance = torch.zeros(())
+    variance = slack.new_zeros(())
     for difference, share in differences():
         variance = variance + correction * (difference - violation.unsqueeze(1)).square() @ share.square()
     losses = measured.layer_losses

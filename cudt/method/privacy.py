@@ -11,8 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
-
+#: The noise of the mechanism.
+NOISE = "gaussian"
+#: The unit that figures and comparisons are about: the one that needs least noise.
+UNIT = "token"
+#: An ε up to this is called reasonable (Ponomareva et al., How to DP-fy ML, 2023); above it, odds may grow e¹⁰-fold.
+REASONABLE = 10.0
 #: Halvings of an interval of numbers; more than a double has bits.
 _HALVINGS = 200
 #: The largest μ that is looked for; ε is then 10¹⁶ and more.
@@ -56,6 +60,8 @@ def _check(delta: float) -> None:
 
 def _mills_ratio(x: float) -> float:
     """M(x) = Φ(−x)/φ(x), which neither over- nor underflows for x ≥ 0."""
+    import torch
+
     scaled = torch.special.erfcx(torch.tensor(x / math.sqrt(2), dtype=torch.float64))
     return math.sqrt(math.pi / 2) * float(scaled)
 

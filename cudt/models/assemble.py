@@ -15,6 +15,7 @@ from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.tasks.base import Task, build_task
+from cudt.utils.allocator import keep_freed_memory
 from cudt.utils.device import seed_everything
 from cudt.utils.errors import UserError
 
@@ -54,6 +55,8 @@ def assemble(
 def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
     """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
+    if device.type == "cpu":
+        keep_freed_memory()
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)

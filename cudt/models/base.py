@@ -75,6 +75,10 @@ class LayeredModel(nn.Module, ABC):
         """The weights that only the readout uses, which may have a learning rate of their own; by default none."""
         return []
 
+    def compilable(self) -> list[nn.Module]:
+        """The modules that torch.compile can compile one by one; by default none."""
+        return []
+
     def save_pretrained(self, folder: Path) -> str | None:
         """Save the model for transformers or peft; returns lines of Python that load it, with FOLDER for the folder.
 
@@ -127,5 +131,7 @@ def check_model(config: ModelSection, task: NamedSection, data_root: Path | None
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:
     """Build the model of a recipe; new weights are drawn from torch's global generator."""
-    survive_torchvision_mismatch()
+    # cudt's own pretrained models come through data/hub.py, which calls it; the others do not need torchvision.
+    if "." in config.name:
+        survive_torchvision_mismatch()
     return registry.load("model", config.name).build(config, task, data_root)

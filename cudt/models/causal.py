@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cudt.config.schema import (
     FINE_TUNING,
+    Attention,
     Count,
     ModelSection,
     NamedSection,
@@ -20,7 +21,7 @@ from cudt.config.schema import (
     Schedule,
     WordOrWords,
 )
-from cudt.config.section import Section
+from cudt.config.section import ADDED_LATER, Section
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.alpaca import Alpaca
@@ -59,6 +60,9 @@ class Config(ModelSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
+    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 needs
+    CUDA, the package flash-attn, and weights or training.precision in bf16."""
     lora: Lora | None = Lora()
     """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
@@ -97,7 +101,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     from cudt.models.causal_network import DTYPES, Causal, check_head, decode_plainly
 
     assert isinstance(task, Alpaca)
-    lm = hub.load_causal_lm(config.pretrained, data_root, DTYPES[config.dtype])
+    lm = hub.load_causal_lm(config.pretrained, data_root, DTYPES[config.dtype], config.attention)
     check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     check_head(lm, config.pretrained)
     decode_plainly(lm)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.schema import FINE_TUNING, ModelSection, Schedule
+from cudt.config.schema import FINE_TUNING, Attention, ModelSection, Schedule
+from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.text_classification import TextClassification
@@ -21,6 +22,9 @@ class Config(ModelSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
+    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 needs
+    CUDA, the package flash-attn, and weights or training.precision in bf16."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
 
@@ -39,7 +43,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
 
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
-    encoder = hub.load_encoder(config.pretrained, data_root)
+    encoder = hub.load_encoder(config.pretrained, data_root, config.attention)
     check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}

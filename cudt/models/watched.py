@@ -15,6 +15,7 @@ from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
 from cudt.models.base import LayeredModel, Visit, VisitNeeded, embedded_shape
 from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
+from cudt.models.padding import known_padding
 from cudt.noise.source import SignalShape
 
 
@@ -25,8 +26,14 @@ class Watched(LayeredModel):
         super().__init__()
         self.n_layers = len(anatomy.layers)
         self._visit: Visit | None = None
+        # In a tuple, so that they are not registered: subclasses register them under the names of saved weights.
+        self._layers = (anatomy.layers,)
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_hook(self._leave_layer)
+
+    def compilable(self) -> list[nn.Module]:
+        """The layers: the model's own code between them, and the hooks that read them, are not compiled."""
+        return list(dict.fromkeys(self._layers[0]))
 
     @contextmanager
     def _visited_by(self, visit: Visit) -> Iterator[None]:
@@ -56,7 +63,6 @@ class WatchedText(Watched):
             layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True)
         # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
         self._backbone = (backbone,)
-        self._layers = (anatomy.layers,)
         self._final_norm = (anatomy.final_norm,)
         self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
@@ -85,7 +91,7 @@ class WatchedText(Watched):
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
-        with self._visited_by(visit), self.replacing(lambda clean: signal):
+        with self._visited_by(visit), self.replacing(lambda clean: signal), known_padding(batch):
             self._backbone[0](**inputs, **self._always)
 
     def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:

@@ -56,6 +56,12 @@ class TextNoise(NoiseKind):
     def corrupt(self, texts: Sequence[str], level: float, seed: int | str, example_id: str) -> tuple[str, ...]:
         """The texts of one example (such as premise and hypothesis) at a level; draws depend only on (seed, id)."""
 
+    def corrupt_all(
+        self, examples: Sequence[tuple[str, Sequence[str]]], level: float, seed: int | str
+    ) -> list[tuple[str, ...]]:
+        """The texts of many examples, each an id and texts; a kind of noise may have a faster way than one by one."""
+        return [self.corrupt(texts, level, seed, example_id) for example_id, texts in examples]
+
     def training_level(self, gamma_train: float) -> float:
         """0: the clean texts."""
         return 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import torch
 
 from cudt.method.constraints import allowed_losses
 from cudt.method.feasibility import TOLERANCE
@@ -68,17 +67,16 @@ def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
     run's own constraint: that of another needs the losses of every example.
     """
     if _constraints(run) == _constraints(judge):
-        own = by_level([run], kind, "kept")["mean"]
-        return dict(zip(own.index.tolist(), own.tolist(), strict=True))
+        return run.descent_numbers.get((kind, "kept"), {})
     rates, reference, form = judge.info.rates, judge.reference, judge.run.recipe.settings.descent.form
     if not rates or not run.has_table("constraints"):
         return {}
     table, counts = run.run.read_table("constraints"), {}
     for gamma, rows in table[table["perturbation"] == kind].groupby("gamma"):
         rows = rows.sort_values("layer")
-        losses = torch.tensor(rows["loss"].tolist(), dtype=torch.double)
+        losses = rows["loss"].to_numpy()
         violations = losses - allowed_losses(losses, reference, rates, form)
-        is_kept = violations.numpy() <= TOLERANCE * rows["standard_error"].to_numpy()
+        is_kept = violations <= TOLERANCE * rows["standard_error"].to_numpy()
         counts[float(str(gamma))] = float(is_kept.sum())
     return counts
 

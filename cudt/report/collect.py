@@ -151,6 +151,16 @@ class ReadRun:
             found.setdefault(kind, {})[gamma] = sum(values) / len(values)
         return found
 
+    @cached_property
+    def descent_numbers(self) -> dict[tuple[str, str], dict[float, float]]:
+        """The numbers of descent.csv about the whole model: by kind of noise and name, then by level."""
+        found: dict[tuple[str, str], dict[float, float]] = {}
+        # Without pandas, whose start-up at each of many runs takes longer than the work.
+        for kind, gamma, layer, name, value in zip(*(self.descent[key].tolist() for key in self.descent), strict=True):
+            if layer == 0:
+                found.setdefault((kind, name), {})[gamma] = value
+        return {key: dict(sorted(values.items())) for key, values in found.items()}
+
     @property
     def failing(self) -> dict[str, list[int]]:
         """The layers whose constraints are violated, or kept only as relaxed; empty without constraints."""

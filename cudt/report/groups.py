@@ -69,6 +69,18 @@ class Group:
     def n_layers(self) -> int:
         return self.runs[0].n_layers
 
+    def alone(self, run: ReadRun) -> Group:
+        """One of its runs as a group; made once, since many figures show the same run."""
+        if len(self.runs) == 1:
+            return self
+        if run.seed not in self._alone:
+            (self._alone[run.seed],) = read_groups([run])
+        return self._alone[run.seed]
+
+    @cached_property
+    def _alone(self) -> dict[int, Group]:
+        return {}
+
     @cached_property
     def kinds(self) -> list[str]:
         """The kinds of noise that the group has a curve for."""

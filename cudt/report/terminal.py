@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
-from cudt.evaluation.display import short_number
+from cudt.utils.numbers import short_number
 
 #: Rows shown; table.csv has all.
 _MOST_ROWS = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from cudt.config.schema import Weights
 from cudt.method.constraints import effective_weights
@@ -30,6 +30,6 @@ def dual_at_end(run: Run, which: Weights | None = None) -> DualAtEnd | None:
     recorded = None if info.multipliers is None else getattr(info.multipliers, which or run.weights)
     if recorded is None or info.rates is None or not objective_class(settings.objective).is_constrained:
         return None
-    multipliers = torch.tensor(recorded, dtype=torch.double)
+    multipliers = np.array(recorded, dtype=float)
     weights = effective_weights(multipliers, info.rates, settings.descent.form, settings.descent.gradient)
     return DualAtEnd(dict(enumerate(recorded, 1)), dict(enumerate(weights.tolist(), 1)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple
 
 from cudt.utils.errors import UserError
 from cudt.utils.files import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The columns and their types.
 EXAMPLES = {
@@ -62,6 +63,8 @@ def _in_order(
     folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], kept: set[Part]
 ) -> Iterator[pd.DataFrame]:
     """All rows of old and new parts, sorted, some tens of thousands at a time."""
+    import pandas as pd
+
     pending: list[pd.DataFrame] = []
     for part in sorted({*kept, *parts}):
         if part in parts:
@@ -98,6 +101,8 @@ def _file(folder: Path) -> Path:
 
 
 def _read(folder: Path, filters: list[tuple[str, str, object]] | None) -> pd.DataFrame:
+    import pandas as pd
+
     path = _file(folder)
     if not path.is_file():
         return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)

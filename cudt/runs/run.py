@@ -35,9 +35,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from filelock import FileLock, Timeout
 
 from cudt.config.recipe import NamedRecipe
@@ -48,6 +47,9 @@ from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.runs.predictions import Predictions
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_if_changed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)

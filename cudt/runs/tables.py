@@ -6,12 +6,15 @@ All tables are long, so that their columns never change.
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cudt.utils.errors import UserError, did_you_mean
 from cudt.utils.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The columns of each CSV file.
 TABLES = {
@@ -51,12 +54,14 @@ _NUMBERS = {
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder; empty if its file does not exist."""
+    import pandas as pd
+
     if name not in TABLES:
         hint = did_you_mean(name, TABLES) or ";"
         raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
     path = folder / f"{name}.csv"
     if not path.is_file():
-        return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)
+        return _empty(name).copy()
     # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
     # Only history.csv grows while it is read; the other files are replaced as a whole.
     content = _whole_lines(path) if name == "history" else path
@@ -87,10 +92,21 @@ def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) ->
 
 def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The old rows whose keys are not among the new ones, followed by the new rows."""
+    import pandas as pd
+
     kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
     return rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
 
 
 def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The table with typed columns; without rows they would have type object, and so would every table they join."""
-    return table.astype(dict.fromkeys(_NUMBERS[name], float))
+    untyped = [column for column in _NUMBERS[name] if table[column].dtype != float]
+    return table.astype(dict.fromkeys(untyped, float)) if untyped else table
+
+
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """Made once: a report asks for thousands of tables that runs do not have."""
+    import pandas as pd
+
+    return _as_numbers(pd.DataFrame(columns=TABLES[name]), name)

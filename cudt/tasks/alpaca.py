@@ -109,9 +109,9 @@ class Alpaca(Task):
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[DialogueTokens]:
         """The examples of a split with noise in instructions and inputs; responses are unchanged."""
-        damaged = [
-            (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1])) for name, texts in self._texts[split]
-        ]
+        clean = self._texts[split]
+        noisy = noise.corrupt_all([(name, texts[:-1]) for name, texts in clean], level, seed)
+        damaged = [(name, (*prompt, texts[-1])) for (name, texts), prompt in zip(clean, noisy, strict=True)]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
     def _check(self, split: Split) -> None:
@@ -196,12 +196,14 @@ class Alpaca(Task):
         """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no device waits."""
         import torch
 
+        from cudt.utils.transfer import sent
+
         chosen = []
         for name, (start, end) in zip(batch["ids"], batch["spans"], strict=True):
             generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
             chosen.append(start + torch.randperm(end - start, generator=generator)[:count].sort().values)
         own = batch["labels"]
-        labelled = _flat(chosen, own.shape[1]).to(own.device, non_blocking=True)
+        labelled = sent(_flat(chosen, own.shape[1]), own.device)
         labels = torch.full_like(own, IGNORED).flatten().index_copy(0, labelled, own.flatten()[labelled])
         return {**batch, "labels": labels.view_as(own), "labelled": labelled}
 

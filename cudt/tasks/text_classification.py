@@ -107,9 +107,9 @@ class TextClassification(Classification):
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
         """The examples of a split with noise in their texts."""
-        damaged = [
-            Text(text.id, noise.corrupt(text.texts, level, seed, text.id), text.label) for text in self._texts[split]
-        ]
+        clean = self._texts[split]
+        noisy = noise.corrupt_all([(text.id, text.texts) for text in clean], level, seed)
+        damaged = [Text(text.id, texts, text.label) for text, texts in zip(clean, noisy, strict=True)]
         # Not cached: each noisy version of a split is used once.
         return self._tokenised(damaged, token_cache.cut)
 

@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -34,6 +33,7 @@ from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
+from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
@@ -43,6 +43,7 @@ from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
+from cudt.utils.device import matmul_in
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
@@ -62,6 +63,8 @@ class Trainer:
         self.descent = problem.descent
         self.layerwise = problem.layerwise
         self.model = problem.layerwise.model
+        if self.settings.training.compile:
+            compile_layers(self.model)
         self.wrapped = accelerator.prepare(problem.layerwise)
         self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
@@ -95,7 +98,8 @@ class Trainer:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
-                    f, grad_norm = self._update(micro_batches)
+                    with matmul_in(self.settings.training.tf32, self.accelerator.device):
+                        f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
@@ -160,7 +164,8 @@ class Trainer:
             return self.objective.gradient(torch.ones(len(self.objective.layers)))
         if len(micro_batches) == 1:
             return None
-        with torch.no_grad(), torch.random.fork_rng():
+        device = self.accelerator.device
+        with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device]):
             sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
         return self.objective.gradient((self._sum_over_processes(sums) / count).cpu())
 
@@ -192,8 +197,8 @@ class Trainer:
         constant = {layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight}
         counts = self._weights(batch)
         # The gradient of a single layer is known up to a factor.
-        known = counts.new_ones(1) if gradient is None and len(layers) == 1 else gradient
-        announced = None if known is None else known.unsqueeze(1) * counts
+        known = torch.ones(1) if gradient is None and len(layers) == 1 else gradient
+        announced = None if known is None else sent(known, counts.device).unsqueeze(1) * counts
         return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
 
     def _weights(self, batch: Batch) -> Tensor:
@@ -249,6 +254,8 @@ class Trainer:
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
+        import pandas as pd
+
         self._save_weights("last")
         self.accelerator.wait_for_everyone()
         self.layerwise.load_learned_weights(load_weights(self.run))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import patch_environment
+from accelerate.utils import DistributedDataParallelKwargs, patch_environment
 
 from cudt.utils.errors import UserError
 
@@ -76,8 +78,24 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
     mixed = "bf16" if precision == "bf16" and chosen.type != "cpu" else "no"
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
     named = {} if chosen.type == "cpu" or "LOCAL_RANK" in os.environ else {"ACCELERATE_TORCH_DEVICE": chosen.type}
+    # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.
+    buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     with patch_environment(**named):
-        return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed)
+        return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
+
+
+@contextlib.contextmanager
+def matmul_in(tf32: bool, device: torch.device) -> Iterator[None]:
+    """Multiply fp32 matrices in TF32 on CUDA, if asked for; afterwards in what was set before."""
+    if not tf32 or device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def seed_everything(seed: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
@@ -15,4 +18,6 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 def can_pin(device: torch.device) -> bool:
     """Whether copies to a device are faster from pinned memory."""
+    import torch
+
     return device.type != "cpu" and torch.accelerator.is_available()

@@ -59,6 +59,7 @@ WRONG = {
     "gains": (["--set", "descent.dual.smoothing=0.1"], "have no effect with optimizer 'adam'"),
     "name": (["--name", "a/b"], "expected the name of a folder"),
 }
+GONE = [["eval-ood", "gone"], ["compare", "gone", "lost"], ["privacy", "gone"], ["runs", "gone"], ["report", "gone"]]
 
 
 @pytest.mark.parametrize("command", [["train", "--recipe", "reviews-ut"], ["experiment", "reviews-ut"]], ids=" ".join)
@@ -86,12 +87,13 @@ def test_typos_of_models_and_tasks_outside_of_cudt_are_refused_together(call, tm
     assert "model.layer: unknown key; did you mean 'layers'?" in error
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["train", "--help"], ["recipes"], ["eval-ood", "gone"], ["runs", "gone"], ["report", "gone"]],
-    ids=" ".join,
-)
-def test_other_answers_come_without_heavy_imports(arguments, tmp_path):
+def test_missing_folders_are_refused_without_heavy_imports(tmp_path):
+    for error in refused(*GONE, cwd=tmp_path):
+        assert "folder 'gone' does not exist" in error
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["recipes"]], ids=" ".join)
+def test_help_and_recipes_answer_without_heavy_imports(arguments, tmp_path):
     loaded = modules_imported_by(*arguments, cwd=tmp_path)
     assert "typer" in loaded
     assert not loaded & {*HEAVY}

@@ -352,6 +352,8 @@ def test_later_changes_override_earlier_ones_and_options_override_changes():
         "training.learning_rate=1",
         "training.schedule=cosine",
         "training.readout_learning_rate=1",
+        "training.tf32=true",
+        "training.compile=true",
         "training.weight_decay=0.1",
         "training.clip_norm=null",
         "training.precision=bf16",

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.method.constraints import allowed_losses, descent_violations, rate_for_target, rates_per_layer
+from cudt.method.constraints import (
+    allowed_losses,
+    descent_violations,
+    effective_weights,
+    rate_for_target,
+    rates_per_layer,
+)
 
 FORMS = ["linear", "log", "ladder"]
 
@@ -104,3 +110,15 @@ def test_rates_must_fit_the_model():
         rates_per_layer([0.1, 1.0, 0.2], 3)
     with pytest.raises(ValueError, match="n_layers must be at least 1, got 0"):
         rates_per_layer(0.1, 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numpy_arrays_give_the_numbers_of_tensors_to_the_last_bit(form):
+    rng = np.random.default_rng(0)
+    f, rates = rng.uniform(0.1, 3, (7, 4)), rng.uniform(0, 0.9, 7).tolist()
+    assert np.array_equal(
+        allowed_losses(f, 1.3, rates, form), allowed_losses(torch.tensor(f), 1.3, rates, form).numpy()
+    )
+    for gradient in ("full", "proxy"):
+        weights = (effective_weights(one, rates, form, gradient) for one in (f[:, 0], torch.tensor(f[:, 0])))
+        assert next(weights).tolist() == next(weights).tolist()

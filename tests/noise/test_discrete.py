@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from cudt.noise.discrete import ALPHABET, NOISE
+from cudt.noise.seeding import example_seed
 
 NASTY = [
     "",
@@ -116,3 +120,57 @@ def test_white_space_goes_with_the_word_before_it():
 def test_white_space_before_the_first_word_is_a_word_of_its_own():
     lengths = {len(damage("\n\n\nα", 0.5, seed)) for seed in range(40)}
     assert lengths == {0, 1, 3, 4}
+
+
+# ---------------------------------------------------------------- the draws, one text at a time
+
+
+def literal(texts: Sequence[str], probability: float, seed: int, example: str) -> tuple[str, ...]:
+    """The noise of one example, with words from a regular expression and a loop over characters."""
+    generator = np.random.default_rng(example_seed(seed, example))
+    damaged = []
+    for text in texts:
+        words = re.findall(r"\s+|\S+\s*", text)
+        removal, replacement = generator.random(len(words)), generator.random(len(text))
+        substitutes = ALPHABET[generator.integers(len(ALPHABET), size=len(text))]
+        draws = iter(zip(replacement, substitutes, strict=True))
+        made = [[new if u < probability else old for old, (u, new) in zip(word, draws, strict=False)] for word in words]
+        damaged.append("".join("".join(word) for word, u in zip(made, removal, strict=True) if u >= probability))
+    return tuple(damaged)
+
+
+#: Code points from which texts are drawn: ASCII, Latin-1, white space of all kinds, NUL, combining characters,
+#: surrogates, and the highest.
+KINDS = [
+    range(32, 127),
+    range(256),
+    [code for code in range(0x110000) if chr(code).isspace()],
+    [0, 0x300, 0x301, 0x200B, 0x200D, 0xFE0F],
+    range(0xD800, 0xE000),
+    range(0x2FF0, 0x3010),
+    [0x1F469, 0xFFFF, 0x10000, 0x10FFFF],
+]
+
+
+def drawn_text(generator: np.random.Generator, kinds: int) -> str:
+    chosen = generator.choice(len(KINDS), size=kinds)
+    size = generator.choice([0, 1, 2, 5, 40, 200])
+    return "".join(chr(generator.choice(KINDS[generator.choice(chosen)])) for _ in range(size))
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 7])
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
+def test_every_text_is_damaged_as_by_a_loop_over_its_characters(kinds, probability, monkeypatch):
+    # Small parts, so that the examples are spread over several.
+    monkeypatch.setattr("cudt.noise.discrete._AT_ONCE", 300)
+    generator = np.random.default_rng(kinds)
+    examples = [(f"id{number}", tuple(drawn_text(generator, kinds) for _ in range(number % 4))) for number in range(40)]
+    examples += [(f"nasty{number}", (text, text)) for number, text in enumerate(NASTY)]
+    expected = [literal(texts, probability, 3, example) for example, texts in examples]
+    assert NOISE.corrupt_all(examples, probability, 3) == expected
+    assert [NOISE.corrupt(texts, probability, 3, example) for example, texts in examples] == expected
+
+
+def test_no_examples_give_none():
+    assert NOISE.corrupt_all([], 0.3, 0) == []
+    assert NOISE.corrupt((), 0.3, 0, "x") == ()

@@ -5,12 +5,15 @@ import math
 import pytest
 import torch
 
+from cudt.data.loading import batches
 from cudt.models.assemble import assemble
-from cudt.models.layer_losses import measure_sigma
+from cudt.models.base import LayeredModel
+from cudt.models.layer_losses import measure_sigma, with_noise
 from cudt.noise.base import signal_noise
-from cudt.noise.source import example_generator, standard_noise
+from cudt.noise.source import NoiseSource, SignalShape, example_generator, standard_noise
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
+from tests.shadow.device import active, watch
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +83,54 @@ def test_sigma_is_the_standard_deviation_over_real_positions(problem):
     everything = torch.cat([model.signal(batch)[0][batch["attention_mask"].bool()] for batch in batches])
     expected = everything.double().std(correction=0).item()
     assert measure_sigma(model, batches) == pytest.approx(expected, rel=1e-9)
+
+
+def literal_noise(kind: str, seed: int, ids: list[str], lengths: list[int], positions: int) -> torch.Tensor:
+    """The definition, one example after the other, padded at the end."""
+    rows = []
+    for name, length in zip(ids, lengths, strict=True):
+        drawn = signal_noise(kind).standard((length, 5), example_generator(seed, name))
+        rows.append(torch.cat([drawn, torch.zeros(positions - length, 5)]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_noise_is_that_of_its_definition_on_the_cpu_and_by_the_generators_of_a_device(kind):
+    ids, shape = ["a", "b", "c"], SignalShape([4, 1, 6], 7, (5,))
+    expected = literal_noise(kind, 3, ids, [4, 1, 6], 7)
+    assert torch.equal(standard_noise(kind, 3, ids, shape), expected)
+    with active(), watch() as seen:
+        drawn = standard_noise(kind, 3, ids, shape, torch.device("shadow"))
+        assert (seen.waits, seen.copies) == ([], [])
+        assert drawn.device.type == "shadow"
+        # This device's generators give the CPU's numbers; those of CUDA give their own.
+        assert torch.equal(drawn.cpu(), expected)
+
+
+def test_noise_has_the_number_format_of_the_signal():
+    shape = SignalShape([2], 2, (5,), torch.bfloat16)
+    wide = standard_noise("gaussian", 0, ["a"], SignalShape([2], 2, (5,)))
+    assert torch.equal(standard_noise("gaussian", 0, ["a"], shape), wide.bfloat16())
+
+
+def test_the_shape_of_a_signal_is_known_without_computing_it(problem):
+    model = problem.layerwise.model
+    batch = problem.task.collate(problem.task.examples("test")[:6])
+    assert model.signal_shape(batch) == LayeredModel.signal_shape(model, batch)
+
+
+def test_test_noise_is_the_same_on_every_device_and_is_drawn_ahead(problem):
+    def drawn(device: str) -> list[torch.Tensor]:
+        model = assemble(tiny_recipe(), None, torch.device(device)).layerwise.model
+        examples = batches(problem.task, problem.task.examples("test"), 16, torch.device(device), 0)
+        return [
+            noise.cpu()
+            for _, noise in with_noise(model, examples, NoiseSource("gaussian", 0.5, 1))
+            if noise is not None
+        ]
+
+    expected = drawn("cpu")
+    with active():
+        found = drawn("shadow")
+    assert len(found) == len(expected) == 3
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

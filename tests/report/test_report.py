@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from cudt import report
 from cudt.report import manifest
 from cudt.utils.errors import UserError
-from tests.report import make_run
+from tests.report import make_run, plant_constraints, plant_descent, plant_weights
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
 
@@ -121,3 +123,23 @@ def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):
         report.write([tmp_path / "runs"], tmp_path / "report")
     assert f"{run.path}: failed (loss not finite)" in str(error.value)
     assert not (tmp_path / "report").exists()
+
+
+def test_a_report_does_not_import_torch(trained_run, tmp_path):
+    # ERM has another α than the constrained run, so that its losses are judged again.
+    for objective, alpha in (("constrained", 0.1), ("erm", 0.3)):
+        rates = {"rates": [alpha] * 3}
+        run = make_run(trained_run, tmp_path / "runs", CURVE, objective=objective, **rates)
+        names = ("kept", "best_layer", "best_loss", "gap", "bound", "bound_at_depth")
+        plant_descent(run, dict.fromkeys((0.0, 1.0), dict.fromkeys(names, 1.0)))
+        plant_constraints(run, {0.0: [0.6, 0.5, 0.4], 1.0: [0.6, 0.6, 0.5]})
+        plant_weights(run, [[0.1, 0.2, 0.3]] * 3)
+    code = (
+        "import sys; from pathlib import Path; from cudt.cli.report import report; "
+        "report([Path(sys.argv[1])], None, Path(sys.argv[2])); "
+        "print([name for name in ('torch', 'accelerate', 'transformers', 'optuna') if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "report")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -18,7 +18,6 @@ from cudt import report
 from cudt.cli import main as cli
 from cudt.config import recipe
 from cudt.data.loading import batches
-from cudt.evaluation.display import short_number
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
@@ -32,6 +31,7 @@ from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.training.trained import load
 from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.numbers import short_number
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
 from tests.shapes import write_recipe

@@ -22,7 +22,7 @@ def test_a_device_that_torch_does_not_find_is_refused(name):
 
 
 def test_mps_is_refused_because_it_lacks_double_precision():
-    with pytest.raises(UserError, match="--device mps: .* double precision"):
+    with pytest.raises(UserError, match=r"--device mps: .* double precision"):
         device.choose("mps")
 
 
@@ -59,3 +59,14 @@ def test_waiting_for_the_accelerator():
         device.empty_cache()
     assert len(seen.waits) == 1
     device.synchronize()
+
+
+def test_tf32_is_used_on_cuda_only_and_only_inside():
+    before = torch.get_float32_matmul_precision()
+    with device.matmul_in(True, torch.device("cuda")):
+        assert torch.get_float32_matmul_precision() == "high"
+    with device.matmul_in(True, torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == before
+    with device.matmul_in(False, torch.device("cuda")):
+        assert torch.get_float32_matmul_precision() == before
+    assert torch.get_float32_matmul_precision() == before == "highest"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cudt.evaluation.privacy import NOISE, REASONABLE, UNIT
+from cudt.method.privacy import NOISE, REASONABLE, UNIT
 from cudt.report.claims.base import Claim, Evidence, Runs, of_every_seed, too_few
 from cudt.report.collect import ReadRun
 from cudt.report.privacy import deltas, shared_delta

@@ -11,7 +11,7 @@ from cudt.report import compare, objectives
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import CONSTRAINED, SIDES, ComparableCell, by_cell, matches, model_settings
 from cudt.report.compare import Chosen, criterion
-from cudt.report.groups import Group, read_groups
+from cudt.report.groups import Group
 from cudt.report.published import is_published
 
 #: γ_train of the paper's Figure 1, and of its main results on video, by metric: what figures of one recipe show.
@@ -149,8 +149,7 @@ def _as_group(chosen: Chosen, by_key: Mapping[GroupKey, Group]) -> Group:
     group = by_key[chosen.runs[0].group]
     if not chosen.best_of:
         return group
-    alone = group if len(group.runs) == 1 else read_groups(chosen.runs)[0]
-    return replace(alone, best_of=chosen.best_of)
+    return replace(group.alone(chosen.runs[0]), best_of=chosen.best_of)
 
 
 def _in_order(groups: Mapping[str, Group]) -> list[Group]:

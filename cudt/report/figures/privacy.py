@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from cudt.evaluation.privacy import NOISE, REASONABLE, UNIT
+from cudt.method.privacy import NOISE, REASONABLE, UNIT
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import pair, with_curve
 from cudt.report.figures.panels import legend_below, line, panels

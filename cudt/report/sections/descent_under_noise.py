@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cudt.evaluation.display import short_number
 from cudt.noise.base import scale_of
 from cudt.report.carry_over import by_level, has_descent, has_promise, kept_by_level
 from cudt.report.collect import ReadRun
@@ -15,6 +14,7 @@ from cudt.report.groups import Group
 from cudt.report.material import Material
 from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import Entry, TextTable
+from cudt.utils.numbers import short_number
 
 #: Column of a table, row of descent.csv.
 _LOSSES = {"min f_k": "best_loss", "bound": "bound_at_depth", "bound, L → ∞": "bound", "f_L − min f_k": "gap"}
@@ -70,11 +70,12 @@ def _table(
     groups: Sequence[Group],
     kind: str,
     headings: list[str],
-    cells: Callable[[Group, str, float], list[Entry]],
+    cells: Callable[[Group, str], Callable[[float], list[Entry]]],
     note: str,
 ) -> TextTable:
     """A row for each noise level that all groups have, and the columns of each objective."""
     named = labels(groups, kind, written=short)
+    of_groups = [cells(group, kind) for group in groups]
     levels = set.intersection(*(set(kept_by_level(group, groups, kind).index) for group in groups))
     return TextTable(
         stem,
@@ -82,25 +83,30 @@ def _table(
         groups=[("", 1), *((named[group.key], len(headings)) for group in groups)],
         headings=[scale_of(kind).symbol, *(heading for _ in groups for heading in headings)],
         rows=[
-            [Entry(f"{level:g}"), *(entry for group in groups for entry in cells(group, kind, level))]
+            [Entry(f"{level:g}"), *(entry for at_level in of_groups for entry in at_level(level))]
             for level in sorted(levels)
         ],
         notes=[note],
     )
 
 
-def _kept(group: Group, kind: str, level: float, *, shown: Sequence[Group]) -> list[Entry]:
-    kept = float(kept_by_level(group, shown, kind)["mean"][level])
-    layers = sorted({int(by_level([run], kind, "best_layer")["mean"][level]) for run in group.runs})
-    best = str(layers[0]) if len(layers) == 1 else f"{layers[0]}–{layers[-1]}"
-    return [Entry(f"{round(kept, 1):g} of {group.n_layers}"), Entry(best)]
+def _kept(group: Group, kind: str, *, shown: Sequence[Group]) -> Callable[[float], list[Entry]]:
+    kept = kept_by_level(group, shown, kind)["mean"].to_dict()
+    best_of_runs = [run.descent_numbers[kind, "best_layer"] for run in group.runs]
+
+    def at_level(level: float) -> list[Entry]:
+        layers = sorted({int(best[level]) for best in best_of_runs})
+        best = str(layers[0]) if len(layers) == 1 else f"{layers[0]}–{layers[-1]}"
+        return [Entry(f"{round(kept[level], 1):g} of {group.n_layers}"), Entry(best)]
+
+    return at_level
 
 
-def _losses(group: Group, kind: str, level: float) -> list[Entry]:
-    promises = has_promise(group)
-    numbers = {name: float(by_level(group.runs, kind, name)["mean"][level]) for name in _LOSSES.values()}
-    return [
-        Entry(short_number(number) if promises or name not in _PROMISED else "–") for name, number in numbers.items()
+def _losses(group: Group, kind: str) -> Callable[[float], list[Entry]]:
+    numbers = {name: by_level(group.runs, kind, name)["mean"].to_dict() for name in _LOSSES.values()}
+    is_shown = {name: has_promise(group) or name not in _PROMISED for name in numbers}
+    return lambda level: [
+        Entry(short_number(found[level]) if is_shown[name] else "–") for name, found in numbers.items()
     ]
 
 

@@ -1,0 +1,39 @@
+"""cudt trains a run for a few updates before its first turn; then `eval-ood` of it, a batch in each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.speed.turns import Turn
+from cudt.config import recipe as recipes
+from cudt.evaluation.evaluate import evaluate_ood
+from cudt.evaluation.grid import Grid
+from cudt.training import launch
+from cudt.training.display import PlainDisplay
+
+turn, job = Turn(), Turn.job()
+began = False
+
+
+def track(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
+    """Yield a batch in each turn; loading, before the first, is not counted."""
+    global began
+    for item in items:
+        if began:
+            turn.end()
+        else:
+            turn.begin()
+        began = True
+        yield item
+
+
+recipe = recipes.load(job["recipe"], job["overrides"], objective="erm")
+data_root = Path(job["data_root"])
+run = launch.train(recipe, Path(job["folder"]) / "runs", "cpu", data_root, PlainDisplay(Console(quiet=True)))
+Path(job["model_file"]).write_text(str(run.path / "model"), encoding="utf-8")
+evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", data_root, track)
+turn.finish(accuracy=run.read_table("ood")["value"].iloc[0])

@@ -1,0 +1,136 @@
+"""Loading batches: the same batches with any number of workers, in order, ahead of a device."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from cudt.data.loading import Loader, ahead, batches, n_workers
+from tests.shadow.device import active, watch
+
+CPU, SHADOW = torch.device("cpu"), torch.device("shadow")
+GROUPS = [[4, 0], [2], [1, 3, 5], [5, 5]]
+
+
+class Numbers:
+    """A task whose examples are numbers; a batch tells which process collated it."""
+
+    @staticmethod
+    def length(number: int) -> int:
+        return number
+
+    @staticmethod
+    def collate(numbers: Sequence[int]) -> dict[str, Any]:
+        mask = (torch.arange(max(numbers) + 1) <= torch.tensor(numbers).unsqueeze(1)).long()
+        return {"ids": [str(number) for number in numbers], "attention_mask": mask, "process": [os.getpid()]}
+
+
+@pytest.fixture
+def _shadow():
+    with active():
+        yield
+
+
+def ids(loaded) -> list[list[str]]:
+    return [batch["ids"] for batch in loaded]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_come_in_order_and_again_with_other_groups(workers):
+    loader = Loader(Numbers(), range(6), CPU, workers)
+    assert ids(loader.load(GROUPS)) == [["4", "0"], ["2"], ["1", "3", "5"], ["5", "5"]]
+    assert ids(loader.load(GROUPS[1:2])) == [["2"]]
+    assert ids(loader.load([])) == []
+
+
+def test_workers_collate_and_stay_from_pass_to_pass():
+    def processes(loader: Loader) -> set[int]:
+        return {batch["process"][0] for batch in loader.load(GROUPS)}
+
+    loader = Loader(Numbers(), range(6), CPU, 2)
+    first = processes(loader)
+    assert os.getpid() not in first
+    assert first == processes(loader)
+    assert processes(Loader(Numbers(), range(6), CPU)) == {os.getpid()}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loading_draws_nothing_from_the_global_generator(workers):
+    before = torch.get_rng_state()
+    list(Loader(Numbers(), range(6), CPU, workers).load(GROUPS))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_lengths_are_counted_before_the_batch_is_copied():
+    assert [batch["lengths"] for batch in Loader(Numbers(), range(6), CPU).load(GROUPS)] == [
+        [5, 1],
+        [3],
+        [2, 4, 6],
+        [6, 6],
+    ]
+
+
+@pytest.mark.parametrize(("asked", "on_cpu", "on_device"), [("auto", 0, 2), (0, 0, 0), (3, 3, 3)])
+def test_auto_is_two_workers_for_an_accelerator_and_none_for_the_cpu(asked, on_cpu, on_device):
+    assert (n_workers(asked, CPU), n_workers(asked, SHADOW)) == (on_cpu, on_device)
+
+
+def test_a_single_batch_is_collated_by_this_process():
+    assert [batch["process"] for batch in batches(Numbers(), range(6), 6, CPU, 2)] == [[os.getpid()]]
+    assert [batch["process"] for batch in batches(Numbers(), range(6), 3, CPU, 2)] != [[os.getpid()]] * 2
+
+
+@pytest.mark.usefixtures("_shadow")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_on_the_device_without_a_wait(workers):
+    with watch() as seen:
+        loaded = list(Loader(Numbers(), range(6), SHADOW, workers).load(GROUPS))
+    assert ids(loaded) == ids(Loader(Numbers(), range(6), CPU).load(GROUPS))
+    assert {batch["attention_mask"].device.type for batch in loaded} == {"shadow"}
+    assert (seen.waits, seen.copies) == ([], [])
+
+
+@pytest.mark.usefixtures("_shadow")
+def test_the_next_batch_is_copied_before_this_one_is_used():
+    made: list[int] = []
+
+    class Noted(Numbers):
+        @staticmethod
+        def collate(numbers: Sequence[int]) -> dict[str, Any]:
+            made.append(len(made))
+            return Numbers.collate(numbers)
+
+    for device, expected in ((CPU, [1, 2, 3, 4]), (SHADOW, [2, 3, 4, 4])):
+        made.clear()
+        assert [len(made) for _ in Loader(Noted(), range(6), device, 0).load(GROUPS)] == expected
+
+
+def test_a_thread_prepares_two_items_ahead_for_a_device_only():
+    prepared: list[tuple[int, bool]] = []
+    second = threading.Event()
+
+    def prepare(item: int) -> int:
+        prepared.append((item, threading.current_thread() is threading.main_thread()))
+        if item == 1:
+            second.set()
+        return 10 * item
+
+    in_turn = ahead(range(3), prepare, CPU)
+    assert next(in_turn) == 0
+    assert prepared == [(0, True)]
+    prepared.clear()
+    made = ahead(range(3), prepare, SHADOW)
+    assert next(made) == 0
+    assert second.wait(10)
+    assert not any(is_main for _, is_main in prepared)
+    assert list(made) == [10, 20]
+
+
+def test_an_error_in_the_thread_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        list(ahead([1, 0], lambda item: 1 // item, SHADOW))

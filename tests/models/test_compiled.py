@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cudt.data import hub
+from cudt.models.assemble import assemble_model
+from cudt.models.compiled import compile_layers
+from cudt.models.encoder_network import Encoder
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+from tests.models.test_encoder import PADDED, batch_of
+from tests.pretrained import tiny_pretrained
+
+
+def encoder(folder: str) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(hub.load_encoder(folder, None), n_classes=2, readout="mean").eval()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
+    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes on a CPU."""
+    compiled: list[Callable[..., Any]] = []
+    real = functools.partial(torch.compile, backend="eager")
+
+    def record(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled.append(function)
+        return real(function)
+
+    monkeypatch.setattr(torch, "compile", record)
+    torch.compiler.reset()
+    return compiled
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert"])
+def test_compiled_layers_have_the_same_states_gradients_and_names(tmp_path, calls, family):
+    folder, batch = tiny_pretrained(tmp_path, family), batch_of(PADDED)
+    plain, compiled = encoder(folder), encoder(folder)
+    compile_layers(compiled)
+    # ALBERT uses one layer three times.
+    assert len(calls) == (1 if family == "albert" else 3)
+    assert list(plain.state_dict()) == list(compiled.state_dict())
+    for model in (plain, compiled):
+        states = model.layer_states(model.signal(batch)[0], batch)
+        assert len(states) == 3
+        torch.stack([model.readout(state, batch).square().sum() for state in states]).sum().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        if one.grad is None or other.grad is None:
+            assert one.grad is other.grad
+        else:
+            assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_models_without_layers_to_compile_are_refused():
+    model = assemble_model(tiny_recipe(), None, torch.device("cpu")).model
+    with pytest.raises(UserError, match=r"training\.compile: UnrolledTransformer has no layers"):
+        compile_layers(model)

@@ -7,10 +7,10 @@ python -m tests.shadow.matrix dust erm   # rows with these words
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -34,7 +34,7 @@ from cudt.runs.run import Run
 from cudt.training import launch, trained
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
-from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils.errors import DataWarning, TrainingInterruptedError
 from tests.shadow.cases import CASES, Case, write_data
 from tests.shadow.device import DEVICE, Event, Watch, active, watch
 
@@ -213,42 +213,32 @@ def _same_files(one: Path, other: Path, *patterns: str, but: str = "") -> str:
     return "same" if found else ""
 
 
-def table(rows: dict[Case, Row]) -> str:
-    """The matrix in Markdown."""
-    steps = list(Row().steps())
-    titles = [
-        "model",
-        "task",
-        "objective",
-        *steps,
-        "waits/update",
-        "waits/log",
-        "waits/batch",
-        "blocking copies/update",
-    ]
-    lines = [titles, ["---"] * len(titles)]
-    for case, row in rows.items():
-        numbers = (row.counted.update, row.counted.log, row.counted.batch, row.counted.copies)
-        lines.append(
-            [case.model, case.task, case.objective, *row.steps().values(), *(str(len(one)) for one in numbers)]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def header() -> str:
+    """The first two lines of the table, in Markdown."""
+    titles = ["model", "task", "objective", *Row().steps()]
+    titles += ["waits/update", "waits/log", "waits/batch", "blocking copies/update"]
+    return f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}"
+
+
+def line(case: Case, row: Row) -> str:
+    """A row of the table."""
+    counted = (row.counted.update, row.counted.log, row.counted.batch, row.counted.copies)
+    cells = [case.model, case.task, case.objective, *row.steps().values(), *(str(len(events)) for events in counted)]
+    return f"| {' | '.join(cells)} |"
 
 
 def main(words: list[str]) -> None:
     """Print the rows whose names have all of the words."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", DataWarning)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CUDT_CACHE"] = f"{folder}/cache"
         root = Path(folder, "data")
         root.mkdir()
         write_data(root)
-        rows = {}
-        for case in CASES:
-            if all(word in str(case) for word in words):
-                rows[case] = compute(case, root, Path(folder, "out"))
-                shutil.rmtree(Path(folder, "out"))
-        print(table(rows))
+        print(header())
+        for number, case in enumerate(case for case in CASES if all(word in str(case) for word in words)):
+            print(line(case, compute(case, root, Path(folder, str(number)))), flush=True)
 
 
 if __name__ == "__main__":

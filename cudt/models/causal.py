@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cudt.config.schema import (
-    ADDED_LATER,
     FINE_TUNING,
     Attention,
     Count,
@@ -20,9 +19,9 @@ from cudt.config.schema import (
     NamedSection,
     Positive,
     Schedule,
-    Section,
     WordOrWords,
 )
+from cudt.config.section import ADDED_LATER, Section
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.alpaca import Alpaca

@@ -380,7 +380,7 @@ class Trainer:
 
     def _save_weights(self, which: Weights) -> None:
         if self.accelerator.is_main_process:
-            self.checkpoints.save_weights(which)
+            self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
         if self.accelerator.is_main_process:

@@ -222,7 +222,8 @@ def _kind(member: Member) -> str:
 
 def tables() -> str:
     """The columns of every table in a run folder."""
-    from cudt.runs.tables import EXAMPLES, TABLES
+    from cudt.runs.examples import EXAMPLES
+    from cudt.runs.tables import TABLES
 
     columns = {**{f"{name}.csv": names for name, names in TABLES.items()}, "examples.parquet": list(EXAMPLES)}
     rows = [(f"`{name}`", ", ".join(f"`{column}`" for column in names)) for name, names in columns.items()]

@@ -20,7 +20,7 @@ from cudt.config.schema import NamedSection, Recipe
 from cudt.utils.errors import UserError, did_you_mean
 
 #: Keys that do not change training, so they are not part of a run's identity.
-NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "loading"}
+NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"}
 #: The default folder of `cudt report`, next to those of the recipes.
 _REPORT = "report"
 #: Keys that the name of a recipe usually stands for.

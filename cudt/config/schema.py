@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -19,6 +17,7 @@ from pydantic import (
 from cudt.config import registry
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
 from cudt.config.plugin_names import DualOptimizerName, NoiseName, ObjectiveName, TrainingNoiseName
+from cudt.config.section import ADDED_LATER, Section
 from cudt.utils.errors import UserError
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
@@ -27,43 +26,6 @@ Count = Annotated[int, Field(ge=1)]
 Weights = Literal["best", "last"]
 #: What transformers calls `attn_implementation`; auto is its own choice.
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
-
-
-class AddedLater:
-    """Marks a key that earlier versions did not have: at its default it is not part of a run's identity.
-
-    So the runs of earlier versions stay the same runs.
-    """
-
-
-ADDED_LATER = AddedLater()
-
-
-class Section(BaseModel):
-    """A section of a YAML file. It refuses unknown keys, does not convert text to numbers, and cannot be changed.
-
-    The text below a field is its documentation: `cudt recipes show` and the reference pages print it.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
-
-    def identifying(self) -> dict[str, Any]:
-        """Every key that is part of a run's identity, as plain values."""
-        values = self.model_dump(mode="json")
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if ADDED_LATER in field.metadata and value == field.get_default(call_default_factory=True):
-                del values[name]
-            elif isinstance(value, Section):
-                values[name] = value.identifying()
-        return values
 
 
 class NamedSection(Section):
@@ -286,8 +248,25 @@ class Training(Section):
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
     select: Annotated[Weights, ADDED_LATER] = "best"
-    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last one.
-    Both are kept."""
+    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last."""
+
+
+class CheckpointFiles(Section):
+    """Weights on disk. They do not change a run's identity."""
+
+    keep: Literal["best", "last", "both", "none-when-finished"] = "both"
+    """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of both (one file if the
+    last epoch is the best), or none, for sweeps of many runs: they are scored, but cannot be evaluated on test data."""
+
+    def needed(self, own: Weights) -> set[Weights]:
+        """The weights that a run writes, if it is judged by its `own`."""
+        return {own} if self.keep == "none-when-finished" else self.kept
+
+    @property
+    def kept(self) -> set[Weights]:
+        """The weights that stay when a run is finished."""
+        kept: dict[str, set[Weights]] = {"both": {"best", "last"}, "best": {"best"}, "last": {"last"}}
+        return kept.get(self.keep, set())
 
 
 class Readout(Section):
@@ -330,9 +309,9 @@ class Evaluation(Section):
     """Noise levels γ, as start:stop:step or a list."""
     probabilities: Gammas = "0:0.3:0.03"
     """Levels p of discrete noise: the probability that a character is replaced, and that a word is left out."""
-    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    perturbations: list[NoiseName] = Field(default_factory=lambda: ["gaussian"], min_length=1)
     """Kinds of noise to evaluate."""
-    noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
+    noise_seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
     """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""
@@ -374,7 +353,7 @@ class Published(Section):
     """Model as the paper's tables call it."""
     dataset: str
     """Dataset as the paper's tables call it."""
-    erm: dict[str, Any] = {}
+    erm: dict[str, Any] = Field(default_factory=dict)
     """Settings of the paper's unconstrained model that differ from this recipe, by dotted key."""
 
 
@@ -407,5 +386,18 @@ class Recipe(Section):
     """How batches get to the device."""
     evaluation: Evaluation = Evaluation()
     """Defaults of `cudt eval-ood`."""
+    checkpoints: CheckpointFiles = CheckpointFiles()
+    """Weights on disk."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of weights, batches and training noise; `--seed` overrides it."""
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _own_weights_are_kept(cls, checkpoints: CheckpointFiles, info: ValidationInfo) -> CheckpointFiles:
+        # An invalid training section has an error of its own.
+        if (training := info.data.get("training")) and training.select not in checkpoints.needed(training.select):
+            raise ValueError(
+                f"keep: {checkpoints.keep} deletes the weights of training.select: {training.select}, by which the run "
+                f"is evaluated; set keep to {training.select} or both"
+            )
+        return checkpoints

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 import torch
@@ -9,7 +11,7 @@ import torch
 from cudt.data.splits import Split
 from cudt.method import bounds, feasibility
 from cudt.method.constraints import allowed_losses
-from cudt.method.measurement import Measurement
+from cudt.method.measurement import MeasuredExamples
 from cudt.method.objectives.base import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
@@ -21,18 +23,18 @@ SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validatio
 KEPT = ("met", "borderline")
 
 
-def constraint_rows(run: Run, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, MeasuredExamples]]) -> pd.DataFrame:
     """The verdict on each layer's constraint at each level; no rows for runs of versions that did not record α."""
     info = run.finished_info()
     rows = []
-    for gamma, level in measured.items() if info.rates else ():
+    for gamma, level in measured if info.rates else ():
         for one in _judged(run, info, level):
             numbers = (one.loss, one.allowed, one.violation, one.standard_error)
             rows.append((kind, gamma, one.layer, *numbers, one.verdict))
     return pd.DataFrame(rows, columns=TABLES["constraints"])
 
 
-def _judged(run: Run, info: FinishedInfo, measured: Measurement) -> list[feasibility.LayerVerdict]:
+def _judged(run: Run, info: FinishedInfo, measured: MeasuredExamples) -> list[feasibility.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     form, rates = run.recipe.settings.descent.form, info.rates or []
     # The slack of weights that are not the run's own is not recorded.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from cudt.data.loading import batches
 from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits
 from cudt.evaluation.grid import Grid
+from cudt.evaluation.stored import ExampleFile, StoredMeasurement
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
-from cudt.method.measurement import Measurement
-from cudt.models.layer_losses import LayerwiseLosses, measure
+from cudt.models.layer_losses import LayerwiseLosses, measure, measure_batches
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
+from cudt.runs.examples import Part
 from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.tasks.base import Task
@@ -25,6 +27,9 @@ from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
+
+#: The measurements at each level, by noise seed.
+BySeed = Mapping[int, Sequence[StoredMeasurement]]
 
 
 def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
@@ -76,15 +81,16 @@ def _evaluate_kind(
     asked, seeds = grid.levels(kind, settings.evaluation), grid.seeds(settings.evaluation)
     # Layer losses are also measured at the training level, where the constraints apply; the curve keeps its grid.
     levels = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
-    by_seed = [_measure(run, layerwise, "test", kind, seed, levels, track) for seed in seeds]
-    tables, scores = _rows(layerwise.task, kind, asked, levels, dict(zip(seeds, by_seed, strict=True)))
-    tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
     replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
-    note = _note(run, kind, asked, seeds, n_samples)
-    # While the tables change they do not match the note.
-    run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
-    # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to replace.
-    run.merge_examples(scores, replaced)
+    with ExampleFile(run.results) as file:
+        by_seed = {seed: _measure(run, layerwise, file, "test", kind, seed, levels, track) for seed in seeds}
+        tables = _rows(layerwise.task, kind, asked, levels, by_seed)
+        tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
+        note = _note(run, kind, asked, seeds, n_samples)
+        # While the tables change they do not match the note.
+        run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
+        # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to replace.
+        run.merge_examples(_scores(kind, asked, levels, by_seed), replaced)
     for name, rows in tables.items():
         if not rows.empty:
             run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
@@ -102,27 +108,41 @@ def _evaluate_kind(
 
 
 def _rows(
-    task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: dict[int, list[Measurement]]
-) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
-    """The rows of each table and the scores of single examples; curves and scores only at the levels asked for."""
+    task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
+) -> dict[str, pd.DataFrame]:
+    """The rows of each table; curves only at the levels asked for."""
     ood = pd.concat([ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()])
-    scores = pd.concat([example_rows(kind, seed, measured, levels) for seed, measured in by_seed.items()])
-    over_seeds = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed.values(), strict=True)}
-    tables = {
+    over_seeds = _over_seeds(levels, by_seed)
+    return {
         "ood": ood[ood["gamma"].isin(asked)],
         "layers": layer_rows(task, kind, over_seeds),
         "layer_metrics": layer_metric_rows(task, kind, over_seeds),
         **ratio_tables(kind, over_seeds),
     }
-    return tables, scores[scores["gamma"].isin(asked)]
 
 
-def _constraints(
-    run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: Sequence[Sequence[Measurement]]
-) -> pd.DataFrame:
+def _scores(
+    kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
+) -> dict[Part, Callable[[], pd.DataFrame]]:
+    """The scores of single examples at the levels asked for."""
+    return {
+        Part(kind, gamma, seed): partial(example_rows, one)
+        for seed, measured in by_seed.items()
+        for gamma, one in zip(levels, measured, strict=True)
+        if gamma in asked
+    }
+
+
+def _over_seeds(levels: Sequence[float], by_seed: BySeed) -> dict[float, StoredMeasurement]:
+    """The examples of all noise seeds at each level."""
+    return {gamma: StoredMeasurement.joined(parts) for gamma, *parts in zip(levels, *by_seed.values(), strict=True)}
+
+
+def _constraints(run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: BySeed) -> pd.DataFrame:
     """The rows of constraints.csv; standard errors are over examples, or over the clips that they are windows of."""
-    measured = {gamma: Measurement.joined(parts) for gamma, *parts in zip(levels, *by_seed, strict=True)}
-    grouped = {gamma: one.grouped(task.independent(one.ids)) for gamma, one in measured.items()}
+    over_seeds = _over_seeds(levels, by_seed).items()
+    # One level after the other: each has the names of all examples in order.
+    grouped = ((gamma, one.grouped(task.independent(one.ids))) for gamma, one in over_seeds)
     return carry_over.constraint_rows(run, kind, grouped)
 
 
@@ -134,10 +154,10 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
     found = run.read_table("constraints")
     if not ((found["perturbation"] == noise.kind) & (found["gamma"] == noise.gamma_train)).any():
         levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
-        by_seed = [_measure(run, layerwise, "test", noise.kind, seed, levels, track) for seed in seeds]
-        run.merge_table(
-            "constraints", _constraints(run, layerwise.task, noise.kind, levels, by_seed), ["perturbation", "gamma"]
-        )
+        with ExampleFile(run.results) as file:
+            by_seed = {seed: _measure(run, layerwise, file, "test", noise.kind, seed, levels, track) for seed in seeds}
+            rows = _constraints(run, layerwise.task, noise.kind, levels, by_seed)
+        run.merge_table("constraints", rows, ["perturbation", "gamma"])
     seen = carry_over.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
     run.write_table("descent", carry_over.summary_rows(run, seen))
 
@@ -192,8 +212,9 @@ def evaluate_validation(
         return
     layerwise = _load(run, device, data_root)
     kind, seed = run.recipe.settings.noise.kind, 0
-    measured = _measure(run, layerwise, "validation", kind, seed, missing, track)
-    rows = ood_rows(layerwise.task, kind, seed, measured, missing)
+    with ExampleFile(run.results) as file:
+        measured = _measure(run, layerwise, file, "validation", kind, seed, missing, track)
+        rows = ood_rows(layerwise.task, kind, seed, measured, missing)
     run.merge_table("validation", rows, ["perturbation", "gamma"])
 
 
@@ -215,18 +236,27 @@ def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
 
 
 def _measure(
-    run: Run, layerwise: LayerwiseLosses, split: Split, kind: str, seed: int, levels: Sequence[float], track: Track
-) -> list[Measurement]:
+    run: Run,
+    layerwise: LayerwiseLosses,
+    file: ExampleFile,
+    split: Split,
+    kind: str,
+    seed: int,
+    levels: Sequence[float],
+    track: Track,
+) -> list[StoredMeasurement]:
     """Every example of a split at each level, for one noise seed."""
     task, noise = layerwise.task, noise_kind(kind)
     if not isinstance(noise, TextNoise):
-        tracked = _tracked(run, layerwise, task.examples(split), kind, track)
-        return measure(layerwise, tracked, _noise(run, kind, seed), levels)
+        examples = task.examples(split)
+        tracked = _tracked(run, layerwise, examples, kind, track)
+        return file.add(measure_batches(layerwise, tracked, _noise(run, kind, seed), levels), len(examples))
     measured = []
     for level in levels:
         what = f"{kind} {noise.scale.symbol} = {level:g}"
-        tracked = _tracked(run, layerwise, task.corrupted(split, noise, level, seed), what, track)
-        measured += measure(layerwise, tracked, None, [0.0])
+        examples = task.corrupted(split, noise, level, seed)
+        tracked = _tracked(run, layerwise, examples, what, track)
+        measured += file.add(measure_batches(layerwise, tracked, None, [0.0]), len(examples))
     return measured
 
 

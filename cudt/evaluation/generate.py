@@ -33,6 +33,7 @@ from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_text
 from cudt.utils.progress import Track
+from cudt.utils.transfer import sent
 
 Completion = dict[str, str]
 _COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
@@ -206,7 +207,7 @@ class NoiseStream:
         drawn = torch.zeros(embeddings.shape)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
             drawn[row, -length:] = signal_noise(self._noise.kind).standard((length, embeddings.shape[2]), generator)
-        return embeddings + self._gamma * self._noise.sigma_x * drawn.to(embeddings)
+        return embeddings + self._gamma * self._noise.sigma_x * sent(drawn.to(embeddings.dtype), embeddings.device)
 
 
 @torch.no_grad()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,13 +11,13 @@ from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
 from cudt.evaluation.curves import input_metric
-from cudt.method.measurement import Measurement
-from cudt.runs.tables import EXAMPLES, TABLES
+from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.runs.tables import TABLES
 from cudt.tasks.base import Task
 
 
 def ood_rows(
-    task: Task, kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]
+    task: Task, kind: str, seed: int, measured: Sequence[MeasuredExamples], levels: Sequence[float]
 ) -> pd.DataFrame:
     """The last layer's metric and loss at each level, each with the ends of its interval, if it has one.
 
@@ -24,11 +25,11 @@ def ood_rows(
     """
     rows = []
     for gamma, level in zip(levels, measured, strict=True):
-        n = level.losses.shape[1]
-        score = level.layer_scores[-1].item()
-        ends = intervals.wilson(score, n) if task.scores_are_shares else _over_examples(task, level.scores[-1], level)
+        last = level.last_layer()
+        n, score = len(last.ids), level.layer_scores[-1].item()
+        ends = intervals.wilson(score, n) if task.scores_are_shares else _over_examples(task, last.scores[0], last)
         values = {name: [_metrics(task, one)[name] for one in (score, *ends)] for name in _metrics(task, score)}
-        values["loss"] = [level.layer_losses[-1].item(), *_over_examples(task, level.losses[-1], level)]
+        values["loss"] = [level.layer_losses[-1].item(), *_over_examples(task, last.losses[0], last)]
         for name, (value, *interval) in values.items():
             # Without an interval there is only the first row.
             named = zip((name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=False)
@@ -45,13 +46,10 @@ def _over_examples(task: Task, values: Tensor, level: Measurement) -> tuple[floa
     return intervals.bootstrap_of_clips(values.numpy(), level.weights.numpy(), intervals.clips_of(level.ids)) or ()
 
 
-def example_rows(kind: str, seed: int, measured: Sequence[Measurement], levels: Sequence[float]) -> pd.DataFrame:
-    """The last layer's score of each example at each level, and its weight."""
-    parts = [
-        pd.DataFrame({"gamma": gamma, "id": level.ids, "weight": level.weights, "score": level.scores[-1]})
-        for gamma, level in zip(levels, measured, strict=True)
-    ]
-    return pd.concat(parts).assign(perturbation=kind, seed=seed)[list(EXAMPLES)]
+def example_rows(measured: MeasuredExamples) -> pd.DataFrame:
+    """The last layer's score of each example at one level, and its weight."""
+    last = measured.last_layer()
+    return pd.DataFrame({"id": last.ids, "weight": last.weights, "score": last.scores[0]})
 
 
 def _metrics(task: Task, score: float) -> dict[str, float]:
@@ -59,7 +57,7 @@ def _metrics(task: Task, score: float) -> dict[str, float]:
     return {task.metric_name: task.metric(score), **task.further_metrics(score)}
 
 
-def layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+def layer_rows(task: Task, kind: str, measured: Mapping[float, MeasuredExamples]) -> pd.DataFrame:
     """Each layer's loss and metric at each level."""
     rows = []
     for gamma, level in measured.items():
@@ -69,7 +67,7 @@ def layer_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.
     return pd.DataFrame(rows, columns=TABLES["layers"])
 
 
-def layer_metric_rows(task: Task, kind: str, measured: dict[float, Measurement]) -> pd.DataFrame:
+def layer_metric_rows(task: Task, kind: str, measured: Mapping[float, MeasuredExamples]) -> pd.DataFrame:
     """The task's further metrics of each layer; no rows if it has none."""
     rows = []
     for gamma, level in measured.items():
@@ -78,18 +76,22 @@ def layer_metric_rows(task: Task, kind: str, measured: dict[float, Measurement])
     return pd.DataFrame(rows, columns=TABLES["layer_metrics"])
 
 
-def ratio_tables(kind: str, measured: dict[float, Measurement]) -> dict[str, pd.DataFrame]:
+def ratio_tables(kind: str, measured: Mapping[float, MeasuredExamples]) -> dict[str, pd.DataFrame]:
     """The distribution of f_l / f_{l−1} over examples, by layer and for all layers (layer 0), and its histogram."""
     summaries: list[tuple[Any, ...]] = []
     bins: list[tuple[Any, ...]] = []
     for gamma, level in measured.items():
-        by_layer = ratios.layer_ratios(level.losses)
-        if not len(by_layer):
+        found = ratios.distribution(partial(_ratios, level))
+        if found is None:
             continue
-        for layer, values in [(0, by_layer), *enumerate(by_layer, 2)]:
-            summaries += [(kind, gamma, layer, name, value) for name, value in ratios.summary(values).items()]
-        bins += [(kind, gamma, *row) for row in ratios.histogram(by_layer)]
+        for layer, summary in found.summaries.items():
+            summaries += [(kind, gamma, layer, name, value) for name, value in summary.items()]
+        bins += [(kind, gamma, *row) for row in found.histogram]
     return {
         "ratios": pd.DataFrame(summaries, columns=TABLES["ratios"]),
         "ratio_bins": pd.DataFrame(bins, columns=TABLES["ratio_bins"]),
     }
+
+
+def _ratios(measured: MeasuredExamples) -> Iterator[Tensor]:
+    return (ratios.layer_ratios(block.losses) for block in measured.blocks())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # The report reads verdicts, and does without torch.
     from torch import Tensor
 
-    from cudt.method.measurement import Measurement
+    from cudt.method.measurement import MeasuredExamples
 
 #: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
 TOLERANCE = 2.0
@@ -51,20 +51,28 @@ class LayerVerdict:
 
 
 def judge(
-    measured: Measurement, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
+    measured: MeasuredExamples, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
 ) -> list[LayerVerdict]:
     """One verdict per layer; `slack` is u_l in units of the loss.
 
     The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}, or of f_l on the ladder.
     """
-    differences = measured.losses - allowed_losses(measured.losses, reference, rates, form)
-    share = measured.weights / measured.weights.sum()
-    violation = differences @ share
-    count = differences.shape[1]
+
+    def differences() -> Iterator[tuple[Tensor, Tensor]]:
+        """Those of each block, (layers, examples), and the examples' shares of the total weight."""
+        for block in measured.blocks():
+            allowed = allowed_losses(block.losses, reference, rates, form)
+            yield block.losses - allowed, block.weights / measured.total_weight
+
+    violation, count = slack.new_zeros(()), 0
+    for difference, share in differences():
+        violation, count = violation + difference @ share, count + len(share)
     correction = count / (count - 1) if count > 1 else 1.0
-    error = (correction * (differences - violation.unsqueeze(1)).square() @ share.square()).sqrt()
+    variance = slack.new_zeros(())
+    for difference, share in differences():
+        variance = variance + correction * (difference - violation.unsqueeze(1)).square() @ share.square()
     losses = measured.layer_losses
-    columns = (losses, losses - violation, violation, error, slack)
+    columns = (losses, losses - violation, violation, variance.sqrt(), slack)
     return [LayerVerdict(layer, *row) for layer, row in enumerate(zip(*(c.tolist() for c in columns), strict=True), 1)]
 
 

@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 
+class MeasuredExamples(ABC):
+    """Losses and scores of examples at every layer, read in blocks of examples.
+
+    Results over all examples are sums over the blocks. All examples of a large data set do not fit into memory at every
+    layer and noise level; see `Measurement` for those that do.
+    """
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Measurement]:
+        """All examples once, always in the same order."""
+
+    @property
+    def layer_losses(self) -> Tensor:
+        """f_1 … f_L: the weighted mean loss of each layer."""
+        return self._sums[0] / self.total_weight
+
+    @property
+    def layer_scores(self) -> Tensor:
+        """The weighted mean score of each layer."""
+        return self._sums[1] / self.total_weight
+
+    @property
+    def input_score(self) -> float | None:
+        """The weighted mean score of the noisy inputs; None for tasks where the input is no answer."""
+        total = self._sums[2]
+        return None if total is None else (total / self.total_weight).item()
+
+    @property
+    def total_weight(self) -> Tensor:
+        """The sum of the examples' weights."""
+        return self._sums[3]
+
+    def last_layer(self) -> Measurement:
+        """All examples at the last layer only."""
+        parts = [
+            Measurement(one.losses[-1:], one.scores[-1:], one.weights, one.ids, one.input_scores)
+            for one in self.blocks()
+        ]
+        return Measurement.joined(parts)
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Weighted sums of losses, scores and scores of inputs, and the sum of the weights, in one pass."""
+        losses, scores, inputs, weights = torch.zeros(()), torch.zeros(()), None, torch.zeros(())
+        for block in self.blocks():
+            losses = losses + block.losses @ block.weights
+            scores = scores + block.scores @ block.weights
+            weights = weights + block.weights.sum()
+            if block.input_scores is not None:
+                inputs = block.input_scores @ block.weights + (0.0 if inputs is None else inputs)
+        return losses, scores, inputs, weights
+
+
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(MeasuredExamples):
     """Losses and scores of every example at every layer, (layers, examples), with the examples' weights and ids."""
 
     losses: Tensor
@@ -19,6 +74,10 @@ class Measurement:
     ids: list[str]
     input_scores: Tensor | None = None
     """The score of each example's noisy input as an answer, (examples,); None for tasks where it is none."""
+
+    def blocks(self) -> Iterator[Measurement]:
+        """All examples at once."""
+        yield self
 
     @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
@@ -46,18 +105,3 @@ class Measurement:
             for values in (self.losses, self.scores)
         )
         return Measurement(losses, scores, weights, unique)
-
-    @property
-    def layer_losses(self) -> Tensor:
-        """f_1 … f_L: the weighted mean loss of each layer."""
-        return self.losses @ self.weights / self.weights.sum()
-
-    @property
-    def layer_scores(self) -> Tensor:
-        """The weighted mean score of each layer."""
-        return self.scores @ self.weights / self.weights.sum()
-
-    @property
-    def input_score(self) -> float | None:
-        """The weighted mean score of the noisy inputs."""
-        return None if self.input_scores is None else (self.input_scores @ self.weights / self.weights.sum()).item()

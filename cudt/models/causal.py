@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cudt.config.schema import (
-    ADDED_LATER,
     FINE_TUNING,
     Attention,
     Count,
@@ -20,9 +19,9 @@ from cudt.config.schema import (
     NamedSection,
     Positive,
     Schedule,
-    Section,
     WordOrWords,
 )
+from cudt.config.section import ADDED_LATER, Section
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.alpaca import Alpaca
@@ -68,6 +67,9 @@ class Config(ModelSection):
     """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """Number format of the pretrained weights; adapters are always fp32."""
+    device_map: Annotated[Literal["auto"] | None, ADDED_LATER] = None
+    """Where the layers are: null, all on one device; or auto, an equal share on each accelerator of this machine, for a
+    model that is too large for one. One process then computes on all of them, one after the other."""
     gradient_checkpointing: bool = False
     """Whether the backward pass recomputes each layer: less memory, about a third more time."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.schema import ADDED_LATER, FINE_TUNING, Attention, ModelSection, Schedule
+from cudt.config.schema import FINE_TUNING, Attention, ModelSection, Schedule
+from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.text_classification import TextClassification

@@ -51,7 +51,8 @@ class UnrolledTransformer(LayeredModel):
                 x, mask = x[rows], mask[rows]
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        mask = batch["attention_mask"].unsqueeze(-1)
+        # As floats: products of floats and integers are slow.
+        mask = batch["attention_mask"].unsqueeze(-1).to(state.dtype)
         return self.head((state * mask).sum(1) / mask.sum(1))
 
     def readout_weights(self) -> list[nn.Parameter]:

@@ -91,4 +91,4 @@ def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
     """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
     identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
     # W_s is formed first: it is smaller than z, so the residual connection takes no pass over the tokens.
-    return torch.relu(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))
+    return torch.relu_(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))

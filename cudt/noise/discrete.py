@@ -10,7 +10,7 @@ import itertools
 import string
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,8 @@ _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 #: Characters that are processed together: enough to hide the cost of numpy's calls, few enough for the caches.
 _AT_ONCE = 1 << 15
 
-Examples = Sequence[tuple[str, Sequence[str]]]
+Examples: TypeAlias = "Sequence[tuple[str, Sequence[str]]]"
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Discrete(TextNoise):
@@ -57,9 +58,9 @@ def _parts(examples: Examples) -> Iterator[Examples]:
 def _corrupt(examples: Examples, probability: float, seed: int | str) -> Iterator[tuple[str, ...]]:
     texts = [text for _, texts in examples for text in texts]
     codes, encoding = _encoded("".join(texts))
-    ends = np.cumsum([0, *map(len, texts)])
+    ends: Array = np.cumsum([0, *map(len, texts)])
     starts = _word_starts(codes, ends)
-    word_ends = np.searchsorted(starts, ends)
+    word_ends: Array = np.asarray(starts.searchsorted(ends))
     kept, replaced, substitutes = _draw(examples, probability, seed, ends.tolist(), word_ends.tolist())
     lengths = np.diff(starts, append=len(codes))
     left = np.where(replaced, substitutes, codes)[np.repeat(kept, lengths)].tobytes().decode(encoding, "surrogatepass")
@@ -68,7 +69,7 @@ def _corrupt(examples: Examples, probability: float, seed: int | str) -> Iterato
     return (tuple(itertools.islice(cut, len(texts))) for _, texts in examples)
 
 
-def _encoded(text: str) -> tuple[np.ndarray[Any, Any], str]:
+def _encoded(text: str) -> tuple[Array, str]:
     """The code of each character, in one byte if all of them fit and else in four, and the encoding."""
     try:
         return np.frombuffer(bytearray(text, "latin-1"), np.uint8), "latin-1"
@@ -77,7 +78,7 @@ def _encoded(text: str) -> tuple[np.ndarray[Any, Any], str]:
         return np.frombuffer(bytearray(text, encoding, "surrogatepass"), np.uint32), encoding
 
 
-def _word_starts(codes: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _word_starts(codes: Array, ends: Array) -> Array:
     """The index of the first character of each word, given where texts begin and end."""
     spaces = _SPACES.take(codes, mode="clip")
     begins = ~spaces
@@ -88,10 +89,11 @@ def _word_starts(codes: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> np.
 
 def _draw(
     examples: Examples, probability: float, seed: int | str, ends: Sequence[int], word_ends: Sequence[int]
-) -> tuple[np.ndarray[Any, Any], ...]:
+) -> tuple[Array, ...]:
     """Whether each word is kept, whether each character is replaced, and the code of the one that would replace it."""
-    kept, replaced = np.empty(word_ends[-1], dtype=bool), np.empty(ends[-1], dtype=bool)
-    substitutes = np.empty(ends[-1], dtype=_CODES.dtype)
+    kept: Array = np.empty(word_ends[-1], dtype=bool)
+    replaced: Array = np.empty(ends[-1], dtype=bool)
+    substitutes: Array = np.empty(ends[-1], dtype=_CODES.dtype)
     slices = zip(_slices(ends), _slices(word_ends), strict=True)
     for example_id, texts in examples:
         generator = np.random.default_rng(example_seed(seed, example_id))

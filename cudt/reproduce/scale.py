@@ -23,7 +23,8 @@ from pydantic import Field, ValidationError
 from cudt.config import mistakes
 from cudt.config import recipe as recipes
 from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Count, Positive, Section
+from cudt.config.schema import Count, Positive
+from cudt.config.section import Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
 from cudt.tasks.video_denoising import VideoConfig

@@ -17,19 +17,21 @@
         privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
-        checkpoints/    last.pt (training resumes from it), best.safetensors and last.safetensors (the weights)
+        checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, last.pt and
+                        step-<updates>.safetensors (training resumes from them)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
 
-Every file is written under a temporary name and renamed, so that it is always complete.
+history.csv is appended to while the run trains. Every other file is written under a temporary name and renamed, so that
+it is always complete.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +41,8 @@ from filelock import FileLock, Timeout
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
-from cudt.runs import info, tables
+from cudt.runs import examples, info, tables
+from cudt.runs.examples import Part
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.runs.predictions import Predictions
 from cudt.utils.errors import DataWarning, UserError
@@ -90,6 +93,10 @@ class Run:
     def last_checkpoint(self) -> Path:
         return self.path / "checkpoints" / "last.pt"
 
+    def checkpoint_weights(self) -> list[Path]:
+        """The weights of checkpoints: those of last.pt, and of others until they are deleted."""
+        return sorted(self.last_checkpoint.parent.glob("step-*.safetensors"))
+
     def weights_file(self, weights: Weights) -> Path:
         """The file of the best or of the last weights."""
         return self.path / "checkpoints" / f"{weights}.safetensors"
@@ -121,11 +128,11 @@ class Run:
 
     def read_examples(self, kind: str | None = None) -> pd.DataFrame:
         """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
-        return tables.read_examples(self.results, kind)
+        return examples.read_examples(self.results, kind)
 
-    def merge_examples(self, rows: pd.DataFrame, keys: list[str]) -> None:
+    def merge_examples(self, parts: Mapping[Part, Callable[[], pd.DataFrame]], keys: list[str]) -> None:
         """Add scores of single test examples; they replace all rows with the same keys."""
-        tables.merge_examples(self.results, rows, keys)
+        examples.merge_examples(self.results, parts, keys)
 
     def predict(
         self,

@@ -1,16 +1,17 @@
-"""The tables of a run folder: their columns, and reading and writing them as CSV and Parquet.
+"""The tables of a run folder: their columns, and reading and writing them as CSV.
 
 All tables are long, so that their columns never change.
 """
 
 from __future__ import annotations
 
+import io
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.files import write_atomically, write_text
+from cudt.utils.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,15 +50,6 @@ _NUMBERS = {
     "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
     "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
 }
-#: The columns of examples.parquet and their types. One row for each example and level would be slow as text.
-EXAMPLES = {
-    "perturbation": "str",
-    "gamma": "float64",
-    "seed": "int64",
-    "id": "str",
-    "weight": "float32",
-    "score": "float64",
-}
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
@@ -71,11 +63,19 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     if not path.is_file():
         return _empty(name).copy()
     # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
-    table = pd.read_csv(path, converters=dict.fromkeys(_NUMBERS[name], float))
+    # Only history.csv grows while it is read; the other files are replaced as a whole.
+    content = _whole_lines(path) if name == "history" else path
+    table = pd.read_csv(content, converters=dict.fromkeys(_NUMBERS[name], float))
     if list(table.columns) != TABLES[name]:
         expected, found = ", ".join(TABLES[name]), ", ".join(table.columns)
         raise UserError(f"{path}: damaged (expected columns {expected}; found {found})")
     return _as_numbers(table, name)
+
+
+def _whole_lines(path: Path) -> io.BytesIO:
+    """The content of a file without an incomplete last line."""
+    content = path.read_bytes()
+    return io.BytesIO(content[: content.rfind(b"\n") + 1] or content)
 
 
 def write_table(folder: Path, name: str, rows: pd.DataFrame) -> None:
@@ -88,31 +88,6 @@ def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) ->
     joined = _merged(read_table(folder, name), rows, keys)
     order = [column for column in ("split", "perturbation", "gamma") if column in joined.columns]
     write_table(folder, name, joined.sort_values(order, kind="stable"))
-
-
-def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
-    """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
-    import pandas as pd
-
-    path = folder / "examples.parquet"
-    if not path.is_file():
-        return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
-    try:
-        table = pd.read_parquet(path, filters=None if kind is None else [("perturbation", "==", kind)])
-        if list(table.columns) != list(EXAMPLES):
-            raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
-        return table.astype(EXAMPLES)
-    except Exception as error:  # pyarrow raises many kinds of exceptions for a damaged file
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{path}: damaged ({reason}); delete it and run `cudt eval-ood {folder}`") from None
-
-
-def merge_examples(folder: Path, rows: pd.DataFrame, keys: list[str]) -> None:
-    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the examples."""
-    joined = _merged(read_examples(folder), rows[list(EXAMPLES)].astype(EXAMPLES), keys)
-    joined = joined.sort_values(["perturbation", "gamma", "seed", "id"], kind="stable")
-    content = joined.to_parquet(index=False, compression="zstd")
-    write_atomically(folder / "examples.parquet", lambda file: file.write(content))
 
 
 def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

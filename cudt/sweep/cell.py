@@ -12,6 +12,7 @@ from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.training import launch
+from cudt.training.checkpoint import discard
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.progress import track
@@ -56,13 +57,13 @@ def run_cell(job: CellJob, report: Reporter) -> CellResult:
         job.data_root,
         ProgressDisplay(report),
         export_model=False,
+        keep_weights=True,
         wait=True,
     )
     with run.locked(wait=True):
         if job.gammas is not None:
             evaluate.evaluate_validation(run, job.gammas, job.device, job.data_root, track)
-        # Three times as large as the weights, and no longer needed.
-        run.last_checkpoint.unlink(missing_ok=True)
+        discard(run)
     score = score_of(run, job.measure, job.gammas)
     if not math.isfinite(score):
         raise TrainingStoppedError(f"the score (validation {job.measure}) is {score}")

@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.config.schema import Count, Gammas, Section, as_grid
+from cudt.config.schema import Count, Gammas, as_grid
+from cudt.config.section import Section
 
 Scalar = bool | int | float | str | None
 

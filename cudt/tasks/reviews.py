@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cudt.config.schema import ADDED_LATER, Count, NamedSection
+from cudt.config.schema import Count, NamedSection
+from cudt.config.section import ADDED_LATER
 from cudt.data.splits import Split
 from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from cudt.config.schema import ADDED_LATER, Limit, NamedSection
+from cudt.config.schema import Limit, NamedSection
+from cudt.config.section import ADDED_LATER
 from cudt.data import text_checks, token_cache
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records

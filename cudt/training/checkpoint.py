@@ -1,4 +1,4 @@
-"""Checkpoints: `last.pt`, from which training resumes, and the weights of the best and of the last epoch."""
+"""Checkpoints, from which training resumes, and the weights of the best and of the last epoch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cudt.config.schema import Weights
@@ -20,7 +21,7 @@ from cudt.runs.run import Run
 from cudt.training.history import History
 from cudt.utils import device
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.files import write_atomically
+from cudt.utils.files import link_or_copy, replacing, write_atomically
 
 
 @dataclass
@@ -43,40 +44,52 @@ class TrainingState:
     """Of the last validation, by layer."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoints:
-    """Saves and restores everything that training changes."""
+    """Saves and restores everything that training changes.
+
+    A checkpoint is last.pt and what it names: the weights, in a file named after the number of updates, and the length
+    of history.csv. last.pt is written after both and replaced at once, and older weights are deleted after that, so
+    that there is a complete checkpoint at any time. Files of weights are never changed, only replaced: best.safetensors
+    and last.safetensors are further names of them.
+    """
 
     run: Run
     layerwise: LayerwiseLosses
     optimizer: torch.optim.Optimizer
     descent: LayerwiseDescent
+    _written: Path | None = field(default=None, init=False)
+    """The weights as they are now, if they are on disk."""
 
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return self.run.last_checkpoint.is_file()
 
     def save(self, state: TrainingState, history: History) -> None:
-        """Write history.csv and last.pt, in this order: `restore` drops rows that are newer than the checkpoint."""
-        history.write(self.run)
+        """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints."""
+        history.append(self.run)
+        weights = self._write_weights(state.step)
         progress = dataclasses.asdict(state)
         validation_losses = progress.pop("validation_losses")
         content = {
             "progress": progress,
             "validation_losses": validation_losses,
-            "weights": self.layerwise.learned_weights(),
+            "weights_file": weights.name,
             "optimizer": self.optimizer.state_dict(),
             "descent": self.descent.state_dict(),
-            "history_length": len(history.rows),
+            "history_bytes": history.size,
             "generator": torch.get_rng_state(),
             "device_generator": device.generator_state(),
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
+        for file in self.run.checkpoint_weights():
+            if file != weights:
+                file.unlink()
 
     def restore(self) -> tuple[TrainingState, History]:
         """Load last.pt into model, optimisers and random generators; return the state and the history."""
         content = load_last(self.run)
-        self.layerwise.load_learned_weights(content["weights"])
+        self.layerwise.load_learned_weights(self._load_weights(content))
         self.optimizer.load_state_dict(content["optimizer"])
         self.descent.load_state_dict(content["descent"])
         torch.set_rng_state(content["generator"])
@@ -92,12 +105,52 @@ class Checkpoints:
                 DataWarning,
                 stacklevel=2,
             )
-        return state, History.read(self.run, content["history_length"])
+        return state, _history(self.run, content)
 
-    def save_weights(self, which: Weights) -> None:
-        """Write the learned weights to best.safetensors or last.safetensors."""
-        weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
-        write_atomically(self.run.weights_file(which), lambda file: file.write(save(weights)))
+    def save_weights(self, which: Weights, step: int) -> None:
+        """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
+        settings = self.run.recipe.settings
+        if which in settings.checkpoints.needed(settings.training.select):
+            link_or_copy(self._write_weights(step), self.run.weights_file(which))
+
+    def _write_weights(self, step: int) -> Path:
+        """The file of the weights after `step` updates; it is written once."""
+        path = self.run.path / "checkpoints" / f"step-{step}.safetensors"
+        if path != self._written:
+            weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
+            with replacing(path) as temporary:
+                save_file(weights, temporary)
+            self._written = path
+        return path
+
+    def _load_weights(self, content: dict[str, Any]) -> dict[str, Tensor]:
+        # Earlier versions kept the weights in last.pt itself.
+        if "weights" in content:
+            return content["weights"]
+        self._written = self.run.last_checkpoint.with_name(content["weights_file"])
+        try:
+            return load_file(self._written)
+        except (OSError, SafetensorError) as error:
+            raise UserError(
+                f"{self._written}: missing or damaged ({error}); "
+                f"delete {self.run.last_checkpoint} to train from the beginning"
+            ) from None
+
+
+def discard(run: Run) -> None:
+    """Delete what a finished run no longer needs: its checkpoint, and weights that `checkpoints.keep` does not name."""
+    # First, because a checkpoint must have its weights.
+    run.last_checkpoint.unlink(missing_ok=True)
+    kept = run.recipe.settings.checkpoints.kept
+    unneeded = [run.weights_file(which) for which in get_args(Weights) if which not in kept]
+    for file in [*run.checkpoint_weights(), *unneeded]:
+        file.unlink(missing_ok=True)
+
+
+def _history(run: Run, content: dict[str, Any]) -> History:
+    if "history_bytes" in content:
+        return History.resumed(run, content["history_bytes"])
+    return History.resumed_after(run, content["history_length"])
 
 
 def load_last(run: Run) -> dict[str, Any]:
@@ -113,12 +166,25 @@ def load_last(run: Run) -> dict[str, Any]:
 def load_weights(run: Run) -> dict[str, Tensor]:
     """The weights of a run that are evaluated, on the CPU."""
     file = run.weights_file(run.weights)
-    if run.other_weights and not file.is_file():
-        raise UserError(
-            f"{file}: missing (earlier versions of cudt kept only the best weights); "
-            f"leave out --weights, or delete {run.path} to train again"
-        )
+    if not file.is_file():
+        _explain_missing(run, file)
     try:
         return load_file(file)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: missing or damaged ({error}); delete {run.path} to train again") from None
+
+
+def _explain_missing(run: Run, file: Path) -> None:
+    """Raise a UserError if it is known why the weights are missing."""
+    checkpoints = run.recipe.settings.checkpoints
+    if run.weights not in checkpoints.kept:
+        command = f"cudt train --recipe {run.path / 'recipe.yaml'} --set checkpoints.keep=both --out FOLDER"
+        raise UserError(
+            f"{file}: not kept (checkpoints.keep: {checkpoints.keep}); to get these weights, train the run again in "
+            f"another folder: `{command}`"
+        )
+    if run.other_weights:
+        raise UserError(
+            f"{file}: missing (earlier versions of cudt kept only the best weights); "
+            f"leave out --weights, or delete {run.path} to train again"
+        )

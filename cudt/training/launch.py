@@ -23,6 +23,7 @@ from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
 from cudt.training import expectations, trained
 from cudt.training import target as targets
+from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.target import Announce
 from cudt.training.trainer import Trainer
@@ -42,19 +43,19 @@ def train(
     *,
     command: str | None = None,
     export_model: bool = True,
+    keep_weights: bool = False,
     wait: bool = False,
     announce: Announce | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
-    `command` is recorded in run.json as the command that repeats the run; by default, training from the run's own
-    recipe.yaml. Without `export_model` the model is not saved for other libraries; a later call can do that. If
-    another process is using the run, `wait` waits for it and returns its result. `announce` receives what
-    the constraints ask for before the first update; with it, doubtful settings are reported as warnings.
+    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
+    model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
+    waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
     """
     run = run_for(recipe, out)
     if run.info().status == "finished":
-        return _keep(run, device, data_root, export_model=export_model)
+        return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
     precision = recipe.settings.training.precision
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
@@ -69,20 +70,29 @@ def train(
             if not (wait and run.info().status == "finished"):
                 _announce(announce, trainer, target, out)
                 started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
-                _train_and_record(trainer, started, data_root, export_model=export_model)
+                _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
     else:
         _fit(trainer, lambda changes: None)
     accelerator.wait_for_everyone()
     return run
 
 
-def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool) -> Run:
-    """A finished run as it is; its model is exported if that was not done yet."""
+def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
+    """A finished run as it is, except for what is left to do."""
     # Evaluation settings are not part of a run's identity, so the recipe may have changed.
     write_recipe(run)
-    if export_model and not export.is_done(run):
-        _export(run, trained.load(run, device, data_root))
+    load = partial(trained.load, run, device, data_root)
+    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
     return run
+
+
+def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool) -> None:
+    """Export a finished run's model, if that is left to do, and delete the files that the run no longer needs."""
+    # A run that keeps no weights exports none either.
+    if export_model and run.recipe.settings.checkpoints.kept and not export.is_done(run):
+        _export(run, load())
+    if not keep_weights:
+        discard(run)
 
 
 def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | None, out: Path) -> None:
@@ -103,7 +113,9 @@ def _check_same(run: Run, problem: TrainingProblem) -> tuple[str, str]:
     return data, base
 
 
-def _train_and_record(trainer: Trainer, started: RunInfo, data_root: Path | None, *, export_model: bool) -> None:
+def _train_and_record(
+    trainer: Trainer, started: RunInfo, data_root: Path | None, *, export_model: bool, keep_weights: bool
+) -> None:
     """Train in the main process, which writes the run folder."""
     run = trainer.run
     write_recipe(run)
@@ -111,8 +123,7 @@ def _train_and_record(trainer: Trainer, started: RunInfo, data_root: Path | None
     run.update_info(started.model_copy(update={"data_root": root}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
-    if export_model:
-        _export(run, trainer.layerwise)
+    _conclude(run, lambda: trainer.layerwise, export_model=export_model, keep_weights=keep_weights)
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:

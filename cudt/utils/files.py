@@ -4,28 +4,63 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from cudt.utils.errors import UserError
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` fill a temporary file next to `path`, then rename it: readers see the old file or the new one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file next to `path` to be filled, which then replaces it: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
+        yield temporary
+        with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         make_readable(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Let `write` fill a temporary file, then let it replace `path`."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        write(file)
+
+
+def link_or_copy(source: Path, path: Path) -> None:
+    """Let `path` be one file with `source`, or a copy of it where the file system has no hard links.
+
+    Only for files that are never changed, only replaced: a change would be one of both.
+    """
+    with replacing(path) as temporary:
+        temporary.unlink()
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+
+def append_at(path: Path, size: int, content: bytes) -> None:
+    """Cut a file off after `size` bytes and append `content`; it is on disk when this returns.
+
+    Only new bytes are written. If the process dies, the file may end with a part of them.
+    """
+    with path.open("r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_readable(path: Path) -> None:

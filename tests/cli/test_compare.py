@@ -13,6 +13,7 @@ from cudt.report.comparable import Pair
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
+from tests.examples import by_part
 from tests.report import make_run, make_scored_run, make_video_run
 
 LEVELS = (0.0, 0.4, 1.0)
@@ -142,7 +143,7 @@ def test_a_run_is_compared_with_its_last_weights_on_test_data(call, trained_run)
     last = own.with_weights("last")
     for name in ("ood", "layers"):
         last.write_table(name, made.read_table(name))
-    last.merge_examples(made.read_examples(), ["perturbation"])
+    last.merge_examples(by_part(made.read_examples()), ["perturbation"])
     assert "not measured yet" in compared(call, own.path, last.results)
     for run, losses in ((own, (0.6, 0.5, 0.4)), (last, (0.7, 0.75, 0.3))):
         rows = [("gaussian", 0.4, layer, loss, 0, 0, 0, "met") for layer, loss in enumerate(losses, 1)]

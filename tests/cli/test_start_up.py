@@ -99,6 +99,12 @@ def test_help_and_recipes_answer_without_heavy_imports(arguments, tmp_path):
     assert not loaded & {*HEAVY}
 
 
+def test_training_a_small_model_imports_only_what_it_needs(tmp_path):
+    loaded = modules_imported_by("train", "--recipe", "smoke-text", "--set", "training.epochs=1", cwd=tmp_path)
+    assert {"torch", "accelerate", "cooper"} <= loaded
+    assert not loaded & {"transformers", "peft", "datasets", "torchvision", "matplotlib", "optuna", "plotly", "sklearn"}
+
+
 def test_help_and_a_refusal_take_a_third_of_importing_torch_at_most(tmp_path):
     """In CPU time, which other processes on the machine change little."""
 

@@ -7,7 +7,8 @@ from pydantic import Field, Tag
 
 from cudt.config import plain_types
 from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Alpha, ColumnNames, Count, NumberOrAuto, Positive, Section
+from cudt.config.schema import Alpha, ColumnNames, Count, NumberOrAuto, Positive
+from cudt.config.section import Section
 
 
 class Inner(Section):

@@ -369,10 +369,19 @@ def test_settings_that_change_training_change_the_identity(override):
 
 @pytest.mark.parametrize(
     "override",
-    ["evaluation.gammas=0,9", "evaluation.noise_seeds=[1, 2]", "reproduces=other", "needs=other", "expect=other"],
+    [
+        *("evaluation.gammas=0,9", "evaluation.noise_seeds=[1, 2]", "checkpoints.keep=best"),
+        *("reproduces=other", "needs=other", "expect=other"),
+    ],
 )
 def test_other_settings_do_not_change_the_identity(override):
     assert tiny_recipe(override).identity() == tiny_recipe().identity()
+
+
+@pytest.mark.parametrize(("keep", "select"), [("best", "last"), ("last", "best")])
+def test_the_weights_that_a_run_is_evaluated_by_must_be_kept(keep, select):
+    with pytest.raises(UserError, match=rf"checkpoints: keep: {keep} deletes .*; set keep to {select} or both"):
+        tiny_recipe(f"checkpoints.keep={keep}", f"training.select={select}")
 
 
 def test_seed_objective_and_name_change_the_identity(tmp_path):

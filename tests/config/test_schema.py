@@ -5,7 +5,8 @@ from typing import Annotated
 import pytest
 from pydantic import ValidationError
 
-from cudt.config.schema import ADDED_LATER, Descent, Dual, Evaluation, Noise, Section, TargetLoss, Training
+from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Training
+from cudt.config.section import ADDED_LATER, Section
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])

@@ -3,10 +3,13 @@ from __future__ import annotations
 import shutil
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from cudt.evaluation import ratios, stored
 from cudt.evaluation.evaluate import check, evaluate_ood, left
 from cudt.evaluation.grid import Grid
+from cudt.runs import examples
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
@@ -207,3 +210,24 @@ def test_kept_scores_are_the_same_file_whatever_was_batched_together(tmp_path):
         kept.append(run.read_examples())
         shutil.rmtree(run.path)
     pd.testing.assert_frame_equal(kept[0], kept[1])
+
+
+def test_tables_are_the_same_whatever_is_read_at_once(run, monkeypatch):
+    tables = ("ood", "layers", "ratios", "ratio_bins", "constraints", "descent")
+    grid = Grid(noise_seeds=[0, 3])
+    evaluate(run, grid)
+    expected, scores = {name: run.read_table(name) for name in tables}, (run.path / "examples.parquet").read_bytes()
+    for module in (stored, ratios):
+        monkeypatch.setattr(module, "BLOCK", 20)
+    evaluate(run, grid)
+    for name, table in expected.items():
+        pd.testing.assert_frame_equal(run.read_table(name), table, rtol=1e-12)
+    assert (run.path / "examples.parquet").read_bytes() == scores
+    # A file of several groups of rows has the same rows.
+    kept = run.read_examples()
+    monkeypatch.setattr(examples, "_ROWS", 50)
+    evaluate(run, grid)
+    assert pq.ParquetFile(run.path / "examples.parquet").num_row_groups > 2
+    pd.testing.assert_frame_equal(run.read_examples(), kept)
+    evaluate(run, Grid([0.5], noise_seeds=[0, 3]))
+    pd.testing.assert_frame_equal(run.read_examples(), kept)

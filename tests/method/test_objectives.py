@@ -236,7 +236,9 @@ def epoch(*f: float, spread: float = 0.0) -> Measurement:
     """Layer losses of 100 examples, half of them above and half below the mean, layers in opposite directions."""
     signs = torch.tensor([1.0, -1.0]).repeat(50)
     rows = [loss + spread * (-1) ** layer * signs for layer, loss in enumerate(f)]
-    return Measurement(torch.stack(rows).double(), torch.zeros(len(f), 100), torch.ones(100).double(), ["x"] * 100)
+    return Measurement(
+        torch.stack(rows).double(), torch.zeros(len(f), 100).double(), torch.ones(100).double(), ["x"] * 100
+    )
 
 
 def ranked(name: str, *epochs: Measurement, multiplier: float = 0.0, **settings) -> list[list[float]]:

@@ -18,6 +18,7 @@ from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run, write_recipe
 from cudt.runs.tables import TABLES
 from tests.conftest import tiny_recipe
+from tests.examples import by_part
 from tests.runs import plant_info, raw_info
 
 #: The level that the tiny recipe trains at.
@@ -172,7 +173,7 @@ def make_scored_run(
         for gamma, values in by_level.items()
         for seed in range(values.shape[1])
     ]
-    run.merge_examples(pd.concat(rows).assign(perturbation=kind), ["perturbation", "gamma"])
+    run.merge_examples(by_part(pd.concat(rows).assign(perturbation=kind)), ["perturbation", "gamma"])
     return run
 
 

@@ -21,7 +21,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.tasks.text_classification import TextClassification
 from cudt.training import launch
-from cudt.training.checkpoint import load_last, load_weights
+from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
 from tests.conftest import quiet
@@ -138,7 +138,7 @@ def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(tr
     layerwise = assemble(trained["lora"].recipe, folder, torch.device("cpu")).layerwise.eval()
     assert isinstance(layerwise.model, Causal)
     first = logits(layerwise.model)
-    layerwise.load_learned_weights(load_last(trained["lora"])["weights"])
+    layerwise.load_learned_weights(load_weights(trained["lora"].with_weights("last")))
     assert trained["lora"].finished_info().best.epoch == 1
     for other in (first, logits(layerwise.model)):
         assert not torch.allclose(torch.tensor(read["lora"]), other, atol=1e-2)

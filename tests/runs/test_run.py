@@ -9,12 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cudt.runs.examples import EXAMPLES
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import FORMAT, RunInfo
 from cudt.runs.run import Run, write_recipe
-from cudt.runs.tables import EXAMPLES, TABLES
+from cudt.runs.tables import TABLES
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
+from tests.examples import by_part
 
 
 @pytest.fixture
@@ -97,8 +99,8 @@ def examples(*rows: tuple[float, int, str, float]) -> pd.DataFrame:
 
 
 def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
-    run.merge_examples(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5)), ["gamma"])
-    run.merge_examples(examples((1.0, 0, "b", 0.25), (1.0, 0, "a", 0.75)), ["gamma"])
+    run.merge_examples(by_part(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5))), ["gamma"])
+    run.merge_examples(by_part(examples((1.0, 0, "b", 0.25), (1.0, 0, "a", 0.75))), ["gamma"])
     table = run.read_examples()
     assert table.dtypes.astype(str).to_dict() == {
         **EXAMPLES,
@@ -112,7 +114,7 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
         (1.0, "b", 0.25),
     ]
     before = (run.path / "examples.parquet").read_bytes()
-    run.merge_examples(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25)), ["gamma"])
+    run.merge_examples(by_part(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25))), ["gamma"])
     assert (run.path / "examples.parquet").read_bytes() == before
     assert files(run.path) == ["examples.parquet", "recipe.yaml", "run.json"]
 
@@ -121,7 +123,7 @@ def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     both = [
         examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
     ]
-    run.merge_examples(pd.concat(both), ["perturbation", "gamma"])
+    run.merge_examples(by_part(pd.concat(both)), ["perturbation", "gamma"])
     assert run.read_examples("uniform")["score"].tolist() == [1]
     assert run.read_examples("discrete").empty
     assert len(run.read_examples()) == 2
@@ -136,7 +138,7 @@ def test_scores_that_were_not_kept_are_an_empty_table(run):
 @pytest.mark.parametrize("kind", [None, "gaussian"])
 def test_damaged_scores_of_examples_are_reported(run, content, kind):
     path = run.path / "examples.parquet"
-    run.merge_examples(examples((0.0, 0, "a", 0.5)), ["gamma"])
+    run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
     whole = path.read_bytes()
     other = pd.DataFrame({"perturbation": ["gaussian"], "x": [1]}).to_parquet()
     path.write_bytes({"columns": other, "half": whole[: len(whole) // 2]}.get(content, content))

@@ -5,6 +5,7 @@ Dropout and attention are computed as the CPU computes them, so that results are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,8 +84,8 @@ def attention(
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     if chosen == SDPBackend.FLASH_ATTENTION.value:
-        made = aten._scaled_dot_product_fused_attention_overrideable.default(
-            query, key, value, mask, dropout_p, is_causal, scale=scale
+        made = aten._scaled_dot_product_flash_attention_for_cpu.default(
+            query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale
         )
     else:
         made = aten._scaled_dot_product_attention_math.default(
@@ -93,50 +94,6 @@ def attention(
     return made[0]
 
 
-@replaced("aten::_scaled_dot_product_fused_attention_overrideable")
-def _attention(
-    query: Shadow,
-    key: Shadow,
-    value: Shadow,
-    attn_bias: Shadow | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
-    out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu.default(
-        query.raw, key.raw, value.raw, dropout_p, is_causal, attn_mask=raw_of(attn_bias), scale=scale
-    )
-    number = Shadow(torch.zeros((), dtype=torch.long))
-    lengths = query.shape[2], key.shape[2]
-    return Shadow(out), Shadow(logsumexp), number, number, *lengths, number, number, number
-
-
-@replaced("aten::_scaled_dot_product_fused_attention_overrideable_backward")
-def _attention_backward(
-    gradient: Shadow,
-    query: Shadow,
-    key: Shadow,
-    value: Shadow,
-    attn_bias: Shadow | None,
-    needed: list[bool],
-    out: Shadow,
-    logsumexp: Shadow,
-    *unused: Any,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
-    dropout_p, is_causal = unused[4:6]
-    made = aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
-        gradient.raw,
-        query.raw,
-        key.raw,
-        value.raw,
-        out.raw,
-        logsumexp.raw,
-        dropout_p,
-        is_causal,
-        attn_mask=raw_of(attn_bias),
-        scale=scale,
-    )
-    return *(Shadow(one) for one in made), None
+def computed(op: Any) -> Callable[..., Shadow]:
+    """An operation as a kernel of the device."""
+    return lambda *args: Shadow(op(*map(raw_of, args)))

@@ -174,6 +174,15 @@ def test_training_gives_the_cpus_weights(options):
     assert equal(lambda where: train_steps(where, **options))
 
 
+@pytest.mark.parametrize("activate", [functional.silu, functional.gelu, functional.mish, functional.softplus])
+def test_activations_have_the_cpus_gradients(activate):
+    def differentiate(where: torch.device):
+        x = torch.randn(37, 33).to(where).requires_grad_()
+        return torch.autograd.grad(activate(x).square().sum(), x)
+
+    assert equal(differentiate)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("dropout", "causal"), [(0.0, False), (0.1, False), (0.0, True)])
 def test_attention_gives_the_cpus_numbers(masked, dropout, causal):

@@ -117,10 +117,10 @@ def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
     judged: list[float] = []
     measured = evaluate._measure
 
-    def watched(run, layerwise, split, kind, seed, levels, track):
+    def watched(run, layerwise, file, split, kind, seed, levels, track):
         judged.extend(levels)
         assert split == "validation"
-        return measured(run, layerwise, split, kind, seed, levels, track)
+        return measured(run, layerwise, file, split, kind, seed, levels, track)
 
     monkeypatch.setattr(evaluate, "_measure", watched)
     cell.run_cell(job_for(run, "grid", [0.0, 1.0, 2.0]), ignore)
@@ -166,6 +166,17 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
         "best_epoch": info.best.epoch,
         "updates": 6,
     }
+
+
+def test_a_cell_that_keeps_no_weights_is_scored_before_they_are_deleted(tmp_path, trained_run):
+    recipe = tiny_recipe("checkpoints.keep=none-when-finished")
+    job = CellJob(recipe.text(), tmp_path, "cpu", None, "grid", GAMMAS)
+    done, run = cell.run_cell(job, ignore), run_for(recipe, tmp_path)
+    assert run.path.name == trained_run.path.name
+    assert list((run.path / "checkpoints").iterdir()) == []
+    assert cell.run_cell(job, ignore) == done
+    with pytest.raises(UserError, match=r"not kept .*none-when-finished.*train the run again in another folder"):
+        evaluate.evaluate_validation(run, [0.7], "cpu", None, lambda batches, total, what: batches)
 
 
 def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):

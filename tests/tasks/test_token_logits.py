@@ -181,6 +181,21 @@ def test_a_head_in_bfloat16_has_losses_in_fp32():
     assert torch.allclose(losses, F.cross_entropy(logits, targets, reduction="none"), atol=1e-5)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_gradients_of_a_head_in_bfloat16_are_those_of_fp32_to_its_rounding(trained):
+    states, head, targets = states_head_and_targets()
+    weights = torch.linspace(-1, 3, TOKENS)
+    expected = gradients(naive(states, head, targets), weights, states, head)
+    small, rounded = states.detach().bfloat16().requires_grad_(), head.bfloat16().requires_grad_(trained)
+    (weights * TokenLogits(small, rounded).losses(targets)).sum().backward()
+    for one, other in zip([small.grad, *(weight.grad for weight in rounded.parameters())], expected, strict=True):
+        if one is None:
+            assert not trained
+            continue
+        assert one.dtype == torch.bfloat16
+        assert torch.allclose(one.float(), other, atol=2e-2 * other.abs().max().item())
+
+
 def test_losses_and_hits_have_no_gradients_and_a_hit_is_the_most_likely_word():
     states, head, targets = states_head_and_targets()
     likeliest = head(states).argmax(-1)

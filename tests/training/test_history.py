@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import math
+import os
+from typing import Any
+
+import pandas as pd
 import pytest
 
 from cudt.runs.find import run_for
+from cudt.runs.tables import TABLES
 from cudt.training.history import History
+from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
 ROWS = [
@@ -14,18 +21,102 @@ ROWS = [
 ]
 
 
-def test_a_row_for_each_name_and_layer_comes_back_to_the_last_bit(tmp_path):
-    run, history = run_for(tiny_recipe(), tmp_path), History()
+def saved(run, rows) -> History:
+    """A history of these rows, on disk."""
+    history = History([*rows])
+    history.append(run)
+    return history
+
+
+def rows_of(run) -> list[tuple[Any, ...]]:
+    return list(run.read_table("history").itertuples(index=False, name=None))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_for(tiny_recipe(), tmp_path)
+
+
+def test_a_row_for_each_name_and_layer_comes_back_to_the_last_bit(run):
+    history = History()
     history.record(5, 1, "train", [1, 2], {"loss": [0.5, 0.1 + 0.2], "slack": [0.0, 1 / 3]})
     assert history.rows == ROWS
-    history.write(run)
-    assert History.read(run, 4) == history
+    history.append(run)
+    assert rows_of(run) == ROWS
+    assert history.rows == []
 
 
-def test_rows_that_are_newer_than_the_checkpoint_are_dropped(tmp_path):
-    run = run_for(tiny_recipe(), tmp_path)
-    History([*ROWS]).write(run)
-    assert History.read(run, 2).rows == ROWS[:2]
+def test_appended_rows_are_the_file_that_pandas_writes_at_once(run):
+    rows = [
+        *ROWS,
+        (6, 1, "train", 1, "loss", math.inf),
+        (6, 1, "train", 2, "a, b", math.nan),
+        (7, 2, "x", 0, "y", 1e-17),
+    ]
+    history = saved(run, rows[:1])
+    for row in rows[1:]:
+        history.rows.append(row)
+        history.append(run)
+    expected = pd.DataFrame(rows, columns=TABLES["history"]).to_csv(index=False, na_rep="nan")
+    assert (run.path / "history.csv").read_text() == expected
+
+
+def test_a_checkpoint_writes_only_the_new_rows(run, monkeypatch):
+    history, at = saved(run, ROWS * 500), []
+    before = (run.path / "history.csv").stat()
+    monkeypatch.setattr(os, "fsync", lambda file: at.append(os.lseek(file, 0, os.SEEK_CUR)))
+    for _ in range(3):
+        history.rows += ROWS
+        history.append(run)
+    after = (run.path / "history.csv").stat()
+    # The same file, which grows by the bytes of these rows and is synced at its end.
+    grown = len("".join(f"{','.join(map(str, row))}\n" for row in ROWS))
+    assert after.st_ino == before.st_ino
+    assert at == [before.st_size + grown * times for times in (1, 2, 3)]
+
+
+def test_rows_that_are_newer_than_the_checkpoint_are_dropped_at_the_next_one(run):
+    size = saved(run, ROWS[:2]).size
+    newer = History(ROWS[2:], size)
+    newer.append(run)
+    assert rows_of(run) == ROWS
+    resumed = History.resumed(run, size)
+    resumed.rows.append(ROWS[3])
+    resumed.append(run)
+    assert rows_of(run) == [*ROWS[:2], ROWS[3]]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 25])
+def test_an_incomplete_last_line_is_not_read_and_dropped_at_the_next_checkpoint(run, cut):
+    size = saved(run, ROWS[:2]).size
+    content = (run.path / "history.csv").read_bytes()
+    (run.path / "history.csv").write_bytes(content + b"5,1,train,1,slack,0.333333"[:cut])
+    assert rows_of(run) == ROWS[:2]
+    History(ROWS[2:], History.resumed(run, size).size).append(run)
+    assert rows_of(run) == ROWS
+
+
+def test_a_run_that_begins_anew_replaces_the_rows_of_one_without_a_checkpoint(run):
+    saved(run, ROWS)
+    saved(run, ROWS[:1])
+    assert rows_of(run) == ROWS[:1]
+
+
+def test_an_earlier_versions_checkpoint_has_the_number_of_rows(run):
+    size = saved(run, ROWS[:2]).size
+    History(ROWS[2:], size).append(run)
+    assert History.resumed_after(run, 2) == History(size=size)
+    assert History.resumed_after(run, 0).size == len("step,epoch,split,layer,name,value\n")
+    (run.path / "history.csv").unlink()
+    assert History.resumed_after(run, 2) == History()
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_file_shorter_than_at_the_checkpoint_is_an_error(run, is_missing):
+    size, file = saved(run, ROWS).size, run.path / "history.csv"
+    file.unlink() if is_missing else os.truncate(file, size - 3)
+    with pytest.raises(UserError, match=rf"history.csv: \d+ bytes, but it had {size} .*last.pt to train from the beg"):
+        History.resumed(run, size)
 
 
 def test_every_layer_has_a_value():

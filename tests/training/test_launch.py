@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from cudt.runs.find import run_for
+from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 
@@ -44,3 +47,27 @@ def test_a_run_that_another_process_works_on_is_refused(tmp_path):
     run = run_for(recipe, tmp_path)
     with run.locked(), pytest.raises(UserError, match="another process is using this run"):
         train_quietly(recipe, tmp_path)
+
+
+def files(run: Run) -> list[str]:
+    return sorted(path.name for path in (run.path / "checkpoints").iterdir())
+
+
+def test_a_finished_run_has_no_checkpoint_and_each_of_its_weights_once(tmp_path, monkeypatch):
+    ranks = itertools.count(0, -1)
+    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda *_: [float(next(ranks))])
+    run = train_quietly(tiny_recipe(), tmp_path)
+    assert files(run) == ["best.safetensors", "last.safetensors"]
+    # The last of its epochs is the best.
+    assert run.weights_file("best").samefile(run.weights_file("last"))
+
+
+def test_another_choice_of_what_is_kept_applies_to_a_finished_run(tmp_path):
+    run = train_quietly(tiny_recipe(), tmp_path)
+    # As an earlier version, or a process that was killed, leaves it.
+    run.last_checkpoint.write_text("")
+    for keep, kept in (("both", ["best.safetensors", "last.safetensors"]), ("best", ["best.safetensors"])):
+        assert train_quietly(tiny_recipe(f"checkpoints.keep={keep}"), tmp_path).path == run.path
+        assert files(run) == kept
+    train_quietly(tiny_recipe("checkpoints.keep=none-when-finished"), tmp_path)
+    assert files(run) == []

@@ -22,7 +22,7 @@ def test_a_device_that_torch_does_not_find_is_refused(name):
 
 
 def test_mps_is_refused_because_it_lacks_double_precision():
-    with pytest.raises(UserError, match="--device mps: .* double precision"):
+    with pytest.raises(UserError, match=r"--device mps: .* double precision"):
         device.choose("mps")
 
 

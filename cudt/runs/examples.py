@@ -1,0 +1,116 @@
+"""examples.parquet: the last layer's score of every test example at every level. As text it would be large and slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cudt.utils.errors import UserError
+from cudt.utils.files import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The columns and their types.
+EXAMPLES = {
+    "perturbation": "str",
+    "gamma": "float64",
+    "seed": "int64",
+    "id": "str",
+    "weight": "float32",
+    "score": "float64",
+}
+#: Rows that are written, and read, at once.
+_ROWS = 2**16
+
+
+class Part(NamedTuple):
+    """What the rows of the file have in common that are measured together."""
+
+    perturbation: str
+    gamma: float
+    seed: int
+
+
+def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
+    """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+    return _read(folder, None if kind is None else [("perturbation", "==", kind)])
+
+
+def merge_examples(folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], keys: Sequence[str]) -> None:
+    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the examples.
+
+    `parts` are called one after the other, so that not all of them are in memory: each returns the id, weight and score
+    of its examples.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    replaced = {_key(part, keys) for part in parts}
+    kept = {part for part in _stored(folder) if _key(part, keys) not in replaced}
+    with replacing(_file(folder)) as temporary:
+        writer = None
+        for rows in _in_order(folder, parts, kept):
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+            writer = writer or pq.ParquetWriter(temporary, table.schema, compression="zstd")
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+
+
+def _in_order(
+    folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], kept: set[Part]
+) -> Iterator[pd.DataFrame]:
+    """All rows of old and new parts, sorted, some tens of thousands at a time."""
+    import pandas as pd
+
+    pending: list[pd.DataFrame] = []
+    for part in sorted({*kept, *parts}):
+        if part in parts:
+            rows = parts[part]().assign(**part._asdict())[list(EXAMPLES)].astype(EXAMPLES)
+        else:
+            rows = _read(folder, [(name, "==", value) for name, value in part._asdict().items()])
+        pending.append(rows.sort_values("id", kind="stable"))
+        if sum(len(one) for one in pending) >= _ROWS:
+            yield pd.concat(pending, ignore_index=True)
+            pending.clear()
+    if pending:
+        yield pd.concat(pending, ignore_index=True)
+
+
+def _stored(folder: Path) -> set[Part]:
+    """The parts in the file."""
+    import pyarrow.parquet as pq
+
+    found: set[Part] = set()
+    if _file(folder).is_file():
+        # Names whose error is that of a damaged file.
+        _read(folder, [("perturbation", "==", "")])
+        for batch in pq.ParquetFile(_file(folder)).iter_batches(_ROWS, columns=list(Part._fields)):
+            found |= {Part(*row) for row in batch.to_pandas().drop_duplicates().itertuples(index=False, name=None)}
+    return found
+
+
+def _key(part: Part, keys: Sequence[str]) -> tuple[object, ...]:
+    return tuple(getattr(part, key) for key in keys)
+
+
+def _file(folder: Path) -> Path:
+    return folder / "examples.parquet"
+
+
+def _read(folder: Path, filters: list[tuple[str, str, object]] | None) -> pd.DataFrame:
+    import pandas as pd
+
+    path = _file(folder)
+    if not path.is_file():
+        return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
+    try:
+        table = pd.read_parquet(path, filters=filters)
+        if list(table.columns) != list(EXAMPLES):
+            raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
+        return table.astype(EXAMPLES)
+    except Exception as error:  # pyarrow raises many kinds of exceptions for a damaged file
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{path}: damaged ({reason}); delete it and run `cudt eval-ood {folder}`") from None

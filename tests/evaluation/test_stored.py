@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudt.evaluation import stored
+from cudt.evaluation.stored import ExampleFile, StoredMeasurement
+from cudt.method.feasibility import judge
+from cudt.method.measurement import MeasuredExamples, Measurement
+
+LAYERS = 3
+
+
+def drawn(names: list[str], seed: int, *, has_inputs: bool = False) -> Measurement:
+    generator = torch.Generator().manual_seed(seed)
+    losses, scores = torch.rand(2, LAYERS, len(names), generator=generator, dtype=torch.double) + 0.1
+    weights = torch.randint(0, 4, (len(names),), generator=generator).double()
+    inputs = torch.rand(len(names), generator=generator, dtype=torch.double) if has_inputs else None
+    return Measurement(losses, scores, weights, names, inputs)
+
+
+def cut(measured: Measurement, *sizes: int) -> list[Measurement]:
+    """The same in batches."""
+    batches, start = [], 0
+    for size in sizes:
+        part = slice(start, start + size)
+        inputs = None if measured.input_scores is None else measured.input_scores[part]
+        columns = (measured.losses[:, part], measured.scores[:, part], measured.weights[part], measured.ids[part])
+        batches.append(Measurement(*columns, inputs))
+        start += size
+    return batches
+
+
+def stored_pair(file: ExampleFile, levels: list[Measurement], *sizes: int) -> list[StoredMeasurement]:
+    return file.add(zip(*(cut(level, *sizes) for level in levels), strict=True), len(levels[0].ids))
+
+
+def read(measured: MeasuredExamples) -> Measurement:
+    return Measurement.joined([*measured.blocks()])
+
+
+def same(one: Measurement, other: Measurement) -> bool:
+    pairs = [(one.losses, other.losses), (one.scores, other.scores), (one.weights, other.weights)]
+    if one.input_scores is not None and other.input_scores is not None:
+        pairs.append((one.input_scores, other.input_scores))
+    both_or_none = (one.input_scores is None) == (other.input_scores is None)
+    return both_or_none and one.ids == other.ids and all(torch.equal(a, b) for a, b in pairs)
+
+
+NAMES = [f"example {number * 7 % 11}" for number in range(11)]
+
+
+@pytest.fixture(params=[2**17, LAYERS * 4, 1])
+def block(request, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("has_inputs", [True, False])
+@pytest.mark.parametrize("sizes", [(11,), (4, 4, 3), (1, 10)])
+def test_what_is_stored_in_batches_is_read_in_blocks(tmp_path, block, sizes, has_inputs):
+    levels = [drawn(NAMES, seed, has_inputs=has_inputs) for seed in range(3)]
+    with ExampleFile(tmp_path / "new") as file:
+        for one, expected in zip(stored_pair(file, levels, *sizes), levels, strict=True):
+            assert same(read(one), expected)
+            assert one.ids == NAMES
+            assert len([*one.blocks()]) == {2**17: 1, LAYERS * 4: 3, 1: 11}[block]
+            assert torch.allclose(one.layer_losses, expected.layer_losses, rtol=1e-14)
+            assert torch.allclose(one.layer_scores, expected.layer_scores, rtol=1e-14)
+            assert one.input_score == (pytest.approx(expected.input_score) if has_inputs else None)
+            last = one.last_layer()
+            assert torch.equal(last.losses[0], expected.losses[-1])
+            assert torch.equal(last.scores[0], expected.scores[-1])
+        assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_in_one_block_every_sum_is_the_same_to_the_last_bit(tmp_path):
+    measured = drawn([f"{number}" for number in range(500)], 0, has_inputs=True)
+    with ExampleFile(tmp_path) as file:
+        (one,) = stored_pair(file, [measured], 256, 244)
+        assert torch.equal(one.layer_losses, measured.losses @ measured.weights / measured.weights.sum())
+        assert torch.equal(one.layer_scores, measured.scores @ measured.weights / measured.weights.sum())
+        groups = one.grouped(one.ids), measured.grouped(measured.ids)
+        ours, expected = (judge(grouped, 1.0, [0.1] * 3, torch.zeros(3)) for grouped in groups)
+        assert ours == expected
+
+
+@pytest.mark.parametrize("name", [lambda one: one, lambda one: f"clip {int(one.split()[1]) // 4}", lambda one: "all"])
+def test_groups_over_noise_seeds_in_other_orders_are_those_of_all_in_memory(tmp_path, block, name):
+    first, second = drawn(NAMES, 0), drawn(NAMES[::-1], 1)
+    joined = Measurement.joined([first, second])
+    names = [name(one) for one in joined.ids]
+    with ExampleFile(tmp_path) as file:
+        parts = [stored_pair(file, [one], 5, 6)[0] for one in (first, second)]
+        both = StoredMeasurement.joined(parts)
+        assert same(read(both), joined)
+        grouped = both.grouped(names)
+        assert same(read(grouped), joined.grouped(names))
+        # Each pass gives the same.
+        assert same(read(grouped), joined.grouped(names))
+        ours, expected = (judge(one, 1.0, [0.1] * 3, torch.zeros(3)) for one in (grouped, joined.grouped(names)))
+    for found, wanted in zip(ours, expected, strict=True):
+        assert found.violation == pytest.approx(wanted.violation, rel=1e-13)
+        assert found.standard_error == pytest.approx(wanted.standard_error, rel=1e-13)

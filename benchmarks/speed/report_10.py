@@ -13,7 +13,7 @@ def measure(setting: Setting) -> list[Outcome]:
 BENCH = Bench(
     name="report-10",
     what="`cudt report` over 10 runs, start-up included ÷ importing its libraries and reading every file once",
-    # 3 s; the peer takes 0.86 s on a quiet core of the machine that the goal was set on.
+    # 3 s; the peer takes about 0.86 s (estimated from a busy machine) where the goal was set.
     goal=3.5,
     higher_is_better=False,
     measure=measure,

@@ -13,7 +13,7 @@ def measure(setting: Setting) -> list[Outcome]:
 BENCH = Bench(
     name="report-500",
     what="`cudt report` over 500 runs, start-up included ÷ importing its libraries and reading every file once",
-    # 20 s; the peer takes 4.2 s on a quiet core of the machine that the goal was set on.
+    # 20 s; the peer takes about 4.2 s (estimated from a busy machine) where the goal was set.
     goal=4.8,
     higher_is_better=False,
     measure=measure,

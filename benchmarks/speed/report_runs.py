@@ -111,8 +111,8 @@ def _evaluate(folder: Path, random: np.random.Generator, ability: float) -> None
 
 def _write_constraints(folder: Path, kind: str, losses: list[tuple[float, int, float]]) -> None:
     """Write the constraints of each level, all of them kept."""
-    names = ("kept", "kept_share", "largest_violation", "best_layer", "best_loss", "gap", "rate", "zeta", "shift")
-    names += ("bound", "bound_at_depth")
+    measured = ("kept", "kept_share", "largest_violation", "best_layer", "best_loss", "gap", "rate")
+    names = (*measured, "zeta", "shift", "bound", "bound_at_depth")
     levels = dict.fromkeys(level for level, _, _ in losses)
     _write_table(folder, "descent", [(kind, level, 0, name, len(_LAYERS)) for level in levels for name in names])
     _write_table(

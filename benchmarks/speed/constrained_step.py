@@ -6,7 +6,7 @@ from benchmarks.speed import reviews
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared
 from benchmarks.speed.turns import Program
 
-_WARMUP, _ROUNDS = 3, 7
+_WARMUP, _ROUNDS = 3, 5
 
 
 def _measure(setting: Setting) -> list[Outcome]:

@@ -14,9 +14,10 @@ from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.spreading import spread
 from cudt.tasks.base import Task, build_task
 from cudt.utils.allocator import keep_freed_memory
-from cudt.utils.device import seed_everything
+from cudt.utils.device import all_like, seed_everything
 from cudt.utils.errors import UserError
 
 
@@ -60,7 +61,10 @@ def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.de
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)
-    return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
+    layerwise = LayerwiseLosses(build_model(settings.model, task, data_root), task)
+    if layerwise.model.is_spread:
+        spread(layerwise.model, all_like(device))
+    return layerwise if layerwise.model.is_spread else layerwise.to(device)
 
 
 def _descent(settings: Descent, n_layers: int, task: Task, erm_loss: float | None) -> LayerwiseDescent:

@@ -39,6 +39,8 @@ class LayeredModel(nn.Module, ABC):
 
     n_layers: int
     """L, which comes from the model, not from the recipe."""
+    is_spread: bool = False
+    """Whether the layers are on several devices (`model.device_map`)."""
     signal_is_learned: bool = True
     """Whether training changes the clean signal: yes for embeddings, no for pixels."""
 
@@ -75,8 +77,8 @@ class LayeredModel(nn.Module, ABC):
         """The weights that only the readout uses, which may have a learning rate of their own; by default none."""
         return []
 
-    def compilable(self) -> list[nn.Module]:
-        """The modules that torch.compile can compile one by one; by default none."""
+    def layer_modules(self) -> list[nn.Module]:
+        """The modules of the layers, which can be compiled and placed one by one; by default none."""
         return []
 
     def save_pretrained(self, folder: Path) -> str | None:

@@ -67,6 +67,9 @@ class Config(ModelSection):
     """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """Number format of the pretrained weights; adapters are always fp32."""
+    device_map: Annotated[Literal["auto"] | None, ADDED_LATER] = None
+    """Where the layers are: null, all on one device; or auto, an equal share on each accelerator of this machine, for a
+    model that is too large for one. One process then computes on all of them, one after the other."""
     gradient_checkpointing: bool = False
     """Whether the backward pass recomputes each layer: less memory, about a third more time."""
 

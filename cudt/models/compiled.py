@@ -14,7 +14,7 @@ def compile_layers(model: LayeredModel) -> None:
     Layer by layer, because the layers to read and to back-propagate change between updates: a compiled whole would be
     compiled anew for each choice. Layers of one kind share their code.
     """
-    modules = model.compilable()
+    modules = model.layer_modules()
     if not modules:
         raise UserError(
             f"training.compile: {type(model).__name__} has no layers that torch.compile can compile one by one; "

@@ -31,7 +31,7 @@ class Watched(LayeredModel):
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_hook(self._leave_layer)
 
-    def compilable(self) -> list[nn.Module]:
+    def layer_modules(self) -> list[nn.Module]:
         """The layers: the model's own code between them, and the hooks that read them, are not compiled."""
         return list(dict.fromkeys(self._layers[0]))
 

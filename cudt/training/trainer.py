@@ -65,7 +65,9 @@ class Trainer:
         self.model = problem.layerwise.model
         if self.settings.training.compile:
             compile_layers(self.model)
-        self.wrapped = accelerator.prepare(problem.layerwise)
+        if self.model.is_spread and accelerator.num_processes > 1:
+            raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
+        self.wrapped = accelerator.prepare(problem.layerwise, device_placement=[not self.model.is_spread])
         self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         # Read now, so that errors in the validation data are reported before the first epoch.

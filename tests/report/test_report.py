@@ -128,8 +128,7 @@ def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):
 def test_a_report_does_not_import_torch(trained_run, tmp_path):
     # ERM has another α than the constrained run, so that its losses are judged again.
     for objective, alpha in (("constrained", 0.1), ("erm", 0.3)):
-        rates = {"rates": [alpha] * 3}
-        run = make_run(trained_run, tmp_path / "runs", CURVE, objective=objective, **rates)
+        run = make_run(trained_run, tmp_path / "runs", CURVE, objective=objective, rates=[alpha] * 3)
         names = ("kept", "best_layer", "best_loss", "gap", "bound", "bound_at_depth")
         plant_descent(run, dict.fromkeys((0.0, 1.0), dict.fromkeys(names, 1.0)))
         plant_constraints(run, {0.0: [0.6, 0.5, 0.4], 1.0: [0.6, 0.6, 0.5]})

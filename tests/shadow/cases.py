@@ -80,6 +80,8 @@ class Case:
     model: str
     task: str
     objective: str
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Other settings, by dotted key."""
 
     def __str__(self) -> str:
         return f"{self.model}-{self.task}-{self.objective}".replace(" ", "-")
@@ -106,7 +108,8 @@ class Case:
                     "perturbations": kinds,
                     "batch_size": 2,
                 },
-            }
+            },
+            changes=dict(self.changes),
         )
 
 

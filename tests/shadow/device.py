@@ -101,7 +101,6 @@ class _Module:
         pass
 
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        wait("get_rng_state")
         return torch.default_generator.get_state()
 
     def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:

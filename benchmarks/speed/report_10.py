@@ -1,0 +1,20 @@
+"""A report over 10 runs against importing its libraries and reading the files of the runs once."""
+
+from __future__ import annotations
+
+from benchmarks.speed import report_speed
+from benchmarks.speed.bench import Bench, Outcome, Setting
+
+
+def measure(setting: Setting) -> list[Outcome]:
+    return [report_speed.measure(setting, n_recipes=1, alphas=(0.1,), rounds=3, allowed=3)]
+
+
+BENCH = Bench(
+    name="report-10",
+    what="`cudt report` over 10 runs, start-up included ÷ importing its libraries and reading every file once",
+    # 3 s; the peer takes 0.86 s on a quiet core of the machine that the goal was set on.
+    goal=3.5,
+    higher_is_better=False,
+    measure=measure,
+)

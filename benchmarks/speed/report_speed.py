@@ -1,0 +1,55 @@
+"""What both benches of the report share: `cudt report` against importing its libraries and reading its files once."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from benchmarks.speed.bench import Outcome, Setting, compared, interleaved
+from benchmarks.speed.processes import cpu_of_children, run_python
+from benchmarks.speed.report_runs import make_runs
+
+_REPORT = "from cudt.cli.main import main; main()"
+_LIBRARIES = "import json, jinja2, matplotlib.pyplot as plt, pandas as pd, plotly, yaml; from pathlib import Path; "
+#: The peer: every file of every run, once.
+_READ = (
+    _LIBRARIES + "runs = Path(sys.argv[1]); "
+    "[pd.read_csv(file) for file in runs.rglob('*.csv')]; "
+    "[pd.read_parquet(file) for file in runs.rglob('*.parquet')]; "
+    "[json.loads(file.read_text()) for file in runs.rglob('*.json')]; "
+    "[yaml.load(file.read_text(), yaml.CSafeLoader) for file in runs.rglob('*.yaml')]"
+)
+#: The limit: as many figures as the report has, each of three panels with a line, as PNG and PDF.
+_DRAW = """
+plt.switch_backend("Agg")
+for number in range(int(sys.argv[2])):
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), constrained_layout=True)
+    for one in axes:
+        one.plot([0, 1, 2], [1, 0, 2], label="line")
+        one.set(xlabel="noise level", ylabel="metric", title="panel")
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)
+    for kind in ("png", "pdf"):
+        figure.savefig(sys.argv[3], format=kind, dpi=150)
+    plt.close(figure)
+"""
+
+
+def measure(setting: Setting, *, n_recipes: int, alphas: tuple[float, ...], rounds: int, allowed: float) -> Outcome:
+    """CPU seconds of `cudt report`, start-up included; `allowed` is the goal in seconds on the machine of the issue."""
+    runs, out = setting.folder / "runs", setting.folder / "report"
+    made = make_runs(runs, n_recipes=n_recipes, alphas=alphas)
+    report = partial(run_python, _REPORT, "report", str(runs), "--out", str(out), cwd=setting.folder)
+    read = partial(run_python, _READ, str(runs), cwd=setting.folder)
+    ours, peer = interleaved(report, read, rounds=rounds, warmup=0, clock=cpu_of_children)
+    n_figures = len(list((out / "figures").glob("*.png")))
+    limit = _seconds(runs, n_figures, setting.folder) / min(peer)
+    note = f"{min(ours):.1f} CPU s for {made} runs and {n_figures} figures; {allowed:g} s were allowed"
+    return compared(ours, peer, "CPU s", limit=limit, note=note)
+
+
+def _seconds(runs: Path, n_figures: int, folder: Path) -> float:
+    """The peer, and as many small figures as the report has."""
+    start = cpu_of_children()
+    run_python(f"exec({_READ + _DRAW!r})", str(runs), str(n_figures), str(folder / "figure"), cwd=folder)
+    return cpu_of_children() - start

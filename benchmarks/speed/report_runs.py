@@ -12,8 +12,9 @@ import pandas as pd
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
+from cudt.runs.examples import EXAMPLES
 from cudt.runs.info import FORMAT
-from cudt.runs.tables import EXAMPLES, TABLES
+from cudt.runs.tables import TABLES
 
 LEVELS = [round(0.15 * step, 2) for step in range(15)]
 _GAMMA_TRAIN, _LAYERS, _SEEDS, _EXAMPLES = 0.4, (1, 2, 3), 5, 300

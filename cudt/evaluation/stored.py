@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cudt.method.measurement import MeasuredExamples, Measurement
 
-#: Losses in one block, 1 MB of them. Data sets of fewer examples × layers are summed at once.
-BLOCK = 2**17
+#: Losses in one block, a quarter of a MB of them. Data sets of fewer examples × layers are summed at once.
+BLOCK = 2**15
 _BYTES = 8
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]

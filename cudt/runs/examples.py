@@ -22,7 +22,7 @@ EXAMPLES = {
     "score": "float64",
 }
 #: Rows that are written, and read, at once.
-_ROWS = 2**16
+_ROWS = 2**14
 
 
 class Part(NamedTuple):
@@ -62,7 +62,7 @@ def merge_examples(folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]
 def _in_order(
     folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], kept: set[Part]
 ) -> Iterator[pd.DataFrame]:
-    """All rows of old and new parts, sorted, some tens of thousands at a time."""
+    """All rows of old and new parts, sorted, about sixteen thousand at a time."""
     import pandas as pd
 
     pending: list[pd.DataFrame] = []

@@ -50,7 +50,7 @@ def same(one: Measurement, other: Measurement) -> bool:
 NAMES = [f"example {number * 7 % 11}" for number in range(11)]
 
 
-@pytest.fixture(params=[2**17, LAYERS * 4, 1])
+@pytest.fixture(params=[2**15, LAYERS * 4, 1])
 def block(request, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", request.param)
     return request.param
@@ -64,7 +64,7 @@ def test_what_is_stored_in_batches_is_read_in_blocks(tmp_path, block, sizes, has
         for one, expected in zip(stored_pair(file, levels, *sizes), levels, strict=True):
             assert same(read(one), expected)
             assert one.ids == NAMES
-            assert len([*one.blocks()]) == {2**17: 1, LAYERS * 4: 3, 1: 11}[block]
+            assert len([*one.blocks()]) == {2**15: 1, LAYERS * 4: 3, 1: 11}[block]
             assert torch.allclose(one.layer_losses, expected.layer_losses, rtol=1e-14)
             assert torch.allclose(one.layer_scores, expected.layer_scores, rtol=1e-14)
             assert one.input_score == (pytest.approx(expected.input_score) if has_inputs else None)

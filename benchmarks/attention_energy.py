@@ -74,7 +74,7 @@ def trained(path: Path) -> Table:
         w1, w2 = model.layer_weights(layer)
         z = attend(x, w1, mask)
         relu = share_raised(relu_energy(z, w2, mask), relu_energy(state, w2, mask))
-        bound = model.step_size / largest_descending_step(w2)
+        bound = model.layer.step_size / largest_descending_step(w2)
         table.add_row(str(layer + 1), *attention_row(x, w1, mask), relu, f"{bound:.2f}")
         x = state
     return table

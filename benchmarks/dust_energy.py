@@ -40,11 +40,11 @@ def trained(path: Path, data_root: Path) -> Table:
     for layer in range(model.n_layers):
         dictionary = model.dictionary(layer)
         c = squared_norm(dictionary)
-        z = model.correlation * attend(h, dictionary)
+        z = model.layer.correlation * attend(h, dictionary)
         after = lista_step(x, z, z @ dictionary.T, dictionary, model.sparsity, c)
         tokens = [lista_loss(x, codes, dictionary, model.sparsity) for codes in (z, after)]
         before, between, end = (
-            dust_energy(x, codes, dictionary, model.sparsity, model.correlation) for codes in (h, z, after)
+            dust_energy(x, codes, dictionary, model.sparsity, model.layer.correlation) for codes in (h, z, after)
         )
         shares = share_raised(*tokens), share_raised(before, between), share_raised(before, end)
         table.add_row(str(layer + 1), *shares, f"{c.item():.2f}")

@@ -31,7 +31,7 @@ class AsPrinted(Dust):
         for layer in range(self.n_layers):
             dictionary, c = self.dictionary(layer), norms[layer % len(norms)]
             y = h @ dictionary.T
-            z = self.correlation * (torch.softmax(y @ y.transpose(-1, -2), dim=-1) @ h) if layer else h
+            z = self.layer.correlation * (torch.softmax(y @ y.transpose(-1, -2), dim=-1) @ h) if layer else h
             u, threshold = z + (x - z @ dictionary.T) @ dictionary / c, self.sparsity / c
             h = u - u.clamp(-threshold, threshold)
             visit(h @ dictionary.T)

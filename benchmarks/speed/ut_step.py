@@ -22,7 +22,7 @@ class AsPrinted(UnrolledTransformer):
     """The layers of UT in the products and passes in which unrolled.py prints them."""
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        mask, eta = batch["attention_mask"].bool(), self.step_size
+        mask, eta = batch["attention_mask"].bool(), self.layer.step_size
         x = signal + self.positions.weight[: signal.shape[1]]
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)

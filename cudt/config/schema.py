@@ -241,8 +241,8 @@ class Training(Section):
     """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since Ampere, with 10 bits of
     precision instead of 23. No effect on other devices, in validation and in evaluation."""
     compile: Annotated[bool, ADDED_LATER] = False
-    """Whether updates run the layers compiled by torch.compile, for pretrained models. The first update takes minutes,
-    and later ones are faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
+    """Whether updates run the layers compiled by torch.compile. The first update takes minutes, and later ones are
+    faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
     log_every: Count = 10
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None

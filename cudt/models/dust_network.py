@@ -77,13 +77,31 @@ def squared_norm(dictionary: Tensor) -> Tensor:
         return (dictionary.mT @ direction).square().sum((-1, -2))
 
 
+class DustLayer(nn.Module):
+    """A layer of DUST: attention, then a LISTA step. It gets its dictionary, because layers may share one.
+
+    It is a module so that it can be compiled.
+    """
+
+    def __init__(self, sparsity: float, correlation: float) -> None:
+        super().__init__()
+        self.sparsity, self.correlation = sparsity, correlation
+
+    def forward(self, x: Tensor, h: Tensor, y: Tensor, dictionary: Tensor, c: Tensor) -> Tensor:
+        """The codes H⁺, from the codes H and Y = H Dᵀ of the layer before."""
+        weights = self.correlation * attention(y)
+        # D z comes from D h, because attention mixes tokens and the dictionary acts on each.
+        return lista_step(x, weights @ h, weights @ y, dictionary, self.sparsity, c)
+
+
 class Dust(PatchModel):
     """L layers of attention and LISTA; the state of a layer is the reconstruction from its codes."""
 
     def __init__(self, config: Config, task: VideoDenoising) -> None:
         super().__init__(task, config.patch)
         self.n_layers = config.layers
-        self.sparsity, self.correlation = config.sparsity, config.correlation
+        self.sparsity = config.sparsity
+        self.layer = DustLayer(config.sparsity, config.correlation)
         start = overcomplete_dct(config.patch, config.atoms)
         depth = 1 if config.tie_layers else config.layers
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in range(depth))
@@ -96,15 +114,13 @@ class Dust(PatchModel):
         x = to_patches(signal, self.patch)
         norms = squared_norm(torch.stack(list(self.dictionaries))).unbind()
         # The codes start at 0, and attention on zeros is zero.
-        h = z = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
-        y = shown = torch.zeros_like(x)
-        for layer in range(self.n_layers):
+        zeros = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
+        h = lista_step(x, zeros, torch.zeros_like(x), self.dictionary(0), self.sparsity, norms[0])
+        visit(y := h @ self.dictionary(0).T)
+        for layer in range(1, self.n_layers):
             dictionary, c = self.dictionary(layer), norms[layer % len(norms)]
-            if layer:
-                y = y if len(norms) == 1 else h @ dictionary.T
-                weights = self.correlation * attention(y)
-                # D z comes from D h, because attention mixes tokens and the dictionary acts on each.
-                z, shown = weights @ h, weights @ y
-            h = lista_step(x, z, shown, dictionary, self.sparsity, c)
-            y = h @ dictionary.T
-            visit(y)
+            h = self.layer(x, h, y if len(norms) == 1 else h @ dictionary.T, dictionary, c)
+            visit(y := h @ dictionary.T)
+
+    def layer_modules(self) -> list[nn.Module]:
+        return [self.layer]

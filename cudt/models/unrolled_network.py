@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from cudt.data.batching import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.unrolled import Config
-from cudt.models.unrolled_steps import attend, relu_step
+from cudt.models.unrolled_steps import UnrolledLayer
 from cudt.noise.source import SignalShape
 
 
@@ -18,7 +18,7 @@ class UnrolledTransformer(LayeredModel):
     def __init__(self, config: Config, words: nn.Embedding, max_length: int, n_classes: int) -> None:
         super().__init__()
         self.n_layers = config.layers
-        self.step_size = config.step_size
+        self.layer = UnrolledLayer(config.step_size)
         self.words = words
         width = words.embedding_dim
         self.positions = nn.Embedding(max_length, width)
@@ -46,7 +46,7 @@ class UnrolledTransformer(LayeredModel):
         x = signal + self.positions.weight[: signal.shape[1]]
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
-            x = relu_step(attend(x, w1, mask), w2, self.step_size)
+            x = self.layer(x, w1, w2, mask)
             if (rows := visit(x)) is not None:
                 x, mask = x[rows], mask[rows]
 
@@ -54,6 +54,9 @@ class UnrolledTransformer(LayeredModel):
         # As floats: products of floats and integers are slow.
         mask = batch["attention_mask"].unsqueeze(-1).to(state.dtype)
         return self.head((state * mask).sum(1) / mask.sum(1))
+
+    def layer_modules(self) -> list[nn.Module]:
+        return [self.layer]
 
     def readout_weights(self) -> list[nn.Parameter]:
         return list(self.head.parameters())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def pair_energy(y: Tensor, mask: Tensor) -> Tensor:
@@ -92,3 +92,18 @@ def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
     identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
     # W_s is formed first: it is smaller than z, so the residual connection takes no pass over the tokens.
     return torch.relu_(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))
+
+
+class UnrolledLayer(nn.Module):
+    """A layer of UT: attention, then the ReLU step. It gets its weights, because layers may share them.
+
+    It is a module so that it can be compiled.
+    """
+
+    def __init__(self, step_size: float) -> None:
+        super().__init__()
+        self.step_size = step_size
+
+    def forward(self, x: Tensor, w1: Tensor, w2: Tensor, mask: Tensor | None = None) -> Tensor:
+        """X⁺ = ReLU(softmax(Y Yᵀ) X W_s), Y = X W₁ᵀ."""
+        return relu_step(attend(x, w1, mask), w2, self.step_size)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from cudt.data.batching import Batch
 from cudt.models.base import Visit
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
-from cudt.models.unrolled_steps import attend, relu_step
+from cudt.models.unrolled_steps import UnrolledLayer
 from cudt.models.unrolled_video import Config
 from cudt.tasks.video_denoising import PEAK, VideoDenoising
 
@@ -19,7 +19,7 @@ class UnrolledVideo(PatchModel):
     def __init__(self, config: Config, task: VideoDenoising) -> None:
         super().__init__(task, config.patch)
         self.n_layers = config.layers
-        self.step_size = config.step_size
+        self.layer = UnrolledLayer(config.step_size)
         start = overcomplete_dct(config.patch, config.atoms)
         start = start.T / torch.linalg.matrix_norm(start, 2)
         depth = 1 if config.tie_layers else config.layers
@@ -35,5 +35,8 @@ class UnrolledVideo(PatchModel):
         x = to_patches(signal, self.patch) / PEAK
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
-            x = relu_step(attend(x, w1), w2, self.step_size)
+            x = self.layer(x, w1, w2)
             visit(PEAK * x)
+
+    def layer_modules(self) -> list[nn.Module]:
+        return [self.layer]

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from cudt.config import recipe
 from cudt.data import hub
 from cudt.models.assemble import assemble_model
 from cudt.models.compiled import compile_layers
 from cudt.models.encoder_network import Encoder
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError
+from tests import shapes
 from tests.conftest import tiny_recipe
 from tests.models.test_encoder import PADDED, batch_of
 from tests.pretrained import tiny_pretrained
@@ -20,6 +24,15 @@ from tests.pretrained import tiny_pretrained
 def encoder(folder: str) -> Encoder:
     torch.manual_seed(0)
     return Encoder(hub.load_encoder(folder, None), n_classes=2, readout="mean").eval()
+
+
+def unrolled(folder: Path, name: str, tied: str) -> LayerwiseLosses:
+    if name == "unrolled":
+        loaded = tiny_recipe(f"model.tie_layers={tied}")
+    else:
+        keys = f"{{name: {name}, layers: 3, patch: 8, atoms: 9, tie_layers: {tied}}}"
+        loaded = recipe.load(str(shapes.write_recipe(folder, name, keys)))
+    return assemble_model(loaded, None, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -56,7 +69,23 @@ def test_compiled_layers_have_the_same_states_gradients_and_names(tmp_path, call
             assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
 
 
-def test_models_without_layers_to_compile_are_refused():
-    model = assemble_model(tiny_recipe(), None, torch.device("cpu")).model
+@pytest.mark.parametrize("name", ["unrolled", "unrolled_video", "dust"])
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_compiled_layers_of_unrolled_models_have_the_same_gradients_and_names(tmp_path, calls, name, tied):
+    plain, compiled = (unrolled(tmp_path, name, tied) for _ in range(2))
+    compile_layers(compiled.model)
+    assert len(calls) == 1
+    assert list(plain.state_dict()) == list(compiled.state_dict())
+    batch = plain.task.collate(plain.task.examples("train")[:3])
+    for layerwise in (plain, compiled):
+        layerwise(batch).sum().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        assert one.grad is not None
+        assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_models_without_layers_to_compile_are_refused(tmp_path, monkeypatch):
+    model = unrolled(tmp_path, "unrolled", "true").model
+    monkeypatch.setattr(model, "layer_modules", list)
     with pytest.raises(UserError, match=r"training\.compile: UnrolledTransformer has no layers"):
         compile_layers(model)

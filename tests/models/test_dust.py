@@ -76,7 +76,7 @@ def literal_frames(model: Dust, video: torch.Tensor) -> torch.Tensor:
         for left in range(0, video.shape[2], side):
             place = (slice(None), slice(top, top + side), slice(left, left + side))
             x = [frame.flatten().tolist() for frame in video[place]]
-            for layer, patches in enumerate(literal_codes(x, dictionaries, model.sparsity, model.correlation)):
+            for layer, patches in enumerate(literal_codes(x, dictionaries, model.sparsity, model.layer.correlation)):
                 made[layer][place] = torch.tensor(patches, dtype=torch.double).view(-1, side, side)
     return made
 

@@ -40,7 +40,7 @@ def literal_states(model: UnrolledTransformer, words: list[int]) -> list[list[li
             weights = [math.exp(sum(a * b for a, b in zip(y[t], y[u], strict=True))) for u in range(len(x))]
             total = sum(weights)
             z.append([sum(w * x[u][i] for u, w in enumerate(weights)) / total for i in range(len(x[0]))])
-        eta = model.step_size
+        eta = model.layer.step_size
         n = len(w2)
         w_s = [[(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)] for i in range(n)]
         x = [[max(0.0, value) for value in matvec(w_s, token)] for token in z]
@@ -74,7 +74,7 @@ def test_answer_at_layer_l_is_that_of_the_plain_model():
                 w1, w2 = self.m.layer_weights(layer)
                 y = x @ w1.T
                 scores = (y @ y.mT).masked_fill(~mask[:, None], float("-inf"))
-                w_s = (1 - self.m.step_size) * torch.eye(len(w2)) - self.m.step_size / 2 * (w2 + w2.T)
+                w_s = (1 - self.m.layer.step_size) * torch.eye(len(w2)) - self.m.layer.step_size / 2 * (w2 + w2.T)
                 x = (scores.softmax(-1) @ x @ w_s.double()).relu()
             pooled = torch.stack([row[keep].mean(0) for row, keep in zip(x, mask, strict=True)])
             return self.m.head(pooled)

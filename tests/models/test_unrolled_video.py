@@ -43,7 +43,7 @@ def literal_layers(model: UnrolledVideo, x: list[Any]) -> list[Any]:
     layers = []
     for layer in range(model.n_layers):
         w1, w2 = (weight.tolist() for weight in model.layer_weights(layer))
-        eta, n = model.step_size, len(w2)
+        eta, n = model.layer.step_size, len(w2)
         w_s = [[(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)] for i in range(n)]
         y = [times(w1, token) for token in x]
         z = []

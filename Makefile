@@ -9,7 +9,7 @@ SMOLLM := $(DATA_ROOT)/models/HuggingFaceTB/SmolLM2-135M-Instruct
 # For `make demo`.
 DEMO_OUT ?= outputs/demo
 # For `make reproduce-paper`: smoke, cpu or full; the number of runs at the same time (one per GPU if there are several);
-# and auto, cpu or cuda. The full scale runs on a CPU only with DEVICE=cpu.
+# and auto, cpu, cuda or another accelerator of torch. The full scale runs on a CPU only with DEVICE=cpu.
 SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto

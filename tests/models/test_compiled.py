@@ -81,6 +81,7 @@ def test_compiled_layers_of_unrolled_models_have_the_same_gradients_and_names(tm
         layerwise(batch).sum().backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
         assert one.grad is not None
+        assert other.grad is not None
         assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
 
 

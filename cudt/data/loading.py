@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from cudt.data.batching import Batch, Collates, collated, to_device
+from cudt.utils.errors import UserError
 from cudt.utils.transfer import can_pin
 
 #: The number of worker processes, or auto: none on the CPU, two on an accelerator.
@@ -40,14 +43,14 @@ class Loader:
         self._device = device
         self._groups: list[list[int]] = []
         self._loader: DataLoader[Any] = DataLoader(
-            examples,  # type: ignore[arg-type]  # a sequence is all that it needs
+            range(len(examples)),  # type: ignore[arg-type]  # a sequence is all that it needs
             batch_sampler=self._groups,
-            collate_fn=partial(collated, task),
+            collate_fn=partial(_collated_or_error, task, examples),
             num_workers=count,
             persistent_workers=count > 0,
             # Forked, because tasks cannot always be pickled.
             multiprocessing_context="fork" if count else None,
-            worker_init_fn=_ignore_interrupts,
+            worker_init_fn=_outlive_a_stop,
             pin_memory=can_pin(device),
             # Without a generator of its own it would draw from torch's global one, which dropout uses.
             generator=torch.Generator(),
@@ -56,7 +59,7 @@ class Loader:
     def load(self, groups: Iterable[Iterable[int]]) -> Iterator[Batch]:
         """A batch of each group of examples, given by their indices, in order."""
         self._groups[:] = [[int(index) for index in group] for group in groups]
-        batches = (to_device(batch, self._device) for batch in self._loader)
+        batches = (to_device(_or_raise(made), self._device) for made in self._loader)
         return batches if self._device.type == "cpu" else _one_ahead(batches)
 
 
@@ -100,6 +103,20 @@ def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.
             yield made[0]
 
 
+def _collated_or_error(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch | UserError:
+    """A batch; errors for the user as a value, because torch raises a worker's error with its traceback as the text."""
+    try:
+        return collated(task, [examples[index] for index in indices])
+    except UserError as error:
+        return error
+
+
+def _or_raise(made: Batch | UserError) -> Batch:
+    if isinstance(made, UserError):
+        raise made
+    return made
+
+
 def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches; the next one is on its way to the device while one is in use."""
     waiting: deque[Batch] = deque()
@@ -110,6 +127,16 @@ def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     yield from waiting
 
 
-def _ignore_interrupts(worker: int) -> None:
-    # Ctrl-C reaches all processes of a terminal; the main one finishes its update, for which it needs the workers.
+def _outlive_a_stop(worker: int) -> None:
+    """Let a worker go on after a stop signal that reached all processes: the main one finishes its update with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):
+        # Not ignored: the main process ends its workers by SIGTERM, and would wait for them for ever.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
+        pass
+    os._exit(0)

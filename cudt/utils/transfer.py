@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on a device. On an accelerator the copy starts from pinned memory, and the CPU goes on at once."""
+    """The values on a device. To an accelerator the copy starts from pinned memory, and the CPU goes on at once."""
     if values.device.type == "cpu" and can_pin(device):
         values = values.pin_memory()
-    return values.to(device, non_blocking=True)
+    # To the CPU it is waited for: values would be read before they arrive.
+    return values.to(device, non_blocking=device.type != "cpu")
 
 
 def can_pin(device: torch.device) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cudt.data.loading import Loader, ahead, batches, n_workers
+from cudt.utils.errors import UserError
 from tests.shadow.device import active, watch
 
 CPU, SHADOW = torch.device("cpu"), torch.device("shadow")
@@ -73,6 +74,19 @@ def test_lengths_are_counted_before_the_batch_is_copied():
         [2, 4, 6],
         [6, 6],
     ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "shadow"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_for_the_user_is_the_same_from_a_worker(workers, device):
+    class Broken(Numbers):
+        @staticmethod
+        def collate(numbers: Sequence[int]) -> dict[str, Any]:
+            raise UserError(f"frame {numbers[0]} is missing")
+
+    with active(), pytest.raises(UserError) as caught:
+        list(Loader(Broken(), range(6), torch.device(device), workers).load(GROUPS))
+    assert str(caught.value) == "frame 4 is missing"
 
 
 @pytest.mark.parametrize(("asked", "on_cpu", "on_device"), [("auto", 0, 2), (0, 0, 0), (3, 3, 3)])

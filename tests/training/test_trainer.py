@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -459,6 +460,32 @@ def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
     train_quietly(recipe, tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+
+
+# Another process sends the signal, as schedulers and terminals do.
+GROUP_STOPS = STOPPING.replace("os.kill(os.getpid(), int(sys.argv[3]))", "print('now', flush=True); time.sleep(1)")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_of_all_processes_saves_and_ends_the_workers(tmp_path, how):
+    script = GROUP_STOPS.replace("import os,", "import os, time,")
+    command = [sys.executable, "-c", script, str(tmp_path), "2", "", *TINY, "loading.workers=2"]
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert started.stdout is not None
+        assert any(line == "now\n" for line in started.stdout)
+        os.killpg(started.pid, how)
+        # Until all processes have ended, and closed it.
+        _, errors = started.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    assert "DataLoader worker" not in errors
+    assert "TrainingInterruptedError" in errors
+    (path,) = find_runs([tmp_path])
+    assert open_run(path).info().status == "interrupted"
 
 
 # ---------------------------------------------------------------- several processes

@@ -19,3 +19,12 @@ def test_values_for_a_device_come_from_pinned_memory():
         arrived = sent(torch.ones(3), torch.device("shadow"))
         assert (seen.waits, seen.copies) == ([], [])
         assert sent(arrived, arrived.device) is arrived
+
+
+def test_values_for_the_cpu_have_arrived():
+    with active():
+        values = torch.arange(3.0, device="shadow")
+        with watch() as seen:
+            arrived = sent(values, torch.device("cpu"))
+    assert arrived.tolist() == [0.0, 1.0, 2.0]
+    assert len(seen.waits) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cudt.data.batching import Batch
+from cudt.data.batching import TOKEN_COUNTS, Batch
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import make_objective
 from cudt.models.causal import Config, Lora
@@ -79,5 +79,5 @@ def _batch(sizes: Sizes) -> Batch:
         "labels": torch.cat([tokens[:, 1:], torch.tensor([[IGNORED]])], 1),
         "labelled": torch.arange(sizes.tokens - 1),
         "ids": ["0"],
-        "lengths": [sizes.tokens],
+        TOKEN_COUNTS: [sizes.tokens],
     }

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from cudt.utils.transfer import sent
 
-#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also `lengths`.
+#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also TOKEN_COUNTS.
 Batch = dict[str, Any]
+#: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of that name.
+TOKEN_COUNTS = "cudt.token_counts"
 #: Tensors that have no row for each example. `take` leaves them out; who reads them can compute them again.
 _OF_THE_WHOLE = frozenset({"labelled"})
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
@@ -30,12 +32,12 @@ def collated(task: Collates, examples: Sequence[Any]) -> Batch:
     """A batch of some examples on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
     batch = task.collate(examples)
     # Counted now: once the mask is on an accelerator, counting means waiting for it.
-    return {**batch, "lengths": lengths_of(batch)} if "attention_mask" in batch else batch
+    return {**batch, TOKEN_COUNTS: lengths_of(batch)} if "attention_mask" in batch else batch
 
 
 def lengths_of(batch: Batch) -> list[int]:
     """The number of tokens of each text of a batch, without padding."""
-    return batch["lengths"] if "lengths" in batch else batch["attention_mask"].sum(1).tolist()
+    return batch[TOKEN_COUNTS] if TOKEN_COUNTS in batch else batch["attention_mask"].sum(1).tolist()
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

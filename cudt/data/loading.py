@@ -13,7 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -27,8 +27,8 @@ from cudt.utils.transfer import can_pin
 #: The number of worker processes, or auto: none on the CPU, two on an accelerator.
 Workers = int | Literal["auto"]
 _AUTO = 2
-#: Items that `ahead` prepares before they are asked for.
-_AHEAD = 2
+#: Threads of `ahead`, and items that they prepare before these are asked for.
+_AHEAD = 4
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -83,24 +83,20 @@ def batches(
 
 
 def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:
-    """`prepare(item)` of each item; for an accelerator, by a thread that is two items ahead.
+    """`prepare(item)` of each item, in order; for an accelerator, by four threads that are four items ahead.
 
-    torch's random numbers are drawn without holding Python's lock, so the thread does not hold up this one.
+    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up this one. The items
+    are made by this thread: they may need the model, which others must not run at the same time.
     """
     if device.type == "cpu":
         yield from map(prepare, items)
         return
     remaining = iter(items)
-
-    def make() -> list[Made]:
-        """The next item, prepared; nothing at the end."""
-        return [prepare(item) for item in itertools.islice(remaining, 1)]
-
-    with ThreadPoolExecutor(1, "ahead") as thread:
-        waiting: deque[Future[list[Made]]] = deque(thread.submit(make) for _ in range(_AHEAD))
-        while made := waiting.popleft().result():
-            waiting.append(thread.submit(make))
-            yield made[0]
+    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
+        waiting = deque(threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD))
+        while waiting:
+            waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
+            yield waiting.popleft().result()
 
 
 def _collated_or_error(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch | UserError:

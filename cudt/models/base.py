@@ -51,6 +51,7 @@ class LayeredModel(nn.Module, ABC):
         The padding of an example follows its other positions.
         """
 
+    @torch.no_grad()
     def signal_shape(self, batch: Batch) -> SignalShape:
         """The shape of the signal of a batch, which noise is drawn for.
 

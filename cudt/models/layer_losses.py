@@ -15,7 +15,7 @@ from cudt.data.batching import Batch
 from cudt.data.loading import ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
-from cudt.noise.source import CPU, NoiseSource
+from cudt.noise.source import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.token_logits import TokenLogits
@@ -140,10 +140,12 @@ def with_noise(
     """Each batch with σ_x·ε for its signal, or None without noise; drawn on the CPU, ahead of an accelerator."""
     device = next(model.parameters()).device
 
-    def draw(batch: Batch) -> tuple[Batch, Tensor | None]:
-        return batch, None if noise is None else sent(draw_noise(model, batch, noise), device)
+    def draw(item: tuple[Batch, SignalShape | None]) -> tuple[Batch, Tensor | None]:
+        batch, shape = item
+        return batch, None if noise is None or shape is None else sent(noise.draw(batch["ids"], shape), device)
 
-    return ahead(examples, draw, device)
+    shaped = ((batch, None if noise is None else model.signal_shape(batch)) for batch in examples)
+    return ahead(shaped, draw, device)
 
 
 @torch.no_grad()

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from cudt.data.batching import Batch
+from cudt.data.batching import TOKEN_COUNTS, Batch
 
 
 @contextmanager
 def known_padding(batch: Batch) -> Iterator[None]:
-    """In this context, models of transformers take it from the batch's `lengths`; without these they read the mask."""
-    if "lengths" not in batch:
+    """In this context, models of transformers take it from TOKEN_COUNTS; without these they read the mask."""
+    if TOKEN_COUNTS not in batch:
         yield
         return
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
 
-    is_padded = min(batch["lengths"]) < batch["attention_mask"].shape[1]
+    is_padded = min(batch[TOKEN_COUNTS]) < batch["attention_mask"].shape[1]
     replaced = {name: partial(_mask, MASKS[name], is_padded) for name in ("sdpa", "eager")}
     try:
         for name, make in replaced.items():

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from cudt.data.batching import lengths_of
 from cudt.data.loading import Loader, ahead, batches, n_workers
 from cudt.utils.errors import UserError
 from tests.shadow.device import active, watch
@@ -68,12 +69,25 @@ def test_loading_draws_nothing_from_the_global_generator(workers):
 
 
 def test_lengths_are_counted_before_the_batch_is_copied():
-    assert [batch["lengths"] for batch in Loader(Numbers(), range(6), CPU).load(GROUPS)] == [
+    class Named(Numbers):
+        """A task that has `lengths` of its own."""
+
+        @staticmethod
+        def collate(numbers: Sequence[int]) -> dict[str, Any]:
+            return {**Numbers.collate(numbers), "lengths": torch.zeros(len(numbers))}
+
+    assert [lengths_of(batch) for batch in Loader(Named(), range(6), CPU).load(GROUPS)] == [
         [5, 1],
         [3],
         [2, 4, 6],
         [6, 6],
     ]
+    (batch,) = Loader(Named(), range(6), CPU).load([[1, 2]])
+    assert torch.equal(batch["lengths"], torch.zeros(2))
+    with active(), watch() as seen:
+        (batch,) = Loader(Named(), range(6), SHADOW, 0).load([[1, 2]])
+        assert lengths_of(batch) == [2, 3]
+    assert not seen.waits
 
 
 @pytest.mark.parametrize("device", ["cpu", "shadow"])
@@ -124,25 +138,34 @@ def test_the_next_batch_is_copied_before_this_one_is_used():
         assert [len(made) for _ in Loader(Noted(), range(6), device, 0).load(GROUPS)] == expected
 
 
-def test_a_thread_prepares_two_items_ahead_for_a_device_only():
+def test_threads_prepare_four_items_ahead_for_a_device_only():
+    asked: list[int] = []
     prepared: list[tuple[int, bool]] = []
-    second = threading.Event()
+    together = threading.Barrier(4, timeout=10)
+
+    def items():
+        for item in range(6):
+            assert threading.current_thread() is threading.main_thread()
+            asked.append(item)
+            yield item
 
     def prepare(item: int) -> int:
         prepared.append((item, threading.current_thread() is threading.main_thread()))
-        if item == 1:
-            second.set()
+        if 0 < item < 5 and not prepared[-1][1]:
+            # Broken, unless four are prepared at the same time.
+            together.wait()
         return 10 * item
 
-    in_turn = ahead(range(3), prepare, CPU)
+    in_turn = ahead(items(), prepare, CPU)
     assert next(in_turn) == 0
     assert prepared == [(0, True)]
     prepared.clear()
-    made = ahead(range(3), prepare, SHADOW)
+    asked.clear()
+    made = ahead(items(), prepare, SHADOW)
     assert next(made) == 0
-    assert second.wait(10)
+    assert asked == [0, 1, 2, 3, 4]
+    assert list(made) == [10, 20, 30, 40, 50]
     assert not any(is_main for _, is_main in prepared)
-    assert list(made) == [10, 20]
 
 
 def test_an_error_in_the_thread_is_raised_here():

@@ -7,7 +7,7 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from cudt.data import hub
-from cudt.data.batching import lengths_of
+from cudt.data.batching import TOKEN_COUNTS, lengths_of
 from cudt.models.encoder_network import Encoder
 from cudt.models.padding import known_padding
 from tests import causal
@@ -39,7 +39,7 @@ def model_of(family: str, folder):
 def test_states_are_the_same_to_the_last_bit(folder, family, rows):
     model, batch = model_of(family, folder), batch_of(rows)
     expected, known = (
-        model.layer_states(model.signal(batch)[0], given) for given in (batch, {**batch, "lengths": lengths_of(batch)})
+        model.layer_states(model.signal(batch)[0], given) for given in (batch, {**batch, TOKEN_COUNTS: lengths_of(batch)})
     )
     assert all(torch.equal(one, other) for one, other in zip(expected, known, strict=True))
 
@@ -55,7 +55,7 @@ def test_the_device_is_not_waited_for(folder, family):
         }
         signal, _ = model.signal(batch)
         with watch() as told:
-            model.layer_states(signal, {**batch, "lengths": [5, 3]})
+            model.layer_states(signal, {**batch, TOKEN_COUNTS: [5, 3]})
         with watch() as asked:
             model.layer_states(signal, batch)
     assert not told.waits, told
@@ -66,7 +66,7 @@ def test_transformers_own_masks_are_back_afterwards():
     before = dict(ALL_MASK_ATTENTION_FUNCTIONS)
 
     def fail() -> None:
-        with known_padding({"attention_mask": torch.ones(1, 2), "lengths": [2]}):
+        with known_padding({"attention_mask": torch.ones(1, 2), TOKEN_COUNTS: [2]}):
             assert dict(ALL_MASK_ATTENTION_FUNCTIONS) != before
             raise KeyError
 

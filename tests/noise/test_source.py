@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
@@ -134,3 +135,20 @@ def test_test_noise_is_the_same_on_every_device_and_is_drawn_ahead(problem):
         found = drawn("shadow")
     assert len(found) == len(expected) == 3
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_signal_that_has_to_be_computed_for_its_shape_is_not_computed_by_a_thread(problem, monkeypatch):
+    """A thread would run the model during a forward pass of the main one."""
+    with active():
+        model = assemble(tiny_recipe(), None, torch.device("shadow")).layerwise.model
+        threads: set[str] = set()
+
+        def signal(batch):
+            threads.add(threading.current_thread().name)
+            return type(model).signal(model, batch)
+
+        monkeypatch.setattr(model, "signal", signal)
+        monkeypatch.setattr(model, "signal_shape", lambda batch: LayeredModel.signal_shape(model, batch))
+        examples = batches(problem.task, problem.task.examples("test"), 16, torch.device("shadow"), 0)
+        assert len(list(with_noise(model, examples, NoiseSource("gaussian", 0.5, 1)))) == 3
+    assert threads == {threading.main_thread().name}

@@ -2,9 +2,10 @@
 
 There is none here, so its step takes the time that an A100 would need at its peak (312 TFLOP/s in bf16), which no model
 reaches: the real share is smaller. Training noise is drawn on the device, and what is left for the CPU is to launch
-kernels: measured on torch's `meta` device, which launches and computes nothing. Test noise is drawn on the CPU by a
-thread, while the device computes on the batch before at every level: what is left is the CPU time of the main thread,
-and what the thread takes longer than the step. Of old, both were drawn on the CPU between two steps. The clock is the
+kernels: measured on torch's `meta` device, which launches and computes nothing. Test noise is drawn on the CPU by six
+threads, while the device computes on the batches before, at every level of an evaluation or at the single level of a
+validation: what is left is the CPU time of the main thread, and what a sixth of a draw takes longer than the step (so
+the threads need six cores). Of old, both were drawn on the CPU between two steps. The clock is the
 CPU time of a thread, so that other processes do not count.
 """
 
@@ -14,7 +15,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 from unittest import mock
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.speed.bench import Bench, Outcome, Setting
+from cudt.data.loading import AHEAD
 from cudt.models import layer_losses
 from cudt.models.base import LayeredModel
 from cudt.noise import source
@@ -77,6 +78,8 @@ def old_noise(ids: Sequence[str], signal: Tensor, mask: Tensor) -> Tensor:
 class _Launches:
     """Gaussian noise on the meta device."""
 
+    draws_on_device = True
+
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
         return torch.randn(tuple(shape), device=META)
 
@@ -124,21 +127,25 @@ def _training(size: Size) -> Outcome:
     return _outcome(f"training {size.name}", step, waits[1:], olds)
 
 
-def _testing(size: Size) -> Outcome:
-    step = size.seconds(2 * LEVELS)
+def _testing(size: Size, levels: int) -> Outcome:
+    step = size.seconds(2 * levels)
     drawn: list[float] = []
 
-    def timed(draw: Callable[..., Tensor], *given: Any) -> Tensor:
+    draw = NoiseSource.draw
+
+    def timed(*given: Any) -> Tensor:
         made: list[Tensor] = []
         drawn.append(_seconds(lambda: made.append(draw(*given))))
         return made[0]
 
     batches = ({"ids": size.ids} for _ in range(ROUNDS))
-    with mock.patch.object(layer_losses, "draw_noise", partial(timed, layer_losses.draw_noise)):
+    with mock.patch.object(NoiseSource, "draw", timed):
         loaded = layer_losses.with_noise(cast(LayeredModel, _Model(size)), batches, NoiseSource("gaussian", 0.5, 0))
         asked = [_seconds(lambda: next(loaded)) for _ in range(ROUNDS)]
-    waits = [own + max(0.0, draw - step) for own, draw in zip(asked, drawn, strict=True)]
-    return _outcome(f"test, {LEVELS} levels, {size.name}", step, waits, [_old(size) for _ in range(3)])
+    waits = [own + max(0.0, took / AHEAD - step) for own, took in zip(asked, drawn, strict=True)]
+    return _outcome(
+        f"test, {levels} level{'s' * (levels > 1)}, {size.name}", step, waits, [_old(size) for _ in range(3)]
+    )
 
 
 def _outcome(name: str, step: float, waits: list[float], olds: list[float]) -> Outcome:
@@ -154,7 +161,7 @@ def _outcome(name: str, step: float, waits: list[float], olds: list[float]) -> O
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    return [row for size in SIZES for row in (_training(size), _testing(size))]
+    return [row for size in SIZES for row in (_training(size), _testing(size, LEVELS), _testing(size, 1))]
 
 
 BENCH = Bench(

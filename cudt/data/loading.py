@@ -28,7 +28,7 @@ from cudt.utils.transfer import can_pin
 Workers = int | Literal["auto"]
 _AUTO = 2
 #: Threads of `ahead`, and items that they prepare before these are asked for.
-_AHEAD = 4
+AHEAD = 6
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -83,7 +83,7 @@ def batches(
 
 
 def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:
-    """`prepare(item)` of each item, in order; for an accelerator, by four threads that are four items ahead.
+    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items ahead.
 
     torch's random numbers are drawn without holding Python's lock, so the threads do not hold up this one. The items
     are made by this thread: they may need the model, which others must not run at the same time.
@@ -92,8 +92,8 @@ def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.
         yield from map(prepare, items)
         return
     remaining = iter(items)
-    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
-        waiting = deque(threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD))
+    with ThreadPoolExecutor(AHEAD, "ahead") as threads:
+        waiting = deque(threads.submit(prepare, item) for item in itertools.islice(remaining, AHEAD))
         while waiting:
             waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
             yield waiting.popleft().result()

@@ -105,14 +105,33 @@ class Dust(PatchModel):
         start = overcomplete_dct(config.patch, config.atoms)
         depth = 1 if config.tie_layers else config.layers
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in range(depth))
+        self._known: tuple[list[tuple[int, int]], Tensor] | None = None
 
     def dictionary(self, layer: int) -> Tensor:
         """D of a layer, counted from 0."""
         return self.dictionaries[layer % len(self.dictionaries)]
 
+    def _squared_norms(self) -> Tensor:
+        """‖D‖² of each dictionary; without gradients they are computed once, because `eigh` waits for CUDA."""
+        dictionaries = list(self.dictionaries)
+        if torch.is_grad_enabled():
+            # Forgotten here, because fused optimisers write without being counted.
+            self._known = None
+            return squared_norm(torch.stack(dictionaries))
+        # Torch counts how often a tensor was written to.
+        state = [(one.data_ptr(), one._version) for one in dictionaries]
+        if self._known is None or self._known[0] != state:
+            self._known = state, squared_norm(torch.stack(dictionaries))
+        return self._known[1]
+
+    def train(self, mode: bool = True) -> Dust:
+        # Writing to `weight.data` is not counted.
+        self._known = None
+        return super().train(mode)
+
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
-        norms = squared_norm(torch.stack(list(self.dictionaries))).unbind()
+        norms = self._squared_norms().unbind()
         # The codes start at 0, and attention on zeros is zero.
         zeros = x.new_zeros(*x.shape[:-1], self.dictionary(0).shape[1])
         h = lista_step(x, zeros, torch.zeros_like(x), self.dictionary(0), self.sparsity, norms[0])

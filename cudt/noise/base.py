@@ -36,10 +36,12 @@ class SignalNoise(NoiseKind):
 
     scale = GAMMA
     is_added = True
+    draws_on_device: bool = False
+    """Whether `standard` draws on the device of its generator; otherwise it gets generators of the CPU only."""
 
     @abstractmethod
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        """ε with mean 0 and variance 1, drawn from `generator` only, on its device."""
+        """ε with mean 0 and variance 1, drawn from `generator` only."""
 
     def training_level(self, gamma_train: float) -> float:
         """γ_train."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class Gaussian(SignalNoise):
     """ε ~ N(0, 1) for each entry of the signal."""
 
+    draws_on_device = True
+
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Independent standard normal numbers."""
         import torch

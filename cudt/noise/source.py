@@ -3,7 +3,8 @@
 An example's draw depends only on (seed, example id): not on batch, order, number of processes, model or γ. γ scales the
 same draw, so curves are paired across models and levels. Noise of validation and test data is drawn on the CPU and is
 the same on every device. Training noise is drawn by the generator of the device that trains, so that an accelerator
-does not wait for the CPU: each kind of device has its own numbers.
+does not wait for the CPU: each kind of device has its own numbers. Kinds of noise that cannot draw on a device
+(`draws_on_device`) are drawn on the CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from cudt.noise.base import signal_noise
 from cudt.noise.seeding import example_seed
+from cudt.utils.transfer import sent
 
 CPU = torch.device("cpu")
 
@@ -56,9 +58,10 @@ class NoiseSource:
 def standard_noise(
     kind: str, seed: int | str, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU
 ) -> Tensor:
-    """ε for a batch, drawn on a device; nothing is drawn for padded positions, and no device is waited for."""
+    """ε for a batch, drawn on a device if the noise can; nothing is drawn for padding, and no device is waited for."""
     noise = signal_noise(kind)
-    drawn = torch.zeros(len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=device)
+    where = device if noise.draws_on_device else CPU
+    drawn = torch.zeros(len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=where)
     for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
-        row[:length] = noise.standard((length, *shape.features), example_generator(seed, example_id, device))
-    return drawn
+        row[:length] = noise.standard((length, *shape.features), example_generator(seed, example_id, where))
+    return sent(drawn, device)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Uniform(SignalNoise):
     """ε ~ U(−√3, √3) for each entry of the signal."""
 
+    draws_on_device = True
+
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Independent uniform numbers."""
         import torch

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cudt.data.batching import lengths_of
-from cudt.data.loading import Loader, ahead, batches, n_workers
+from cudt.data.loading import AHEAD, Loader, ahead, batches, n_workers
 from cudt.utils.errors import UserError
 from tests.shadow.device import active, watch
 
@@ -138,21 +138,21 @@ def test_the_next_batch_is_copied_before_this_one_is_used():
         assert [len(made) for _ in Loader(Noted(), range(6), device, 0).load(GROUPS)] == expected
 
 
-def test_threads_prepare_four_items_ahead_for_a_device_only():
+def test_threads_prepare_items_ahead_for_a_device_only():
     asked: list[int] = []
     prepared: list[tuple[int, bool]] = []
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(AHEAD, timeout=10)
 
     def items():
-        for item in range(6):
+        for item in range(AHEAD + 2):
             assert threading.current_thread() is threading.main_thread()
             asked.append(item)
             yield item
 
     def prepare(item: int) -> int:
         prepared.append((item, threading.current_thread() is threading.main_thread()))
-        if 0 < item < 5 and not prepared[-1][1]:
-            # Broken, unless four are prepared at the same time.
+        if 0 < item <= AHEAD and not prepared[-1][1]:
+            # Broken, unless all are prepared at the same time.
             together.wait()
         return 10 * item
 
@@ -163,8 +163,8 @@ def test_threads_prepare_four_items_ahead_for_a_device_only():
     asked.clear()
     made = ahead(items(), prepare, SHADOW)
     assert next(made) == 0
-    assert asked == [0, 1, 2, 3, 4]
-    assert list(made) == [10, 20, 30, 40, 50]
+    assert asked == [*range(AHEAD + 1)]
+    assert list(made) == [10 * item for item in range(1, AHEAD + 2)]
     assert not any(is_main for _, is_main in prepared)
 
 

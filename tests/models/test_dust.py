@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from cudt.models import dust
+from cudt.models import dust, dust_network
 from cudt.models.dust import Config
 from cudt.models.dust_network import Dust, dust_energy, lista_loss, lista_step, soft_threshold, squared_norm
 from cudt.tasks import reviews
@@ -159,6 +159,42 @@ def test_the_norms_of_a_stack_are_those_of_each_dictionary_and_a_broken_one_spoi
 
 
 # ---------------------------------------------------------------- energies and what theory promises
+
+
+def update(model: Dust) -> None:
+    """An update in evaluation mode; fused optimisers do not count as writing."""
+    with torch.enable_grad():
+        answers(model, random(2, 3, 8, 8)).sum().backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+
+
+def write(weight: torch.Tensor) -> None:
+    weight.mul_(1.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: write(model.dictionary(0)),
+        lambda model: model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()}),
+        lambda model: update(model),
+        lambda model: write(model.train().dictionary(0).data),
+    ],
+    ids=["in place", "loaded", "optimised", "trained"],
+)
+def test_norms_are_computed_once_without_gradients_until_the_weights_change(change, monkeypatch):
+    model, signal = model_of(), random(2, 3, 8, 8)
+    computed: list[int] = []
+    monkeypatch.setattr(dust_network, "squared_norm", lambda d: computed.append(1) or squared_norm(d))
+    model.eval()
+    with torch.no_grad():
+        first, again = answers(model, signal), answers(model, signal)
+        assert torch.equal(first, again)
+        assert len(computed) == 1
+        change(model)
+        changed = answers(model, signal)
+    assert torch.equal(changed, answers(model, signal))
+    assert not torch.equal(changed, first)
 
 
 def test_the_soft_threshold_is_that_of_torch():

@@ -39,7 +39,8 @@ def model_of(family: str, folder):
 def test_states_are_the_same_to_the_last_bit(folder, family, rows):
     model, batch = model_of(family, folder), batch_of(rows)
     expected, known = (
-        model.layer_states(model.signal(batch)[0], given) for given in (batch, {**batch, TOKEN_COUNTS: lengths_of(batch)})
+        model.layer_states(model.signal(batch)[0], given)
+        for given in (batch, {**batch, TOKEN_COUNTS: lengths_of(batch)})
     )
     assert all(torch.equal(one, other) for one, other in zip(expected, known, strict=True))
 

@@ -10,7 +10,8 @@ from cudt.data.loading import batches
 from cudt.models.assemble import assemble
 from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import measure_sigma, with_noise
-from cudt.noise.base import signal_noise
+from cudt.noise import source
+from cudt.noise.base import SignalNoise, signal_noise
 from cudt.noise.source import NoiseSource, SignalShape, example_generator, standard_noise
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
@@ -105,6 +106,23 @@ def test_noise_is_that_of_its_definition_on_the_cpu_and_by_the_generators_of_a_d
         assert (seen.waits, seen.copies) == ([], [])
         assert drawn.device.type == "shadow"
         # This device's generators give the CPU's numbers; those of CUDA give their own.
+        assert torch.equal(drawn.cpu(), expected)
+
+
+def test_noise_that_only_draws_on_the_cpu_is_sent_to_the_device(monkeypatch):
+    """As plug-ins do that know nothing of devices."""
+
+    class Plain(SignalNoise):
+        def standard(self, shape, generator):
+            return torch.rand(tuple(shape), generator=generator)
+
+    monkeypatch.setattr(source, "signal_noise", lambda kind: Plain())
+    ids, shape = ["a", "b"], SignalShape([4, 1], 4, (5,))
+    expected = standard_noise("plain", 3, ids, shape)
+    with active(), watch() as seen:
+        drawn = standard_noise("plain", 3, ids, shape, torch.device("shadow"))
+        assert (seen.waits, seen.copies) == ([], [])
+        assert drawn.device.type == "shadow"
         assert torch.equal(drawn.cpu(), expected)
 
 

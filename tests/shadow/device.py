@@ -153,7 +153,7 @@ def _drawing(function: Callable[..., Any]) -> Callable[..., Any]:
 def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     if _is_pinned(tensor):
         return tensor
-    pinned = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    pinned = tensor.clone()
     pinned.untyped_storage().is_pinned_for_shadow = True  # type: ignore[attr-defined]
     return pinned
 

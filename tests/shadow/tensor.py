@@ -18,8 +18,9 @@ from tests.shadow.watching import calling_line, record_copy, record_wait
 
 NAME = "shadow"
 aten = torch.ops.aten
-#: Operations whose result depends on values: the CPU has to wait for them.
+#: Operations that the CPU waits for: their result's shape depends on values, or torch asks whether they converged.
 _WAITS = {
+    "aten::_linalg_eigh",
     "aten::_local_scalar_dense",
     "aten::_unique2",
     "aten::bincount",

@@ -74,6 +74,7 @@ def test_numbers_and_indices_may_be_on_the_cpu():
         lambda x: x.nonzero(),
         lambda x: torch.equal(x, x),
         lambda x: x.unique(),
+        lambda x: torch.linalg.eigh(x @ x.T),
         lambda x: torch.accelerator.synchronize(),
         lambda x: torch.accelerator.current_stream().synchronize(),
         lambda x: torch.Event(device="shadow").synchronize(),
@@ -112,6 +113,15 @@ def test_copies_to_the_device_block_unless_they_come_from_pinned_memory_and_say_
         plain.to("shadow", non_blocking=True)
         torch.tensor([1.0], device="shadow")
     assert [len(seen.waits), len(seen.copies)] == [0, 3]
+
+
+def test_pinned_memory_is_differentiable():
+    x = torch.ones(3, requires_grad=True)
+    pinned = (2 * x).pin_memory()
+    assert pinned.is_pinned()
+    pinned.to("shadow", non_blocking=True).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_a_copy_to_the_cpu_that_is_read_too_early_is_nonsense():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -184,13 +185,13 @@ def write(weight: torch.Tensor) -> None:
 )
 def test_norms_are_computed_once_without_gradients_until_the_weights_change(change, monkeypatch):
     model, signal = model_of(), random(2, 3, 8, 8)
-    computed: list[int] = []
-    monkeypatch.setattr(dust_network, "squared_norm", lambda d: computed.append(1) or squared_norm(d))
+    computed = mock.Mock(side_effect=squared_norm)
+    monkeypatch.setattr(dust_network, "squared_norm", computed)
     model.eval()
     with torch.no_grad():
         first, again = answers(model, signal), answers(model, signal)
         assert torch.equal(first, again)
-        assert len(computed) == 1
+        assert computed.call_count == 1
         change(model)
         changed = answers(model, signal)
     assert torch.equal(changed, answers(model, signal))

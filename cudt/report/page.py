@@ -51,7 +51,7 @@ _COLUMNS = {
 _PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
-def render(made: Material, drawn: Callable[[], Sequence[Figure]], parts: Sequence[PageSection] = ()) -> str:
+def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: Sequence[PageSection] = ()) -> str:
     """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps, `parts`.
 
     `drawn` waits for the figures, so it is asked last.

@@ -12,7 +12,7 @@ FEW, MANY, LAYERS, LEVELS = 2_500, 25_000, 24, 15
 #: A tiny run of 24 layers is evaluated. Its losses are drawn at random, batch by batch: the model's own memory depends
 #: on the batch alone. The peak is counted from the start of the evaluation, when model and data are in memory.
 _CHILD = f"""
-import gc, sys
+import ctypes, gc, sys
 from pathlib import Path
 import pyarrow.dataset, torch
 from rich.console import Console
@@ -34,6 +34,7 @@ def drawn(layerwise, batches, noise, levels):
 
 def watched(*given, evaluate_kind=evaluate._evaluate_kind):
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = kilobytes("VmRSS")
     evaluate_kind(*given)

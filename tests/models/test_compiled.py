@@ -16,8 +16,8 @@ from cudt.models.compiled import compile_layers
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError
-from tests.conftest import tiny_recipe
 from tests import causal, shapes
+from tests.conftest import tiny_recipe
 from tests.models.test_encoder import PADDED, batch_of
 from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
 

@@ -6,7 +6,7 @@ from benchmarks.speed import reviews
 from benchmarks.speed.bench import Bench, Outcome, Setting
 from benchmarks.speed.turns import Program
 
-_REVIEWS, _BATCH = 500, 32
+_REVIEWS, _BATCH = 1000, 32
 
 
 def _measure(setting: Setting) -> list[Outcome]:

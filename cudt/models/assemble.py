@@ -43,6 +43,8 @@ def assemble(
     constraints then ask only that no layer raises the loss.
     """
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
+    if layerwise.model.flash is not None:
+        layerwise.model.flash.check(device, settings.training.precision)
     task = layerwise.task
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise UserError(

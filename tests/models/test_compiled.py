@@ -11,14 +11,15 @@ import torch
 from cudt.config import recipe
 from cudt.data import hub
 from cudt.models.assemble import assemble_model
+from cudt.models.causal import Lora
 from cudt.models.compiled import compile_layers
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError
-from tests import shapes
+from tests import causal, shapes
 from tests.conftest import tiny_recipe
 from tests.models.test_encoder import PADDED, batch_of
-from tests.pretrained import tiny_pretrained
+from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
 
 
 def encoder(folder: str) -> Encoder:
@@ -37,9 +38,12 @@ def unrolled(folder: Path, name: str, tied: str) -> LayerwiseLosses:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
-    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes on a CPU."""
+    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes on a CPU.
+
+    With `fullgraph`, code that Dynamo cannot trace is an error; otherwise it would run uncompiled, unnoticed.
+    """
     compiled: list[Callable[..., Any]] = []
-    real = functools.partial(torch.compile, backend="eager")
+    real = functools.partial(torch.compile, backend="eager", fullgraph=True)
 
     def record(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled.append(function)
@@ -67,6 +71,25 @@ def test_compiled_layers_have_the_same_states_gradients_and_names(tmp_path, call
             assert one.grad is other.grad
         else:
             assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)], ids=["full", "lora"])
+def test_layers_of_a_causal_model_are_compiled_whole(tmp_path, calls, lora):
+    plain, compiled = (causal.build(tiny_llama(tmp_path), lora=lora) for _ in range(2))
+    compile_layers(compiled)
+    batch = causal.batch_of(causal.ROWS)
+    assert len(calls) == plain.n_layers
+    for one, other in zip(causal.states_of(plain, batch), causal.states_of(compiled, batch), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_layers_of_a_vision_transformer_are_compiled_whole(tmp_path, calls):
+    keys = f"{{name: vit, pretrained: {tiny_vision(tmp_path / 'vit')}}}"
+    loaded = recipe.load(str(shapes.write_recipe(tmp_path, "vit", keys)))
+    plain, compiled = (assemble_model(loaded, None, torch.device("cpu")) for _ in range(2))
+    compile_layers(compiled.model)
+    batch = plain.task.collate(plain.task.examples("train")[:3])
+    assert torch.allclose(plain(batch), compiled(batch), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "unrolled_video", "dust"])

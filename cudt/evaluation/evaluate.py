@@ -121,9 +121,7 @@ def _rows(
     }
 
 
-def _scores(
-    kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
-) -> dict[Part, Pieces]:
+def _scores(kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed) -> dict[Part, Pieces]:
     """The scores of single examples at the levels asked for."""
     return {
         Part(kind, gamma, seed): partial(example_rows, one)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError
 from tests import causal, shapes
-from tests.conftest import tiny_recipe
+from tests.conftest import tiny_recipe, train_quietly
 from tests.models.test_encoder import PADDED, batch_of
 from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
 
@@ -106,6 +107,21 @@ def test_compiled_layers_of_unrolled_models_have_the_same_gradients_and_names(tm
         assert one.grad is not None
         assert other.grad is not None
         assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
+def test_a_run_whose_layers_are_really_compiled_has_the_same_losses(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    torch.compiler.reset()
+    losses = []
+    for compiles in ("false", "true"):
+        run = train_quietly(tiny_recipe("training.epochs=1", f"training.compile={compiles}"), tmp_path)
+        history = run.read_table("history")
+        losses.append(history[history["name"] == "loss"]["value"].to_numpy())
+    assert len(losses[0]) == 12
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert list((tmp_path / "cache").rglob("*.cpp"))
 
 
 def test_models_without_layers_to_compile_are_refused(tmp_path, monkeypatch):

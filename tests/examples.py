@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
 
-from cudt.runs.examples import Part
+from cudt.runs.examples import Part, Pieces
 
 
-def by_part(rows: pd.DataFrame) -> dict[Part, Callable[[], pd.DataFrame]]:
-    """The rows of examples.parquet as an evaluation hands them over: by level and noise seed."""
+def by_part(rows: pd.DataFrame) -> dict[Part, Pieces]:
+    """The rows of examples.parquet as an evaluation hands them over: by level and noise seed, in order."""
     return {
-        Part(str(kind), float(str(gamma)), int(str(seed))): partial(pd.DataFrame, group)
+        Part(str(kind), float(str(gamma)), int(str(seed))): partial(iter, [group.sort_values("id", kind="stable")])
         for (kind, gamma, seed), group in rows.groupby(list(Part._fields))
     }

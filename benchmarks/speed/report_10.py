@@ -7,14 +7,14 @@ from benchmarks.speed.bench import Bench, Outcome, Setting
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    return [report_speed.measure(setting, n_recipes=1, alphas=(0.1,), rounds=3, allowed=3)]
+    return [report_speed.measure(setting, n_recipes=1, seeds=2, rounds=3, allowed=3)]
 
 
 BENCH = Bench(
     name="report-10",
     what="`cudt report` over 10 runs, start-up included ÷ importing its libraries and reading every file once",
-    # 3 s; the peer takes about 0.86 s (estimated from a busy machine) where the goal was set.
-    goal=3.5,
+    # Replaced by 3 s ÷ the peer's time in the same run.
+    goal=3.0,
     higher_is_better=False,
     measure=measure,
 )

@@ -17,32 +17,32 @@ from cudt.runs.info import FORMAT
 from cudt.runs.tables import TABLES
 
 LEVELS = [round(0.15 * step, 2) for step in range(15)]
-_GAMMA_TRAIN, _LAYERS, _SEEDS, _EXAMPLES = 0.4, (1, 2, 3), 5, 300
+_GAMMA_TRAIN, _LAYERS, _EXAMPLES = 0.4, (1, 2, 3), 300
 _ALPHAS = (0.05, 0.1, 0.2, 0.4)
 _REACH = 0.05
 
 
-def make_runs(out: Path, *, n_recipes: int, alphas: tuple[float, ...] = _ALPHAS) -> int:
-    """Write the runs of each recipe below a folder and return their number: each α and ERM, on five seeds.
+def make_runs(out: Path, *, n_recipes: int, seeds: int) -> int:
+    """Write the runs of each recipe below a folder and return their number: each α and ERM, on some seeds.
 
-    Of every fifth recipe the last seed is not evaluated, and of every fifth it failed.
+    If there are more than two, the last seed of every fifth recipe is not evaluated, and of every fifth it failed.
     """
     random = np.random.default_rng(0)
     for number in range(n_recipes):
-        for alpha in (*alphas, None):
-            for seed in range(_SEEDS):
+        for alpha in (*_ALPHAS, None):
+            for seed in range(seeds):
                 named = _recipe(alpha, seed)
                 run = NamedRecipe(f"recipe-{number:02d}", named.settings)
                 folder = out / run.name / f"{named.settings.objective}-{run.identity()}"
                 folder.mkdir(parents=True)
-                is_last = seed == _SEEDS - 1
+                is_last = seed == seeds - 1 > 1
                 has_failed = is_last and number % 5 == 1
                 (folder / "recipe.yaml").write_text(_recipe_text(alpha, seed).replace("smoke-text", run.name, 1))
                 (folder / "run.json").write_text(json.dumps(_info(run, has_failed), indent=2))
                 _write_table(folder, "history", _history(alpha is None))
                 if not has_failed and not (is_last and number % 5 == 0):
                     _evaluate(folder, random, random.normal(0.9 - 0.1 * (alpha or 0.5), 0.01))
-    return n_recipes * (len(alphas) + 1) * _SEEDS
+    return n_recipes * (len(_ALPHAS) + 1) * seeds
 
 
 @cache

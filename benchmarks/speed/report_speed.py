@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import statistics
+import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,21 +39,34 @@ for number in range(int(sys.argv[2])):
 """
 
 
-def measure(setting: Setting, *, n_recipes: int, alphas: tuple[float, ...], rounds: int, allowed: float) -> Outcome:
-    """CPU seconds of `cudt report`, start-up included; `allowed` is the goal in seconds on the machine of the issue."""
+def measure(setting: Setting, *, n_recipes: int, seeds: int, rounds: int, allowed: float) -> Outcome:
+    """Seconds of `cudt report`, start-up included; `allowed` is the goal.
+
+    Unlike most benches this one has a goal in seconds, and figures are drawn on all cores. So its clock is a wall
+    clock, and the goal of the ratio is what is allowed ÷ the peer's time in the same run.
+    """
     runs, out = setting.folder / "runs", setting.folder / "report"
-    made = make_runs(runs, n_recipes=n_recipes, alphas=alphas)
-    report = partial(run_python, _REPORT, "report", str(runs), "--out", str(out), cwd=setting.folder)
+    made = make_runs(runs, n_recipes=n_recipes, seeds=seeds)
+    used: list[float] = []
+
+    def report() -> None:
+        start = cpu_of_children()
+        run_python(_REPORT, "report", str(runs), "--out", str(out), cwd=setting.folder)
+        used.append(cpu_of_children() - start)
+
     read = partial(run_python, _READ, str(runs), cwd=setting.folder)
-    ours, peer = interleaved(report, read, rounds=rounds, warmup=0, clock=cpu_of_children)
+    ours, peer = interleaved(report, read, rounds=rounds, warmup=0, clock=time.perf_counter)
     n_figures = len(list((out / "figures").glob("*.png")))
     limit = _seconds(runs, n_figures, setting.folder) / min(peer)
-    note = f"{min(ours):.1f} CPU s for {made} runs and {n_figures} figures; {allowed:g} s were allowed"
-    return compared(ours, peer, "CPU s", limit=limit, note=note)
+    what = f"{made} runs and {n_figures} figures in {statistics.median(ours):.1f} s"
+    cores = f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.0f}"
+    note = f"{what} on {cores}, {statistics.median(used):.1f} CPU s; {allowed:g} s were allowed"
+    outcome = compared(ours, peer, "s", limit=limit, note=note)
+    return replace(outcome, goal=round(allowed / outcome.peer, 2))
 
 
 def _seconds(runs: Path, n_figures: int, folder: Path) -> float:
-    """The peer, and as many small figures as the report has."""
-    start = cpu_of_children()
+    """The peer, and as many small figures as the report has, on one core."""
+    start = time.perf_counter()
     run_python(f"exec({_READ + _DRAW!r})", str(runs), str(n_figures), str(folder / "figure"), cwd=folder)
-    return cpu_of_children() - start
+    return time.perf_counter() - start

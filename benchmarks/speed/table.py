@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from rich.table import Table
 from benchmarks.speed.bench import Bench, Outcome
 
 _COLUMNS = ("bench", "what", "ours", "peer", "unit", "ratio", "lowest", "highest", "limit", "goal", "verdict", "note")
+#: The width of Markdown lines outside of tables.
+_WIDTH = 100
 #: The lines of a Markdown page that the table replaces.
 _MARKED = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
@@ -89,7 +92,7 @@ def markdown(rows: Sequence[Row], measured_on: str) -> str:
         parts = [row.name, cell["what"], ratio, cell["limit"] or "–", cell["goal"], cell["verdict"]]
         lines.append(f"| {' | '.join(parts)} |")
         if cell["note"]:
-            notes.append(f"- {row.name}: {cell['note']}")
+            notes += textwrap.wrap(f"- {row.name}: {cell['note']}", _WIDTH, subsequent_indent="  ")
     return "\n".join([measured_on, "", *lines, "", *notes]) + "\n"
 
 

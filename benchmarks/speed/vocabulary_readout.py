@@ -46,6 +46,10 @@ class Readout:
         self.head = nn.Linear(sizes.width, sizes.words, bias=False).requires_grad_(trained)
         self.labels = torch.randint(sizes.words, (EXAMPLES, sizes.tokens // EXAMPLES))
         self.weights = torch.full((1, EXAMPLES), float(sizes.tokens // EXAMPLES))
+        # The results of the products: new memory for each would be page faults in the peer's CPU time.
+        self.logits = torch.empty(sizes.tokens, sizes.words)
+        self.of_states = torch.empty_like(self.states, requires_grad=False)
+        self.of_head = torch.empty_like(self.head.weight, requires_grad=False)
 
     def one_pass(self) -> None:
         """As an update does it if ∂J/∂f is known before the losses, or the head is frozen."""
@@ -69,10 +73,10 @@ class Readout:
     def products(self) -> None:
         """The products for logits, states and (if it is trained) head, and nothing else."""
         with torch.no_grad():
-            logits = self.states @ self.head.weight.t()
-            logits @ self.head.weight
+            torch.mm(self.states, self.head.weight.t(), out=self.logits)
+            torch.mm(self.logits, self.head.weight, out=self.of_states)
             if self.head.weight.requires_grad:
-                logits.t() @ self.states
+                torch.mm(self.logits.t(), self.states, out=self.of_head)
 
     def _labelled(self) -> Labelled:
         return Labelled.of({"labels": self.labels})

@@ -100,7 +100,8 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        if attention != "auto":
+        # Flash attention needs an accelerator; models/flash.py switches to it there.
+        if attention not in ("auto", "flash_attention_2"):
             options["attn_implementation"] = attention
         loader = getattr(transformers, auto_class)
         return loader.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, 
 from cudt.models.layer_losses import LayerwiseLosses, measure, measure_batches
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
-from cudt.runs.examples import Part
+from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.tasks.base import Task
@@ -121,9 +121,7 @@ def _rows(
     }
 
 
-def _scores(
-    kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
-) -> dict[Part, Callable[[], pd.DataFrame]]:
+def _scores(kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed) -> dict[Part, Pieces]:
     """The scores of single examples at the levels asked for."""
     return {
         Part(kind, gamma, seed): partial(example_rows, one)

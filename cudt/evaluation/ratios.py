@@ -81,7 +81,8 @@ def _medians(blocks: Callable[[], Iterable[Tensor]], layers: int, n: int) -> lis
     by_layer: list[float] = []
     size = max(1, BLOCK // n)
     for start in range(0, layers, size):
-        some = torch.cat([ratios[start : start + size] for ratios in blocks()], 1).numpy()
+        # Copies: views would keep all layers in memory.
+        some = torch.cat([ratios[start : start + size].clone() for ratios in blocks()], 1).numpy()
         by_layer += np.median(some, axis=1).tolist()
     return [median(lambda: (ratios.numpy().ravel() for ratios in blocks()), layers * n), *by_layer]
 

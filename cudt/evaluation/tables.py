@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
 from cudt.evaluation.curves import input_metric
 from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.runs.examples import PIECE
 from cudt.runs.tables import TABLES
 from cudt.tasks.base import Task
 
@@ -46,10 +48,14 @@ def _over_examples(task: Task, values: Tensor, level: Measurement) -> tuple[floa
     return intervals.bootstrap_of_clips(values.numpy(), level.weights.numpy(), intervals.clips_of(level.ids)) or ()
 
 
-def example_rows(measured: MeasuredExamples) -> pd.DataFrame:
-    """The last layer's score of each example at one level, and its weight."""
+def example_rows(measured: MeasuredExamples) -> Iterator[pd.DataFrame]:
+    """The last layer's score of each example at one level, and its weight, in the order of ids and in pieces."""
     last = measured.last_layer()
-    return pd.DataFrame({"id": last.ids, "weight": last.weights, "score": last.scores[0]})
+    ids = np.array(last.ids, dtype=object)
+    order = np.argsort(ids, kind="stable")
+    for start in range(0, len(order), PIECE):
+        some = order[start : start + PIECE]
+        yield pd.DataFrame({"id": ids[some], "weight": last.weights[some], "score": last.scores[0, some]})
 
 
 def _metrics(task: Task, score: float) -> dict[str, float]:

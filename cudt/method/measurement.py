@@ -46,7 +46,8 @@ class MeasuredExamples(ABC):
     def last_layer(self) -> Measurement:
         """All examples at the last layer only."""
         parts = [
-            Measurement(one.losses[-1:], one.scores[-1:], one.weights, one.ids, one.input_scores)
+            # Copies: a view of the last layer would keep the whole block in memory.
+            Measurement(one.losses[-1:].clone(), one.scores[-1:].clone(), one.weights.clone(), one.ids)
             for one in self.blocks()
         ]
         return Measurement.joined(parts)

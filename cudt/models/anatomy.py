@@ -22,6 +22,9 @@ class Anatomy:
     """The norm after the last layer of a pre-norm model, which belongs to the readout of every layer."""
 
 
+#: How transformers marks a model that has its hooks.
+_HOOKED = "_output_capturing_hooks_installed"
+
 Call = tuple[nn.Module, Any, Any]
 """A module, its first input, its first output."""
 
@@ -57,14 +60,31 @@ def _watch(encoder: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Sequenc
         for module in encoder.modules()
     ]
     try:
-        output = encoder(**inputs, output_hidden_states=True)
-        return calls, output.hidden_states[1:]
+        return calls, hidden_states(encoder, inputs)[1:]
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
         raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def hidden_states(encoder: Any, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
+    """The hidden states that a model of transformers lists, the embedding first.
+
+    The first such call makes transformers add hooks to modules inside the layers, for good, which torch.compile cannot
+    trace. There is no function to remove them, so it is done here.
+    """
+    before = {module: (set(module._forward_hooks), _HOOKED in vars(module)) for module in encoder.modules()}
+    try:
+        return encoder(**inputs, output_hidden_states=True).hidden_states
+    finally:
+        for module, (hooks, was_hooked) in before.items():
+            for added in set(module._forward_hooks) - hooks:
+                del module._forward_hooks[added]
+            if not was_hooked:
+                # Otherwise a later call would not add them again, and would list nothing.
+                vars(module).pop(_HOOKED, None)
 
 
 def _give(calls: Sequence[Call], states: Sequence[Tensor]) -> bool:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from cudt.config import registry
 from cudt.config.schema import ModelSection, NamedSection
 from cudt.data.batching import Batch, lengths_of, take, to_device
+from cudt.models.flash import FlashAttention
 from cudt.noise.source import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -41,6 +42,8 @@ class LayeredModel(nn.Module, ABC):
     """L, which comes from the model, not from the recipe."""
     is_spread: bool = False
     """Whether the layers are on several devices (`model.device_map`)."""
+    flash: FlashAttention | None = None
+    """The flash attention to use in updates, if the recipe asks for it."""
     signal_is_learned: bool = True
     """Whether training changes the clean signal: yes for embeddings, no for pixels."""
 

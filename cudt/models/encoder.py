@@ -23,8 +23,8 @@ class Config(ModelSection):
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
     attention: Annotated[Attention, ADDED_LATER] = "auto"
-    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 needs
-    CUDA, the package flash-attn, and weights or training.precision in bf16."""
+    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 is used in
+    updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
 
@@ -50,4 +50,5 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
     model = Encoder(encoder, task.n_classes, config.readout, task.has_pairs)
     try_out(model, config, task.max_length)
+    model.attend_in_updates_by(config.attention)
     return model

@@ -23,7 +23,7 @@ def known_padding(batch: Batch) -> Iterator[None]:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
 
     is_padded = min(batch[TOKEN_COUNTS]) < batch["attention_mask"].shape[1]
-    replaced = {name: partial(_mask, MASKS[name], is_padded) for name in ("sdpa", "eager")}
+    replaced = {name: partial(_mask, MASKS[name], is_padded) for name in ("sdpa", "eager", "flash_attention_2")}
     try:
         for name, make in replaced.items():
             # An override of transformers' own registry, in this process and until this context ends.

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
 
 from cudt.data.batching import Batch
-from cudt.models.anatomy import dissect
+from cudt.models.anatomy import dissect, hidden_states
 from cudt.models.base import Visit
 from cudt.models.patches import frames_of, frames_shape
 from cudt.models.watched import Watched
@@ -111,7 +111,7 @@ def check_layout(model: ViT, name: str) -> None:
     pictures = torch.zeros(3, 3, *model.processed)
     pictures[1, :, : model.side, : model.side] = 1
     pictures[2, :, -model.side :, -model.side :] = 1
-    blank, *others = model.encoder(pixel_values=pictures, output_hidden_states=True).hidden_states[0]
+    blank, *others = hidden_states(model.encoder, {"pixel_values": pictures})[0]
     n_patches = model.processed[0] * model.processed[1] // model.side**2
     changes = [(other - blank).abs().amax(-1) for other in others]
     # Compared with a tolerance, because libraries may round the same patch differently in another image.

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cudt.config.schema import Attention
 from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
 from cudt.models.base import LayeredModel, Visit, VisitNeeded, embedded_shape
+from cudt.models.flash import FlashAttention
 from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
 from cudt.models.padding import known_padding
 from cudt.noise.source import SignalShape
@@ -69,6 +71,10 @@ class WatchedText(Watched):
         self._replace: Callable[[Tensor], Tensor] | None = None
         self._narrowing: Narrowing | None = None
         backbone.get_input_embeddings().register_forward_hook(self._look_up)
+
+    def attend_in_updates_by(self, attention: Attention) -> None:
+        """Use flash attention in updates, if a recipe asks for it; the model was loaded with any other attention."""
+        self.flash = FlashAttention(self._backbone[0]) if attention == "flash_attention_2" else None
 
     def _look_up(self, module: nn.Module, given: Any, embeddings: Tensor) -> Tensor:
         return embeddings if self._replace is None else self._replace(embeddings)

@@ -40,7 +40,7 @@ from cudt.report import (
 )
 from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.comparable import without_ablations
-from cudt.report.figures import draw
+from cudt.report.figures import in_background, plan
 from cudt.report.groups import read_groups
 from cudt.report.material import Material
 from cudt.report.sweeps import ReadSweep
@@ -73,30 +73,23 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     collected = _collected(folders, searched)
     runs = collected.runs
     curves = tables.curves(runs)
-    summary = tables.summary(runs, curves)
-    differences, damaged_scores = paired.compare(runs)
-    judged = claims.judge(runs, searched, differences)
-    _write_numbers(
-        {
-            "table": summary,
-            "paired": differences,
-            "curves": curves,
-            "layers": tables.layer_losses(runs),
-            "ratio_bins": tables.ratio_bins(runs),
-            "claims": claims.table(judged),
-        },
-        out,
-    )
     compared = without_ablations(runs, sweeps.ablations(searched, runs))
-    shown, files = _write_tables(compared, out / "tables")
     groups = read_groups(runs, curves)
-    drawn = draw(groups if len(compared) == len(runs) else read_groups(compared), out / "figures", groups, figures)
-    collected.warnings.extend([*damaged_scores, *damaged_sweeps, *drawn.notes])
-    pictures = [*drawn.figures, *sweeps.draw_all(searched, out / "figures")]
-    made = Material(collected, compared, groups, summary, shown, pictures, searched, judged)
-    parts = sections.build(made)
-    files += _write_texts([table for part in parts for table in part.tables], out / "tables")
-    write_text(out / "index.html", page.render(made, parts))
+    same = len(compared) == len(runs)
+    planned = plan(groups if same else read_groups(compared), out / "figures", groups, figures)
+    with in_background([*planned.jobs, *sweeps.plan(searched, out / "figures")]) as drawn:
+        summary = tables.summary(runs, curves)
+        differences, damaged_scores = paired.compare(runs)
+        judged = claims.judge(runs, searched, differences)
+        numbers = {"table": summary, "paired": differences, "curves": curves, "claims": claims.table(judged)}
+        _write_numbers(runs, numbers, out)
+        shown, files = _write_tables(compared, out / "tables")
+        collected.warnings.extend([*damaged_scores, *damaged_sweeps, *planned.notes])
+        made = Material(collected, compared, groups, summary, shown, searched, judged)
+        parts = sections.build(made)
+        files += _write_texts([table for part in parts for table in part.tables], out / "tables")
+        write_text(out / "index.html", page.render(made, drawn, parts))
+        pictures = drawn()
     manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
     verdict = headline.verdict(made.comparisons)
     found = claims.summary(judged)
@@ -113,9 +106,10 @@ def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collec
     return Collected(runs, [*collected.warnings, *differing, *editions.mixed_choices(runs), *tables.uneven_grids(runs)])
 
 
-def _write_numbers(written: Mapping[str, pd.DataFrame], out: Path) -> None:
+def _write_numbers(runs: Sequence[ReadRun], numbers: Mapping[str, pd.DataFrame], out: Path) -> None:
     """Write the CSV files of all runs."""
-    for name, table in written.items():
+    losses = {"layers": tables.layer_losses(runs), "ratio_bins": tables.ratio_bins(runs)}
+    for name, table in {**numbers, **losses}.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False))
 
 

@@ -16,6 +16,21 @@ from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import by_group, families
 
 
+class Singles:
+    """Runs as groups of their own: one of each group at once, which takes as long as one, and many figures ask."""
+
+    def __init__(self, groups: Sequence[Sequence[ReadRun]]) -> None:
+        self._groups = groups
+        self._made: dict[int, dict[GroupKey, Group]] = {}
+
+    def at(self, number: int) -> dict[GroupKey, Group]:
+        """The run with this number in each group that has as many."""
+        if number not in self._made:
+            runs = [mine[number] for mine in self._groups if len(mine) > number]
+            self._made[number] = {group.key: group for group in read_groups(runs)}
+        return self._made[number]
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs that differ in nothing but their seed, and their rows of the report's tables."""
@@ -24,6 +39,7 @@ class Group:
     curves: pd.DataFrame
     layers: pd.DataFrame
     bins: pd.DataFrame
+    singles: Singles
     best_of: int = 0
     """The number of runs that its run was selected from; 0 if none was selected."""
 
@@ -70,16 +86,11 @@ class Group:
         return self.runs[0].n_layers
 
     def alone(self, run: ReadRun) -> Group:
-        """One of its runs as a group; made once, since many figures show the same run."""
+        """One of its runs as a group."""
         if len(self.runs) == 1:
             return self
-        if run.seed not in self._alone:
-            (self._alone[run.seed],) = read_groups([run])
-        return self._alone[run.seed]
-
-    @cached_property
-    def _alone(self) -> dict[int, Group]:
-        return {}
+        number = next(number for number, mine in enumerate(self.runs) if mine is run)
+        return self.singles.at(number)[self.key]
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -130,10 +141,11 @@ def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> 
         return []
     curves = tables.curves(runs) if curves is None else curves
     parts = [_rows_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
-    made = []
-    for key, mine in by_group(runs).items():
+    found, made = by_group(runs), []
+    singles = Singles(list(found.values()))
+    for key, mine in found.items():
         curve, layers, bins = (part.get(key, empty) for part, empty in parts)
-        made.append(Group(mine, curve, layers, bins))
+        made.append(Group(mine, curve, layers, bins, singles))
     return made
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 from cudt.report import headline
 from cudt.report.claims import JudgedClaim
 from cudt.report.collect import Collected, GroupKey, ReadRun
-from cudt.report.figures import Figure
 from cudt.report.figures.words import short
 from cudt.report.groups import Group
 from cudt.report.names import labels
@@ -31,7 +30,6 @@ class Material:
     summary: pd.DataFrame
     tables: list[tuple[TextTable, bool]]
     """Tables in the paper's layout, each with whether it has a number of ours."""
-    figures: list[Figure]
     sweeps: list[ReadSweep]
     claims: list[JudgedClaim] = field(default_factory=list)
 

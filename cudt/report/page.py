@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,11 @@ _COLUMNS = {
 _PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
-def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
-    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps, `parts`."""
+def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: Sequence[PageSection] = ()) -> str:
+    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps, `parts`.
+
+    `drawn` waits for the figures, so it is asked last.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -60,14 +63,15 @@ def render(made: Material, parts: Sequence[PageSection] = ()) -> str:
     pictures = Pictures()
     recipes = by_recipe(made.groups)
     runs = families(made.collected.runs)
-    sections = [_section(recipe, runs[recipe], made, parts, pictures) for recipe in recipes]
-    shown = {
-        "figures": _figures([figure for figure in made.figures if not figure.recipe], pictures),
-        "sweeps": [_sweep(sweep, made.figures, pictures) for sweep in made.sweeps],
-        "parts": _parts(parts, ""),
-    }
     compared = {run.group for run in made.compared}
     data = [interactive.section(groups, compared) for groups in recipes.values()]
+    figures = drawn()
+    sections = [_section(recipe, runs[recipe], made, parts, figures, pictures) for recipe in recipes]
+    shown = {
+        "figures": _figures([figure for figure in figures if not figure.recipe], pictures),
+        "sweeps": [_sweep(sweep, figures, pictures) for sweep in made.sweeps],
+        "parts": _parts(parts, ""),
+    }
     damaged = [line for section in sections for line in section["damaged"]]
     damaged += [run["problem"] for section in data for run in section["training"] if "problem" in run]
     return environment.get_template("page.html").render(
@@ -100,7 +104,12 @@ def _columns(summary: pd.DataFrame) -> dict[str, str]:
 
 
 def _section(
-    recipe: str, runs: Sequence[ReadRun], made: Material, parts: Sequence[PageSection], pictures: Pictures
+    recipe: str,
+    runs: Sequence[ReadRun],
+    made: Material,
+    parts: Sequence[PageSection],
+    figures: Sequence[Figure],
+    pictures: Pictures,
 ) -> dict[str, Any]:
     keys = {run.group for run in runs}
     every = made.summary.to_dict("records")
@@ -112,7 +121,7 @@ def _section(
         "reproduces": runs[0].run.recipe.settings.reproduces,
         "metric": runs[0].metric,
         "rows": rows,
-        "figures": _figures([figure for figure in made.figures if figure.recipe == recipe], pictures),
+        "figures": _figures([figure for figure in figures if figure.recipe == recipe], pictures),
         "parts": _parts(parts, recipe),
         "samples": exhibits.samples(runs, pictures),
         "completions": completed,

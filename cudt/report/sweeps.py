@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from matplotlib import ticker
 
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
-from cudt.report.figures import Drawing, Figure, save
+from cudt.report.figures import Drawing, Figure, Job, save
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
@@ -121,9 +122,9 @@ def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[
 # ---------------------------------------------------------------- figures
 
 
-def draw_all(sweeps: Sequence[ReadSweep], out: Path) -> list[Figure]:
-    """Draw both figures of each sweep that searched a setting."""
-    return [draw(sweep, out) for sweep in sweeps if sweep.keys for draw in (slices, parallel_coordinates)]
+def plan(sweeps: Sequence[ReadSweep], out: Path) -> list[Job]:
+    """Both figures of each sweep that searched a setting, to be drawn."""
+    return [partial(draw, sweep, out) for sweep in sweeps if sweep.keys for draw in (slices, parallel_coordinates)]
 
 
 def slices(sweep: ReadSweep, out: Path) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +21,12 @@ EXAMPLES = {
     "weight": "float32",
     "score": "float64",
 }
+#: Rows of a piece: what is converted at once takes several times the memory of its result.
+PIECE = 2**12
 #: Rows that are written, and read, at once.
 _ROWS = 2**14
+#: Gives the id, weight and score of the examples of a part, in the order of their ids, at most `PIECE` at a time.
+Pieces = Callable[[], Iterable["pd.DataFrame"]]
 
 
 class Part(NamedTuple):
@@ -38,11 +42,10 @@ def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
     return _read(folder, None if kind is None else [("perturbation", "==", kind)])
 
 
-def merge_examples(folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], keys: Sequence[str]) -> None:
-    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the examples.
+def merge_examples(folder: Path, parts: Mapping[Part, Pieces], keys: Sequence[str]) -> None:
+    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the parts.
 
-    `parts` are called one after the other, so that not all of them are in memory: each returns the id, weight and score
-    of its examples.
+    `parts` are called one after the other, and read piece by piece, so that not all rows are in memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -53,30 +56,35 @@ def merge_examples(folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]
         writer = None
         for rows in _in_order(folder, parts, kept):
             table = pa.Table.from_pandas(rows, preserve_index=False)
-            writer = writer or pq.ParquetWriter(temporary, table.schema, compression="zstd")
+            # Dictionaries of ids and scores would only take memory: most values are there once.
+            options = {"compression": "zstd", "use_dictionary": list(Part._fields)}
+            writer = writer or pq.ParquetWriter(temporary, table.schema, **options)
             writer.write_table(table)
+            # pyarrow keeps what it frees, and the next rows do not fit into it.
+            pa.default_memory_pool().release_unused()
         if writer is not None:
             writer.close()
 
 
-def _in_order(
-    folder: Path, parts: Mapping[Part, Callable[[], pd.DataFrame]], kept: set[Part]
-) -> Iterator[pd.DataFrame]:
-    """All rows of old and new parts, sorted, about sixteen thousand at a time."""
+def _in_order(folder: Path, parts: Mapping[Part, Pieces], kept: set[Part]) -> Iterator[pd.DataFrame]:
+    """All rows of old and new parts, sorted, at most `_ROWS` at a time."""
     import pandas as pd
 
     pending: list[pd.DataFrame] = []
     for part in sorted({*kept, *parts}):
-        if part in parts:
-            rows = parts[part]().assign(**part._asdict())[list(EXAMPLES)].astype(EXAMPLES)
-        else:
-            rows = _read(folder, [(name, "==", value) for name, value in part._asdict().items()])
-        pending.append(rows.sort_values("id", kind="stable"))
-        if sum(len(one) for one in pending) >= _ROWS:
-            yield pd.concat(pending, ignore_index=True)
-            pending.clear()
+        for piece in parts[part]() if part in parts else _pieces_of(folder, part):
+            if pending and sum(map(len, pending)) + len(piece) > _ROWS:
+                yield pd.concat(pending, ignore_index=True)
+                pending.clear()
+            pending.append(piece.assign(**part._asdict())[list(EXAMPLES)].astype(EXAMPLES))
     if pending:
         yield pd.concat(pending, ignore_index=True)
+
+
+def _pieces_of(folder: Path, part: Part) -> Iterator[pd.DataFrame]:
+    """The rows of a part that is in the file."""
+    rows = _read(folder, [(name, "==", value) for name, value in part._asdict().items()])
+    return (rows[start : start + PIECE] for start in range(0, len(rows), PIECE))
 
 
 def _stored(folder: Path) -> set[Part]:

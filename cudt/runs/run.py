@@ -31,7 +31,7 @@ it is always complete.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from filelock import FileLock, Timeout
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
 from cudt.runs import examples, info, tables
-from cudt.runs.examples import Part
+from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.runs.predictions import Predictions
 from cudt.utils.errors import DataWarning, UserError
@@ -130,7 +130,7 @@ class Run:
         """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
         return examples.read_examples(self.results, kind)
 
-    def merge_examples(self, parts: Mapping[Part, Callable[[], pd.DataFrame]], keys: list[str]) -> None:
+    def merge_examples(self, parts: Mapping[Part, Pieces], keys: list[str]) -> None:
         """Add scores of single test examples; they replace all rows with the same keys."""
         examples.merge_examples(self.results, parts, keys)
 

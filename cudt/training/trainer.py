@@ -95,12 +95,13 @@ class Trainer:
             self.state, self.history = self.checkpoints.restore()
         else:
             self.state.sigma_x = self._measure_sigma()
+        training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display:
-            while self.state.epoch < self.settings.training.epochs:
+            while self.state.epoch < training.epochs:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
-                    with matmul_in(self.settings.training.tf32, self.accelerator.device):
+                    with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
                         f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1

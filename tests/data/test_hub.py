@@ -55,11 +55,6 @@ def test_the_implementation_of_attention_is_that_of_the_recipe(tmp_path, attenti
     assert model.config._attn_implementation == attention
 
 
-def test_an_implementation_of_attention_that_is_not_installed_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"[Ff]lash"):
-        hub.load_encoder(tiny_pretrained(tmp_path, "bert"), None, "flash_attention_2")
-
-
 @pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model", "/model", ""])
 def test_a_package_that_is_not_installed_is_reported(name):
     with pytest.raises(UserError, match=r"no Python package '.*' is installed; `cudt recipes` says what"):

@@ -250,3 +250,16 @@ def test_a_card_for_pairs_reads_pairs_and_drops_the_pooler_where_there_was_one(f
     lines = Encoder(encoder, n_classes=3, readout="first", reads_pairs=True).save_pretrained(tmp_path)
     assert 'tokenizer("a text", "the other text of the pair", return_tensors="pt")' in lines
     assert ("add_pooling_layer=False" in lines) == (family == "bert")
+
+
+@torch.no_grad()
+def test_no_hook_of_the_library_is_left_and_it_can_still_list_its_states(folders):
+    encoder = hub.load_encoder(folders["bert"], None).eval()
+    for _ in range(2):
+        dissect(encoder, five_tokens())
+        assert not any(module._forward_hooks for module in encoder.modules())
+    for _ in range(2):
+        assert len(encoder(**five_tokens(), output_hidden_states=True).hidden_states) == 4
+    # Hooks that were there before stay.
+    dissect(encoder, five_tokens())
+    assert len(encoder(**five_tokens(), output_hidden_states=True).hidden_states) == 4

@@ -59,14 +59,14 @@ def _without_plotly():
         yield
 
 
-def material(found: Path | Collected, figures: list[Figure] | None = None) -> Material:
+def material(found: Path | Collected) -> Material:
     """What a page is made of, without the figures, which take longest."""
     collected = collect([found]) if isinstance(found, Path) else found
     runs = collected.runs
     curves = tables.curves(runs)
     laid_out = [(of_results(table), table.n_filled > 0) for table in result_tables(runs)]
     groups = read_groups(runs, curves)
-    return Material(collected, runs, groups, tables.summary(runs), laid_out, figures or [], [])
+    return Material(collected, runs, groups, tables.summary(runs), laid_out, [])
 
 
 def rendered(folder: Path) -> str:
@@ -273,7 +273,7 @@ def test_figures_with_the_content_of_the_charts_are_for_print_only(pair, tmp_pat
         path = tmp_path / f"{name}.png"
         path.write_text(name)
         figures.append(Figure(recipe, f"Title of {name}", path, path))
-    html = page.render(material(pair, figures))
+    html = page.render(material(pair), lambda: figures)
     assert re.findall(r"<figure( class=\"static\")?><figcaption>(.*?)<", html) == [
         (' class="static"', "Title of gaussian-layer-ratios"),
         ("", "Title of by-depth"),
@@ -283,5 +283,5 @@ def test_figures_with_the_content_of_the_charts_are_for_print_only(pair, tmp_pat
 
 def test_a_page_without_runs_renders():
     empty = pd.DataFrame(columns=["recipe", "objective", "variant", "perturbation"])
-    made = Material(Collected([], []), [], [], empty, [], [], [])
+    made = Material(Collected([], []), [], [], empty, [], [])
     assert "0 finished runs of 0 recipes" in page.render(made)

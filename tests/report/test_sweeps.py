@@ -111,7 +111,7 @@ def test_words_and_choices_have_ticks_of_their_own(tmp_path, monkeypatch):
 
 
 def test_figures_are_written_in_both_formats(tmp_path, both_arms):
-    made = sweeps.draw_all([searched(tmp_path, arms=both_arms)], tmp_path / "figures")
+    made = [job() for job in sweeps.plan([searched(tmp_path, arms=both_arms)], tmp_path / "figures")]
     assert [path.name.rsplit("-", 1)[1] for figure in made for path in (figure.png, figure.pdf)] == [
         "slices.png",
         "slices.pdf",

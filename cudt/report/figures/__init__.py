@@ -6,6 +6,7 @@ choose.py, depths.py    which groups of runs (../groups.py) are shown
 words.py, style.py      what they are called, and their colours
 panels.py, curves.py, losses.py    the parts that figures are drawn from
 saving.py               PNG and PDF
+background.py           drawing while the report is written
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -21,23 +23,36 @@ import matplotlib
 # Before pyplot is imported: a report needs no screen.
 matplotlib.use("Agg")
 from cudt.config import registry
+from cudt.report.figures.background import Job, in_background
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.saving import Figure, save
 from cudt.report.groups import Group, by_recipe
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
-__all__ = ["MOST_FIGURES", "Drawing", "Drawn", "Figure", "FigurePlan", "FigureType", "draw", "figure_types", "save"]
+__all__ = [
+    "MOST_FIGURES",
+    "Drawing",
+    "Figure",
+    "FigurePlan",
+    "FigureType",
+    "Job",
+    "Planned",
+    "figure_types",
+    "in_background",
+    "plan",
+    "save",
+]
 
 #: Figures of single recipes in one report; each takes about half a second.
 MOST_FIGURES = 40
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """The figures of a report, and a note on those that were left out."""
+class Planned:
+    """The figures of a report, each to be drawn and saved, and a note on those that are left out."""
 
-    figures: list[Figure]
+    jobs: list[Job]
     notes: list[str]
 
 
@@ -50,37 +65,39 @@ class _RecipePlan:
     plan: FigurePlan
 
 
-def draw(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> Drawn:
-    """Draw every figure that the runs have data for, at most `MOST_FIGURES` of single recipes.
+def plan(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> Planned:
+    """Every figure that the runs have data for, at most `MOST_FIGURES` of single recipes.
 
     `groups` are those that the tables compare; `ablations` are all groups, for figures of ablations, where the tables
     leave some out. `extra` has the import paths of figures outside cudt.
     """
     types = figure_types(extra)
     recipes, ablated = by_recipe(groups), by_recipe(ablations or groups)
-    plans = [plan for recipe in recipes for plan in _plans_of(recipe, recipes[recipe], ablated[recipe], types)]
-    kept = {id(plan) for plan in itertools.islice(_in_turn(plans), MOST_FIGURES)}
+    plans = [one for recipe in recipes for one in _plans_of(recipe, recipes[recipe], ablated[recipe], types)]
+    kept = {id(one) for one in itertools.islice(_in_turn(plans), MOST_FIGURES)}
     stems = _stems(recipes)
-    made = [
-        save(
-            _titled(one, recipes[one.recipe]),
-            one.recipe,
-            out / f"{stems[one.recipe]}-{one.plan.name}",
-        )
+    jobs: list[Job] = [
+        partial(_draw_titled, one, recipes[one.recipe], out / f"{stems[one.recipe]}-{one.plan.name}")
         for one in plans
         if id(one) in kept
     ]
     of_all = {is_ablation: list(found.values()) for is_ablation, found in ((False, recipes), (True, ablated))}
-    over_all = [plan for figure in types for plan in figure.over_recipes(of_all[figure.reads_ablations])]
-    made += [save(plan.draw(), "", out / plan.name) for plan in over_all]
-    return Drawn(made, _notes(len(plans) - len(kept)))
+    over_all = [one for figure in types for one in figure.over_recipes(of_all[figure.reads_ablations])]
+    jobs += [partial(_draw, one, out / one.name) for one in over_all]
+    return Planned(jobs, _notes(len(plans) - len(kept)))
 
 
-def _titled(one: _RecipePlan, groups: Sequence[Group]) -> Drawing:
+def _draw(one: FigurePlan, stem: Path) -> Figure:
+    return save(one.draw(), "", stem)
+
+
+def _draw_titled(one: _RecipePlan, groups: Sequence[Group], stem: Path) -> Figure:
     """Draw, and name the section in a caption that starts with the recipe: a recipe may have several."""
     drawing = one.plan.draw()
     recipe, separator, rest = drawing.title.partition(": ")
-    return Drawing(drawing.figure, f"{one.recipe}{separator}{rest}") if recipe == groups[0].recipe else drawing
+    if recipe == groups[0].recipe:
+        drawing = Drawing(drawing.figure, f"{one.recipe}{separator}{rest}")
+    return save(drawing, one.recipe, stem)
 
 
 def figure_types(extra: Sequence[str] = ()) -> list[FigureType]:

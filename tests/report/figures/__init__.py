@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from cudt.config.recipe import NamedRecipe
+from cudt.report import figures
 from cudt.report.collect import ReadRun, collect
+from cudt.report.figures import Figure
 from cudt.report.groups import Group, by_recipe, read_groups
 from cudt.runs.run import Run
 from tests.report import make_run, with_info
@@ -26,6 +28,11 @@ def groups_of(*folders: Path) -> list[Group]:
 
 def in_groups(runs: Sequence[ReadRun]) -> list[Group]:
     return [group for groups in by_recipe(read_groups(runs)).values() for group in groups]
+
+
+def draw(groups: Sequence[Group], out: Path, **options: Any) -> list[Figure]:
+    """Every figure of some groups, drawn and saved in this process."""
+    return [job() for job in figures.plan(groups, out, **options).jobs]
 
 
 def variant_of(

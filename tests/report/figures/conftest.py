@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from cudt.report import figures
-from cudt.report.figures import Drawing, Figure
+from cudt.report.figures import Drawing, Figure, background
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def axes():
 
 @pytest.fixture
 def drawn(monkeypatch) -> list[Any]:
-    """The figures that `figures.draw` draws from now on; they are not saved, which takes most of the time."""
+    """The figures that are drawn from now on, in this process; they are not saved, which takes most of the time."""
     kept: list[Any] = []
 
     def keep(drawing: Drawing, recipe: str, stem: Path) -> Figure:
@@ -37,4 +37,5 @@ def drawn(monkeypatch) -> list[Any]:
         return Figure(recipe, drawing.title, stem.with_name(f"{stem.name}.png"), stem)
 
     monkeypatch.setattr(figures, "save", keep)
+    monkeypatch.setattr(background, "cores", lambda: 1)
     return kept

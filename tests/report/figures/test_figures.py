@@ -16,7 +16,7 @@ from cudt.report import figures, objectives
 from cudt.report.collect import collect
 from cudt.utils.errors import UserError
 from tests.report import make_run, make_video_run
-from tests.report.figures import groups_of, in_groups, legend_of, variant_of
+from tests.report.figures import draw, groups_of, in_groups, legend_of, variant_of
 
 CURVE = {0.0: 0.9, 1.0: 0.8}
 #: The figures of every recipe with evaluated runs.
@@ -30,14 +30,14 @@ def share_of(colour: str, picture: np.ndarray[Any, Any]) -> float:
 
 
 def names(folder, **options) -> list[str]:
-    return [figure.png.stem for figure in figures.draw(groups_of(folder), folder / "figures", **options).figures]
+    return [figure.png.stem for figure in draw(groups_of(folder), folder / "figures", **options)]
 
 
 def test_a_figure_is_a_png_and_a_pdf_with_the_lines_of_both_objectives(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", CURVE, feasible=True)
     other: dict[str, Any] = {"objective": "erm", "losses": (0.9, 0.8, 0.4), "steps": (0.2, 0.7, 0.1)}
     make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.5}, **other)
-    made = figures.draw(groups_of(tmp_path / "runs"), tmp_path / "figures").figures
+    made = draw(groups_of(tmp_path / "runs"), tmp_path / "figures")
     assert [figure.png.stem for figure in made] == [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
     assert [figure.recipe for figure in made] == ["reviews-ut"] * 3 + [""]
     for figure in made[:2]:
@@ -90,7 +90,7 @@ def test_runs_without_curves_have_only_the_figure_of_violated_constraints(traine
     verdict = {"layer": 1, "loss": 1.0, "allowed": 0.5, "violation": 0.5, "standard_error": 0.01, "verdict": "violated"}
     make_run(trained_run, tmp_path, feasible=False, verdicts=[verdict], seed=1)
     assert names(tmp_path) == ["infeasible-runs"]
-    assert figures.draw([], tmp_path).figures == []
+    assert draw([], tmp_path) == []
 
 
 @pytest.mark.filterwarnings("error")
@@ -127,13 +127,13 @@ def test_of_too_many_drawings_one_of_each_figure_comes_first_and_the_rest_is_cou
     monkeypatch.setattr(figures, "MOST_FIGURES", 4)
     for name in "abc":
         make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
-    made = figures.draw(groups_of(tmp_path), tmp_path / "figures")
+    planned = figures.plan(groups_of(tmp_path), tmp_path / "figures")
     first, ratios, errors = ALWAYS
-    assert [figure.png.stem for figure in made.figures] == [
+    assert [figure.png.stem for figure in (job() for job in planned.jobs)] == [
         *(f"a-{first}", f"b-{first}", f"b-{ratios}", f"c-{errors}"),
         *("grid-accuracy-gaussian", "average-descent"),
     ]
-    assert made.notes == [
+    assert planned.notes == [
         "5 figures of single recipes are not drawn (the limit is 4); report fewer recipes at once to get them"
     ]
 
@@ -145,7 +145,7 @@ def test_of_sixty_variants_a_few_are_drawn(trained_run, tmp_path, drawn):
         variant_of(run, f"{index:08}", {"descent": {"alpha": index / 100}, "training": {"learning_rate": index + 1}})
         for index in range(60)
     ]
-    made = figures.draw(in_groups(runs), tmp_path / "figures").figures
+    made = draw(in_groups(runs), tmp_path / "figures")
     wanted = [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
     assert [figure.png.stem for figure in made] == wanted
     assert all(len(axes.lines) <= 8 for figure in drawn for axes in figure.axes)
@@ -170,7 +170,7 @@ def test_an_objective_that_is_not_installed_is_in_every_figure_of_its_runs(train
         make_run(trained_run, tmp_path, CURVE, objective=objective, feasible=True)
     runs = collect([tmp_path]).runs
     runs += [variant_of(runs[0], "other", {}, objective="my_package.tempered")]
-    figures.draw(in_groups(runs), tmp_path / "figures")
+    draw(in_groups(runs), tmp_path / "figures")
     assert len(drawn) == len(ALWAYS) + 1
     for figure in drawn:
         assert [label.split()[0] for label in legend_of(figure) if "α" not in label] == [

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from cudt.report import figures
 from cudt.report.figures import layer_ratios
 from cudt.runs.tables import TABLES
 from tests.report import make_run
-from tests.report.figures import groups_of, legend_of, points_of
+from tests.report.figures import draw, groups_of, legend_of, points_of
 
 
 def test_ratios_are_drawn_as_density_and_distribution(trained_run, tmp_path):
@@ -32,7 +31,7 @@ def test_ratios_are_drawn_if_one_of_the_runs_has_them(missing, trained_run, tmp_
         (bare.path / "ratio_bins.csv").write_text(missing)
 
     def has_ratios(*folders: Any) -> bool:
-        made = figures.draw(groups_of(*folders), tmp_path / "figures").figures
+        made = draw(groups_of(*folders), tmp_path / "figures")
         return any("layer ratios" in figure.title for figure in made)
 
     assert has_ratios(bare.path, run.path)

@@ -13,7 +13,7 @@ def measure(setting: Setting) -> list[Outcome]:
 BENCH = Bench(
     name="report-10",
     what="`cudt report` over 10 runs, start-up included ÷ importing its libraries and reading every file once",
-    # 3 s; the measured goal is that ÷ the time of the peer in the same run, which is about a second.
+    # Replaced by 3 s ÷ the peer's time in the same run.
     goal=3.0,
     higher_is_better=False,
     measure=measure,

@@ -13,7 +13,7 @@ def measure(setting: Setting) -> list[Outcome]:
 BENCH = Bench(
     name="report-500",
     what="`cudt report` over 500 runs, start-up included ÷ importing its libraries and reading every file once",
-    # 20 s; the measured goal is that ÷ the time of the peer in the same run, which is about a second for ten.
+    # Replaced by 20 s ÷ the peer's time in the same run.
     goal=20.0,
     higher_is_better=False,
     measure=measure,

@@ -42,6 +42,9 @@ def assemble(
     `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
     constraints then ask only that no layer raises the loss.
     """
+    if device.type == "cpu":
+        # Not for evaluation, whose peak of memory would grow with the number of examples.
+        keep_freed_memory()
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
     if layerwise.model.flash is not None:
         layerwise.model.flash.check(device, settings.training.precision)
@@ -58,8 +61,6 @@ def assemble(
 def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
     """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
-    if device.type == "cpu":
-        keep_freed_memory()
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)

@@ -102,3 +102,8 @@ def test_groups_over_noise_seeds_in_other_orders_are_those_of_all_in_memory(tmp_
     for found, wanted in zip(ours, expected, strict=True):
         assert found.violation == pytest.approx(wanted.violation, rel=1e-13)
         assert found.standard_error == pytest.approx(wanted.standard_error, rel=1e-13)
+
+
+def test_the_last_layer_does_not_keep_the_others_in_memory():
+    last = drawn(NAMES, 0).last_layer()
+    assert last.losses.untyped_storage().nbytes() == last.scores.untyped_storage().nbytes() == 8 * len(NAMES)

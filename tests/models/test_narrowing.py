@@ -114,7 +114,7 @@ def test_unrolled_layers_compute_only_the_needed_rows(models, monkeypatch):
         rows.append(len(x))
         return attend(x, *others)
 
-    monkeypatch.setattr("cudt.models.unrolled_network.attend", counted)
+    monkeypatch.setattr("cudt.models.unrolled_steps.attend", counted)
     answers_of_needed(models("unrolled"), six_texts(), LEAVES)
     assert rows == [6, 4, 2]
 

@@ -4,12 +4,15 @@ import json
 import math
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
-from cudt.runs.examples import EXAMPLES
+from cudt.runs import examples as examples_file
+from cudt.runs.examples import EXAMPLES, Part
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import FORMAT, RunInfo
 from cudt.runs.run import Run, write_recipe
@@ -117,6 +120,18 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
     run.merge_examples(by_part(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25))), ["gamma"])
     assert (run.path / "examples.parquet").read_bytes() == before
     assert files(run.path) == ["examples.parquet", "recipe.yaml", "run.json"]
+
+
+def test_scores_of_many_examples_are_written_in_groups_of_limited_size(run, monkeypatch):
+    monkeypatch.setattr(examples_file, "_ROWS", 4)
+    monkeypatch.setattr(examples_file, "PIECE", 3)
+    rows = examples(*((gamma, 0, f"{number}", number / 7) for gamma in (0.0, 1.0) for number in range(5)))
+    halves = [partial(iter, [rows[start : start + 3], rows[start + 3 : start + 5]]) for start in (0, 5)]
+    for gamma, half in zip((0.0, 1.0), halves, strict=True):
+        run.merge_examples({Part("gaussian", gamma, 0): half}, ["gamma"])
+    pd.testing.assert_frame_equal(run.read_examples(), rows.astype(EXAMPLES))
+    groups = pq.ParquetFile(run.path / "examples.parquet").metadata
+    assert [groups.row_group(number).num_rows for number in range(groups.num_row_groups)] == [3, 2, 3, 2]
 
 
 def test_scores_of_examples_are_read_for_one_kind_of_noise(run):

@@ -32,9 +32,10 @@ def main() -> None:
     for number, name in enumerate(chosen, 1):
         console.print(f"{number} of {len(chosen)}: {name} …", highlight=False)
         begun = time.monotonic()
-        rows += _run(name, given.data_root)
-        done = ", ".join(f"{row.name} {row.cells()['ratio'] or row.reason} ({row.verdict})" for row in rows[-3:])
-        console.print(f"  {done} · {time.monotonic() - begun:.0f} s", highlight=False, markup=False)
+        found = _run(name, given.data_root)
+        rows += found
+        done = ", ".join(f"{row.name} {row.cells()['ratio'] or row.reason} ({row.verdict})" for row in found)
+        console.print(f"  {done} · {time.monotonic() - begun:.0f} s", highlight=False, markup=False, soft_wrap=True)
     given.out.mkdir(parents=True, exist_ok=True)
     table.write_csv(rows, given.out / "bench.csv")
     content = table.markdown(rows, _measured_on())

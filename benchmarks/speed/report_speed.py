@@ -23,7 +23,7 @@ _READ = (
     "[json.loads(file.read_text()) for file in runs.rglob('*.json')]; "
     "[yaml.load(file.read_text(), yaml.CSafeLoader) for file in runs.rglob('*.yaml')]"
 )
-#: The limit: as many figures as the report has, each of three panels with a line, as PNG and PDF.
+#: The limit: as many figures as the report has, each of three panels with a line, as PNG and PDF, on all cores.
 _DRAW = """
 plt.switch_backend("Agg")
 for number in range(int(sys.argv[2])):
@@ -57,7 +57,8 @@ def measure(setting: Setting, *, n_recipes: int, seeds: int, rounds: int, allowe
     read = partial(run_python, _READ, str(runs), cwd=setting.folder)
     ours, peer = interleaved(report, read, rounds=rounds, warmup=0, clock=time.perf_counter)
     n_figures = len(list((out / "figures").glob("*.png")))
-    limit = _seconds(runs, n_figures, setting.folder) / min(peer)
+    drawing = _seconds(runs, n_figures, setting.folder) - min(peer)
+    limit = 1 + drawing / min(peer) / (os.cpu_count() or 1)
     what = f"{made} runs and {n_figures} figures in {statistics.median(ours):.1f} s"
     cores = f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.0f}"
     note = f"{what} on {cores}, {statistics.median(used):.1f} CPU s; {allowed:g} s were allowed"

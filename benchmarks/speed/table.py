@@ -40,7 +40,7 @@ class Row:
 
     @property
     def goal_text(self) -> str:
-        return f"{'≥' if self.bench.higher_is_better else '≤'} {self.goal:g}"
+        return f"{'≥' if self.bench.higher_is_better else '≤'} {self.goal:.4g}"
 
     @property
     def verdict(self) -> str:

@@ -26,7 +26,8 @@ from benchmarks.speed.table import Row
 
 def main() -> None:
     given = _arguments()
-    console = Console()
+    # A log file has no width.
+    console = Console() if sys.stdout.isatty() else Console(width=140)
     chosen, rows = given.names or bench.names(), []
     start = time.monotonic()
     for number, name in enumerate(chosen, 1):

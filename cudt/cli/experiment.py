@@ -24,6 +24,7 @@ from cudt.cli.options import (
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
 from cudt.cli.train import Trained, in_order, load_recipes, print_name_hint, train_all
+from cudt.utils.errors import UserError
 from cudt.utils.progress import is_main_process
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ def experiment(
     and evaluated noise levels are not evaluated again.
     """
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds, name)
+    if not loaded[0].settings.checkpoints.kept:
+        raise UserError(
+            "checkpoints.keep: none-when-finished leaves no weights for the evaluation; "
+            "set checkpoints.keep to both, best or last, or use `cudt train`"
+        )
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose

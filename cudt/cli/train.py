@@ -51,8 +51,9 @@ def train(
     trained = train_all(console, in_order(console, loaded), out, device, data_root)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
-    if trained.runs:
-        console.print("next: cudt eval-ood " + " ".join(str(run.path) for run in trained.runs), soft_wrap=True)
+    with_weights = [str(run.path) for run in trained.runs if run.recipe.settings.checkpoints.kept]
+    if with_weights:
+        console.print("next: cudt eval-ood " + " ".join(with_weights), soft_wrap=True)
     if trained.n_stopped:
         raise typer.Exit(1)
 

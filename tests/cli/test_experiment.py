@@ -72,6 +72,13 @@ def test_wrong_input_is_refused_before_anything_is_trained(call, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
+def test_settings_that_leave_no_weights_to_evaluate_are_refused(call, tmp_path):
+    code, _, error = call("experiment", "reviews-ut", *SMALL, "--set", "checkpoints.keep=none-when-finished")
+    assert code == 1
+    assert error.startswith("error: checkpoints.keep: none-when-finished leaves no weights for the evaluation; ")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkeypatch, tmp_path):
     train = launch.train
 

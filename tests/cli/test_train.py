@@ -74,6 +74,13 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
     )
 
 
+def test_runs_without_weights_are_not_suggested_for_evaluation(call, tmp_path):
+    code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL, "--set", "checkpoints.keep=none-when-finished")
+    assert code == 0
+    assert "next: cudt eval-ood" not in output
+    assert list(tmp_path.glob("outputs/reviews-ut/*/checkpoints/*")) == []
+
+
 def test_target_loss_auto_does_not_depend_on_the_order_of_objectives(call, tmp_path):
     auto = ["--set", "descent.alpha={target_loss: auto}", "--set", "descent.reference=9.0"]
     command = ["train", "--recipe", "reviews-ut", *SMALL, *auto, "--objective", "constrained", "erm"]

@@ -74,7 +74,7 @@ def test_wrong_input_is_refused_before_anything_is_trained(call, tmp_path):
 
 def test_settings_that_leave_no_weights_to_evaluate_are_refused(call, tmp_path):
     code, _, error = call("experiment", "reviews-ut", *SMALL, "--set", "checkpoints.keep=none-when-finished")
-    assert code == 1
+    assert code == 2
     assert error.startswith("error: checkpoints.keep: none-when-finished leaves no weights for the evaluation; ")
     assert list(tmp_path.iterdir()) == []
 

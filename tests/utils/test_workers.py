@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cudt.utils.workers import (
     Died,
@@ -249,7 +250,7 @@ def test_workers_share_the_cores_unless_the_number_of_threads_is_set(monkeypatch
 
 @pytest.mark.parametrize(("visible", "given"), [("", ["0", "1", "0"]), ("4,7", ["4", "7", "4"])])
 def test_workers_get_one_visible_gpu_each(visible, given, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     found = [one["CUDA_VISIBLE_DEVICES"] for one in worker_environments(3, "auto")]

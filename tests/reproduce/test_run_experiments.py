@@ -78,7 +78,7 @@ def test_a_plan_writes_nothing(command, no_disk, tmp_path):
 
 
 def test_a_scale_for_gpus_is_refused_without_one(command, no_disk, no_processes, tmp_path, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
     scale = write_scale(tmp_path, llama(), needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--out", "out")
     assert code == 2
@@ -90,7 +90,7 @@ def test_a_scale_for_gpus_is_refused_without_one(command, no_disk, no_processes,
 
 
 def test_a_scale_for_gpus_runs_without_one_on_request(command, no_disk, no_processes, tmp_path, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
     scale = write_scale(tmp_path, needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert (code, errors) == (0, "")

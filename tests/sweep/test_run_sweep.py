@@ -271,7 +271,7 @@ def test_data_that_are_missing_are_reported_before_anything_is_made(tmp_path):
 
 
 def test_no_cuda_is_reported_before_anything_is_made(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
     path = write_search(tmp_path)
     code, _, error = command("sweep", "--search", path, "--device", "cuda")
     assert (code, error.startswith("error: --device cuda")) == (2, True)

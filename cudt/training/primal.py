@@ -51,9 +51,10 @@ def learning_rate_shares(settings: Training, per_epoch: int) -> Callable[[int], 
     from transformers import get_scheduler
 
     skipped = min(1, warmup)
-    placeholder = torch.optim.SGD([torch.zeros(1)])
+    # transformers gives a schedule only together with an optimizer. The share of an update does not depend on which.
+    any_optimizer = torch.optim.SGD([torch.zeros(1)])
     total = settings.epochs * per_epoch + skipped
-    scheduler = get_scheduler(settings.schedule, placeholder, num_warmup_steps=warmup, num_training_steps=total)
+    scheduler = get_scheduler(settings.schedule, any_optimizer, num_warmup_steps=warmup, num_training_steps=total)
     share = scheduler.lr_lambdas[0]
     return lambda update: share(update + skipped)
 

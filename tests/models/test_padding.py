@@ -1,4 +1,4 @@
-"""Padding that transformers is told of: the same states as if it had read the mask, and nothing that lasts."""
+"""`known_padding` gives the same states as transformers reading the mask, and leaves transformers unchanged."""
 
 from __future__ import annotations
 

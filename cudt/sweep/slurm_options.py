@@ -120,11 +120,9 @@ _KINDS: dict[str, _Kind] = {
     "mem-per-cpu": _MEMORY,
     "mem-per-gpu": _MEMORY,
     "nice": ("an integer", _like(r"-?\d+")),
-    **dict.fromkeys(
-        "account comment constraint dependency exclude gres job-name licenses mail-type mail-user nodelist "
-        "partition qos reservation wckey".split(),
-        _TEXT,
-    ),
+    **dict.fromkeys(("account", "comment", "constraint", "dependency", "exclude", "gres", "job-name"), _TEXT),
+    **dict.fromkeys(("licenses", "mail-type", "mail-user", "nodelist", "partition", "qos"), _TEXT),
+    **dict.fromkeys(("reservation", "wckey"), _TEXT),
 }
 #: Options whose value is a list with commas.
 _LISTS = {"constraint", "dependency", "exclude", "gres", "licenses", "mail-type", "nodelist", "partition"}

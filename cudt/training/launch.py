@@ -53,16 +53,14 @@ def train(
     `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
     model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
     waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
-    `after_epoch` may end the training early (`AfterEpoch`).
+    `after_epoch` may end the training early.
     """
-    run = run_for(recipe, out)
-    if run.info().status == "finished":
+    if (run := run_for(recipe, out)).info().status == "finished":
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
-    precision = recipe.settings.training.precision
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
-    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
+    target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, precision)
+    accelerator = accelerator_for(device, recipe.settings.training.precision)
     with data_root_of(run, data_root) as data_root:
         problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
     data, base = _check_same(run, problem)

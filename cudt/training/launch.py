@@ -26,9 +26,9 @@ from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.target import Announce
-from cudt.training.trainer import Trainer
+from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils.device import DeviceName, accelerator_for, name_of
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingPrunedError, TrainingStoppedError
 
 #: Packages whose versions run.json records.
 _RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
@@ -46,25 +46,25 @@ def train(
     keep_weights: bool = False,
     wait: bool = False,
     announce: Announce | None = None,
+    after_epoch: AfterEpoch | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
     `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
     model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
     waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
+    `after_epoch` may end the training early.
     """
-    run = run_for(recipe, out)
-    if run.info().status == "finished":
+    if (run := run_for(recipe, out)).info().status == "finished":
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
-    precision = recipe.settings.training.precision
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
-    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
+    target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, precision)
+    accelerator = accelerator_for(device, recipe.settings.training.precision)
     with data_root_of(run, data_root) as data_root:
         problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
     data, base = _check_same(run, problem)
-    trainer = Trainer(run, problem, accelerator, display)
+    trainer = Trainer(run, problem, accelerator, display, after_epoch)
     if accelerator.is_main_process:
         with run.locked(wait=wait):
             if not (wait and run.info().status == "finished"):
@@ -135,6 +135,9 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None
+    except TrainingPrunedError as error:
+        record(RunInfo(status="interrupted", reason=str(error)))
+        raise
     except KeyboardInterrupt:
         record(RunInfo(status="interrupted"))
         raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume") from None

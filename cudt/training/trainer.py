@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -49,12 +49,23 @@ from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
 
+#: Called with the run after each epoch but the last, when it is saved; raises TrainingPrunedError to end the training.
+AfterEpoch = Callable[[Run], None]
+
 
 class Trainer:
     """Trains one run to its end, from the beginning or from its last checkpoint."""
 
-    def __init__(self, run: Run, problem: TrainingProblem, accelerator: Accelerator, display: Display) -> None:
+    def __init__(
+        self,
+        run: Run,
+        problem: TrainingProblem,
+        accelerator: Accelerator,
+        display: Display,
+        after_epoch: AfterEpoch | None = None,
+    ) -> None:
         self.run = run
+        self.after_epoch = after_epoch
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
@@ -108,6 +119,8 @@ class Trainer:
                     self._log_update(f, grad_norm)
                     self._maybe_pause()
                 self._end_epoch()
+                if self.after_epoch is not None and self.state.epoch < training.epochs:
+                    self.after_epoch(self.run)
         self._conclude()
 
     @property

@@ -70,9 +70,14 @@ def submit(command: Sequence[str], n_jobs: int, options: SlurmOptions, logs: Pat
         with executor.batch():
             jobs = [executor.submit(worker) for _ in range(n_jobs)]
     except (RuntimeError, OSError) as error:  # submitit's own errors are RuntimeErrors
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise UserError(f"sbatch refused the jobs: {lines[-1] if lines else type(error).__name__}") from None
+        raise UserError(f"sbatch refused the jobs: {_reason(error)}") from None
     return SlurmArray(jobs[0].job_id.partition("_")[0], n_jobs, logs)
+
+
+def _reason(error: Exception) -> str:
+    """What sbatch said about its errors, as one line."""
+    _, *said = str(error).split("sbatch: error: ")
+    return "; ".join(part.strip().splitlines()[0] for part in said if part.strip()) or str(error)
 
 
 def _parameters(options: SlurmOptions, n_jobs: int, name: str) -> dict[str, Any]:

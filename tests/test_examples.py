@@ -68,7 +68,7 @@ def test_the_job_restarts_what_was_stopped_and_gives_it_time_to_save():
     # Kubernetes accepts a policy for failed pods only with this.
     assert pod["restartPolicy"] == "Never"
     codes = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"][1:]}
-    assert codes == {"Ignore": [130], "FailIndex": [1, 2]}
+    assert codes == {"Ignore": [130, 143], "FailIndex": [1, 2]}
     mounted = {volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]}
     assert mounted == {"cudt-outputs"}
 

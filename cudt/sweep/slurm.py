@@ -1,36 +1,24 @@
-"""Workers as jobs of a Slurm cluster: submit them through submitit, save and requeue them when Slurm stops them early.
-
-Slurm stops a job in three ways. Before the time limit it sends the signal that submitit asks for. On pre-emption it
-sends SIGTERM, and the job is still running until the partition's grace period is over. On `scancel` and `scontrol
-requeue` it sends SIGTERM too, but by then the job is over for Slurm. In the first two cases the worker saves its run,
-and the job goes back to the queue; in the last one it only saves.
-"""
+"""Workers of a sweep as jobs of a Slurm cluster, submitted through submitit."""
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import shutil
-import signal
-import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sqlalchemy.engine import make_url
+
+from cudt.sweep.run_sweep import SweepOptions
+from cudt.sweep.slurm_job import NOTICE, JobWorker
 from cudt.sweep.slurm_options import SlurmOptions
 from cudt.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from submitit.helpers import DelayedSubmission
-
-#: Seconds before the time limit when Slurm asks a job to stop.
-_NOTICE = 180
-#: Seconds that a worker has to save its run; the rest of the notice is for giving the job back to the queue.
-_SAVING = 150
 #: How often a job may reach its time limit; submitit needs a number, and there is no reason to stop before the sweep.
 _MAX_TIME_LIMITS = 1000
-#: The exit code of a command that was interrupted and can be resumed.
-_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -54,17 +42,40 @@ class SlurmArray:
         )
 
 
-def submit(command: Sequence[str], n_jobs: int, options: SlurmOptions, logs: Path, name: str) -> SlurmArray:
-    """Submit a command that joins a sweep as an array of jobs, and return without waiting for them."""
+def check_cluster(storage: str | None) -> None:
+    """Refuse to submit where Slurm or submitit is missing, or to jobs that could not reach the storage."""
+    if storage is None or make_url(storage).get_backend_name() == "sqlite":
+        raise UserError(
+            "--launcher slurm: the jobs need a database that all nodes reach, and an SQLite file is not safe on a "
+            "shared folder; use --storage postgresql://USER@HOST/DATABASE (examples/cluster/postgres.sbatch starts one)"
+        )
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         raise UserError("--launcher slurm: sbatch and srun are not on the path; run cudt on a login node")
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("--launcher slurm needs submitit: pip install 'cudt[slurm]'") from None
+    if importlib.util.find_spec("submitit") is None:
+        raise UserError("--launcher slurm: submitit is missing; pip install 'cudt[slurm]'")
+
+
+def submit_workers(
+    words: Sequence[str], options: SweepOptions, asked: SlurmOptions, logs: Path, name: str
+) -> SlurmArray:
+    """Submit `cudt WORDS` with the options as an array of jobs with one worker each."""
+    from submitit.helpers import environment_variables
+
+    command = [sys.executable, "-m", "cudt", *words, "--device", options.device, "--out", str(options.out.resolve())]
+    if options.data_root is not None:
+        command += ["--data-root", str(options.data_root.resolve())]
+    # Not as an option: other users of a node can read command lines, and the URL may have a password.
+    with environment_variables(CUDT_STORAGE=options.storage):
+        return submit(command, options.workers, asked, logs, name)
+
+
+def submit(command: Sequence[str], n_jobs: int, asked: SlurmOptions, logs: Path, name: str) -> SlurmArray:
+    """Submit a command as an array of jobs, and return without waiting for them."""
+    import submitit
+
     logs = logs.resolve()
     executor = submitit.SlurmExecutor(logs, max_num_timeout=_MAX_TIME_LIMITS)
-    executor.update_parameters(**_parameters(options, n_jobs, name))
+    executor.update_parameters(**_parameters(asked, n_jobs, name))
     worker = JobWorker(tuple(command))
     try:
         with executor.batch():
@@ -80,76 +91,21 @@ def _reason(error: Exception) -> str:
     return "; ".join(part.strip().splitlines()[0] for part in said if part.strip()) or str(error)
 
 
-def _parameters(options: SlurmOptions, n_jobs: int, name: str) -> dict[str, Any]:
+def _parameters(asked: SlurmOptions, n_jobs: int, name: str) -> dict[str, Any]:
     """The options as submitit's parameters."""
     # Since Slurm 22.05 a job's task does not inherit this option from its job.
-    cores = options.others.get("cpus-per-task")
+    cores = asked.others.get("cpus-per-task")
     return {
-        "job_name": options.others.get("job-name", name),
-        "time": options.minutes,
-        "signal_delay_s": _NOTICE,
-        "array_parallelism": options.parallelism or n_jobs,
+        "job_name": asked.others.get("job-name", name),
+        "time": asked.minutes,
+        "signal_delay_s": NOTICE,
+        "array_parallelism": asked.parallelism or n_jobs,
         "srun_args": [f"--cpus-per-task={cores}"] if cores else [],
         # submitit's own would be refused where such keys are checked.
         "wckey": None,
         # sbatch's names are submitit's with dashes, and it has more of them.
-        "additional_parameters": {**_without(options.others, "job-name"), "requeue": True},
+        "additional_parameters": {**_without(asked.others, "job-name"), "requeue": True},
     }
-
-
-@dataclass(frozen=True)
-class JobWorker:
-    """What a job runs: a command in a process of its own, which is asked to stop when the job is."""
-
-    command: tuple[str, ...]
-
-    def __call__(self) -> None:
-        """Run the command to its end; if it was interrupted because the job has to end, requeue the job."""
-        import submitit
-
-        notice = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
-        # Some clusters send the notice to every process of a job, and a process that does not know it would die. The
-        # command and its children inherit that it is ignored.
-        requeue = signal.signal(notice, signal.SIG_IGN)
-        with subprocess.Popen(self.command) as worker:
-            stop = _Stop(worker, (notice, signal.SIGTERM))
-            code = worker.wait()
-        signal.alarm(0)
-        if stop.requested and (code == _INTERRUPTED or code < 0) and _is_running():
-            # This is submitit's handler: it calls `checkpoint`, gives the job back to the queue, and exits.
-            signal.signal(notice, requeue)
-            signal.raise_signal(notice)
-        if code:
-            raise SystemExit(code)
-
-    def checkpoint(self) -> DelayedSubmission:
-        """What a requeued job runs: the same command, which joins again and resumes what is left."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
-
-
-class _Stop:
-    """Asks the worker to stop when this process is asked to, and kills it if saving takes too long."""
-
-    def __init__(self, worker: subprocess.Popen[bytes], signals: Sequence[int]) -> None:
-        self.requested = False
-        self._worker = worker
-        for number in signals:
-            signal.signal(number, self._pass_on)
-        signal.signal(signal.SIGALRM, lambda *_: worker.kill())
-
-    def _pass_on(self, *_: object) -> None:
-        if not self.requested:
-            self.requested = True
-            signal.alarm(_SAVING)
-            self._worker.terminate()
-
-
-def _is_running() -> bool:
-    """Whether Slurm still regards this job as running; one that was cancelled must not be requeued."""
-    command = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format", "%T"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "RUNNING"
 
 
 def _without(values: dict[str, str], key: str) -> dict[str, str]:

@@ -23,7 +23,8 @@ _COMMANDS = {
         name() { sed "s/%A/4242/; s/%j/4242/; s/%a/$SLURM_ARRAY_TASK_ID/; s/%t/0/" <<< "$1"; }
         exec "$@" >> "$(name "$out")" 2>> "$(name "$err")"
         """,
-    "squeue": "cat $CLUSTER/state",
+    # Asked for the number of an array, Slurm lists all its jobs.
+    "squeue": '[[ -z $SLURM_ARRAY_JOB_ID || " $* " == *" 4242_"* ]] && cat $CLUSTER/state || cat $CLUSTER/state{,}',
     "scontrol": 'echo "$@" >> $CLUSTER/scontrol',
 }
 
@@ -59,7 +60,7 @@ class Cluster:
     def start(self, index: int = 0, *, is_array: bool = True) -> subprocess.Popen[bytes]:
         """Start a job of the array; its process leads a process group of its own."""
         array = {"SLURM_ARRAY_JOB_ID": JOB, "SLURM_ARRAY_TASK_ID": str(index)} if is_array else {}
-        environment = {**os.environ, "SLURM_JOB_ID": str(int(JOB) + index), "SLURM_JOB_NODELIST": "n1", **array}
+        environment = {**os.environ, "SLURM_JOB_ID": JOB, "SLURM_JOB_NODELIST": "n1", **array}
         # Without `exec`, signals would reach the shell alone; Slurm sends them to the task.
         script = self.submission().replace("\nsrun ", "\nexec srun ")
         return subprocess.Popen(["bash", "-c", script], env=environment, start_new_session=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
-#: Two jobs of one core run at a time, however many cores the machine has.
+#: Four jobs of one core run at a time, however many cores the machine has.
 _CONFIGURATION = """
 ClusterName=cudt
 SlurmctldHost={host}(127.0.0.1)
@@ -42,7 +42,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1
 KillWait=20
 MpiDefault=none
 ReturnToService=2
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000 State=UNKNOWN
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=node1 Default=YES MaxTime=INFINITE State=UP
 """
 

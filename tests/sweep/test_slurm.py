@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -141,7 +142,7 @@ def test_the_signal_may_reach_every_process_of_the_job(cluster, how):
 
 def test_a_worker_that_takes_too_long_is_killed_and_the_job_requeued(cluster, monkeypatch):
     # The job is a new process, which reads the constant from its own copy of the module.
-    Path("sitecustomize.py").write_text("import cudt.sweep.slurm as slurm\nslurm._SAVING = 1\n")
+    Path("sitecustomize.py").write_text("import cudt.sweep.slurm_job as job\njob._SAVING = 1\n")
     monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{os.environ['PYTHONPATH']}")
     submit(WORKER.replace("sys.exit(130)", "time.sleep(60)"))
     with running(cluster) as stop:
@@ -170,10 +171,18 @@ def test_what_sbatch_refuses_is_an_error_with_its_reason(cluster):
 
 
 def test_without_slurm_or_submitit_the_error_says_how_to_get_them(cluster, monkeypatch):
+    url = "postgresql://cudt@db/cudt"
+    slurm.check_cluster(url)
     with monkeypatch.context() as without:
-        without.setitem(sys.modules, "submitit", None)
-        with pytest.raises(UserError, match=r"needs submitit: pip install 'cudt\[slurm\]'$"):
-            submit("pass")
+        without.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(UserError, match=r"submitit is missing; pip install 'cudt\[slurm\]'$"):
+            slurm.check_cluster(url)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UserError, match="sbatch and srun are not on the path; run cudt on a login node"):
-        submit("pass")
+        slurm.check_cluster(url)
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:////home/me/study.db"])
+def test_a_file_is_no_storage_for_the_nodes_of_a_cluster(cluster, storage):
+    with pytest.raises(UserError, match=r"need a database that all nodes reach.* use --storage postgresql://"):
+        slurm.check_cluster(storage)

@@ -45,21 +45,22 @@ def state(job: str) -> str:
     return output("squeue", "--noheader", f"--jobs={job}", "--format=%T")
 
 
-def test_a_job_at_its_time_limit_is_requeued_and_a_cancelled_one_is_not(cluster, tmp_path):
+def test_stopped_jobs_are_requeued_and_a_cancelled_one_is_not(cluster, tmp_path):
     command = [sys.executable, "-c", WORKER]
-    array = slurm.submit(command, 2, parse_slurm("time=10,cpus-per-task=1"), Path("logs"), "cudt")
-    at_limit, cancelled = f"{array.job_id}_0", f"{array.job_id}_1"
-    until(lambda: Path("began-0").exists() and Path("began-1").exists())
+    array = slurm.submit(command, 3, parse_slurm("time=10,cpus-per-task=1"), Path("logs"), "cudt")
+    at_limit, cancelled, preempted = (f"{array.job_id}_{index}" for index in range(3))
+    until(lambda: len(list(Path.cwd().glob("began-*"))) == 3)
     output("scancel", "--signal=USR2", at_limit)  # what Slurm sends before the time limit
+    output("scancel", "--signal=TERM", preempted)  # and on pre-emption, when the grace period begins
     output("scancel", cancelled)
-    until(lambda: state(at_limit) == "PENDING" and state(cancelled) == "")
-    assert Path("saved-0").exists()
-    assert Path("saved-1").exists()
-    # Slurm lets requeued jobs wait for two minutes.
-    output("scontrol", "update", f"jobid={at_limit}", "starttime=now")
-    until(lambda: state(at_limit) == "")
-    logs = [(tmp_path / "logs" / f"{job}_0_log.out").read_text() for job in (at_limit, cancelled)]
-    assert ["finished" in log for log in logs] == [True, False]
+    until(lambda: [state(job) for job in (at_limit, cancelled, preempted)] == ["PENDING", "", "PENDING"])
+    assert len(list(Path.cwd().glob("saved-*"))) == 3
+    for job in (at_limit, preempted):
+        # Slurm lets requeued jobs wait for two minutes.
+        output("scontrol", "update", f"jobid={job}", "starttime=now")
+    until(lambda: not output("squeue", "--noheader"))
+    logs = [tmp_path / "logs" / f"{job}_0_log.out" for job in (at_limit, cancelled, preempted)]
+    assert ["finished" in log.read_text() for log in logs] == [True, False, True]
 
 
 def test_what_sbatch_refuses_is_an_error_with_its_reason(cluster):

@@ -35,17 +35,22 @@ class TrainingProblem:
 
 
 def assemble(
-    recipe: NamedRecipe, data_root: Path | None, device: torch.device, erm_loss: float | None = None
+    recipe: NamedRecipe,
+    data_root: Path | None,
+    device: torch.device,
+    erm_loss: float | None = None,
+    *,
+    sharded: bool = False,
 ) -> TrainingProblem:
     """Build everything that training needs; new weights are drawn from the recipe's seed.
 
     `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
-    constraints then ask only that no layer raises the loss.
+    constraints then ask only that no layer raises the loss. A model that will be `sharded` stays on the CPU.
     """
     if device.type == "cpu":
         # Not for evaluation, whose peak of memory would grow with the number of examples.
         keep_freed_memory()
-    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
+    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, torch.device("cpu") if sharded else device)
     if layerwise.model.flash is not None:
         layerwise.model.flash.check(device, settings.training.precision)
     task = layerwise.task

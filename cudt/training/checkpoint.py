@@ -63,11 +63,15 @@ class Checkpoints:
     layerwise: LayerwiseLosses
     optimizer: torch.optim.Optimizer
     descent: LayerwiseDescent
-    is_main: bool = True
     _written: Path | None = field(default=None, init=False)
     """The weights as they are now, if they are on disk."""
     _written_shards: Path | None = field(default=None, init=False)
     """The same as shards."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes what the processes have in common."""
+        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""

@@ -63,9 +63,7 @@ def train(
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     accelerator = accelerator_for(device, recipe.settings.training.precision)
     with data_root_of(run, data_root) as data_root:
-        erm_loss = None if target is None else target.loss
-        sharded = sharding_for(accelerator) is not None
-        problem = assemble(recipe, data_root, accelerator.device, erm_loss, sharded=sharded)
+        problem = assemble(recipe, data_root, accelerator.device, target and target.loss, sharding_for(accelerator))
     data, base = _check_same(run, problem)
     trainer = Trainer(run, problem, accelerator, display, after_epoch)
     if accelerator.is_main_process:

@@ -97,9 +97,7 @@ class Trainer:
         self.state = TrainingState()
         self.stop, self.stopping = StopRequest(), False
         self.history = History()
-        self.checkpoints = Checkpoints(
-            run, self.layerwise, self.primal.optimizer, self.descent, accelerator.is_main_process
-        )
+        self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
 
     # ---------------------------------------------------------------- the loop
 

@@ -61,9 +61,9 @@ def train(
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    sharding = sharding_for(accelerator := accelerator_for(device, recipe.settings.training.precision))
     with data_root_of(run, data_root) as data_root:
-        problem = assemble(recipe, data_root, accelerator.device, target and target.loss, sharding_for(accelerator))
+        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss, sharding)
     data, base = _check_same(run, problem)
     trainer = Trainer(run, problem, accelerator, display, after_epoch)
     if accelerator.is_main_process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.training.history import History
 from cudt.utils import device
+from cudt.utils.device import RandomState
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import link_or_copy, replacing, write_atomically
 
@@ -65,8 +67,11 @@ class Checkpoints:
         """Whether there is a checkpoint to resume from."""
         return self.run.last_checkpoint.is_file()
 
-    def save(self, state: TrainingState, history: History) -> None:
-        """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints."""
+    def save(self, state: TrainingState, history: History, generators: Sequence[RandomState]) -> None:
+        """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints.
+
+        `generators` are the random states of all processes.
+        """
         history.append(self.run)
         weights = self._write_weights(state.step)
         progress = dataclasses.asdict(state)
@@ -78,23 +83,24 @@ class Checkpoints:
             "optimizer": self.optimizer.state_dict(),
             "descent": self.descent.state_dict(),
             "history_bytes": history.size,
-            "generator": torch.get_rng_state(),
-            "device_generator": device.generator_state(),
+            **generators[0],
+            "other_generators": [*generators[1:]],
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
         for file in self.run.checkpoint_weights():
             if file != weights:
                 file.unlink()
 
-    def restore(self) -> tuple[TrainingState, History]:
-        """Load last.pt into model, optimisers and random generators; return the state and the history."""
+    def restore(self, process: int = 0) -> tuple[TrainingState, History]:
+        """Load last.pt into model, optimisers and random generators; return the state and the history.
+
+        The checkpoint may be of another number of processes; a `process` that it does not know seeds its generators.
+        """
         content = load_last(self.run)
         self.layerwise.load_learned_weights(self._load_weights(content))
         self.optimizer.load_state_dict(content["optimizer"])
         self.descent.load_state_dict(content["descent"])
-        torch.set_rng_state(content["generator"])
-        # Earlier versions called it after CUDA, the only accelerator they knew.
-        device.set_generator_state(content.get("device_generator", content.get("cuda_generator")))
+        self._restore_generators(content, process)
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
         if "best_multipliers" not in content["progress"]:
             # Ranks of the two rules cannot be compared.
@@ -106,6 +112,16 @@ class Checkpoints:
                 stacklevel=2,
             )
         return state, _history(self.run, content)
+
+    def _restore_generators(self, content: dict[str, Any], process: int) -> None:
+        # Earlier versions called it after CUDA, the only accelerator they knew.
+        of_device = content.get("device_generator", content.get("cuda_generator"))
+        main: RandomState = {"generator": content["generator"], "device_generator": of_device}
+        known = [main, *content.get("other_generators", [])]
+        if process < len(known):
+            device.set_random_state(known[process])
+        else:
+            device.seed_process(self.run.recipe.settings.seed, content["progress"]["step"], process)
 
     def save_weights(self, which: Weights, step: int) -> None:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -27,8 +28,16 @@ from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.target import Announce
 from cudt.training.trainer import Trainer
+from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, name_of
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError
+from cudt.utils.errors import (
+    DataWarning,
+    ProcessLostError,
+    TrainingInterruptedError,
+    TrainingStoppedError,
+    UserError,
+)
+from cudt.utils.interrupt import StopRequest
 
 #: Packages whose versions run.json records.
 _RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
@@ -53,36 +62,61 @@ def train(
     model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
     waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
     """
-    run = run_for(recipe, out)
-    if run.info().status == "finished":
+    with processes.agreed():
+        run = run_for(recipe, out)
+        is_finished = run.info().status == "finished"
+    if processes.from_main(is_finished):
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
     precision = recipe.settings.training.precision
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     accelerator = accelerator_for(device, precision)
-    with data_root_of(run, data_root) as data_root:
+    with processes.agreed(), processes.first_on_each_machine(), data_root_of(run, data_root) as data_root:
         problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
-    data, base = _check_same(run, problem)
-    trainer = Trainer(run, problem, accelerator, display)
-    if accelerator.is_main_process:
-        with run.locked(wait=wait):
-            if not (wait and run.info().status == "finished"):
+        data, base = _check_same(run, problem)
+    with processes.agreed():
+        trainer = Trainer(run, problem, accelerator, display)
+    with _held(run, wait=wait):
+        # Another command may have finished it while this one waited.
+        if not processes.from_main(wait and run.info().status == "finished"):
+            if accelerator.is_main_process:
                 _announce(announce, trainer, target, out)
                 started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
                 _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
-    else:
-        _fit(trainer, lambda changes: None)
-    accelerator.wait_for_everyone()
+            else:
+                _fit(trainer, partial(_record_for_main, run))
+    processes.wait()
     return run
+
+
+@contextlib.contextmanager
+def _held(run: Run, *, wait: bool) -> Iterator[None]:
+    """Keep other commands from writing into the run's folder; the main process holds the lock for all."""
+    with contextlib.ExitStack() as held:
+        with processes.agreed():
+            if processes.is_main_process():
+                held.enter_context(run.locked(wait=wait))
+        yield
+
+
+def _record_for_main(run: Run, changes: RunInfo) -> bool:
+    """Record an interruption in place of the main process, if that ended: nobody holds the lock then."""
+    with contextlib.suppress(UserError), run.locked():
+        if changes.status == "interrupted" and run.info().status == "running":
+            run.update_info(changes)
+            return True
+    return False
 
 
 def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
     """A finished run as it is, except for what is left to do."""
-    # Evaluation settings are not part of a run's identity, so the recipe may have changed.
-    write_recipe(run)
-    load = partial(trained.load, run, device, data_root)
-    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+    if processes.is_main_process():
+        # Evaluation settings are not part of a run's identity, so the recipe may have changed.
+        write_recipe(run)
+        load = partial(trained.load, run, device, data_root)
+        _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+    processes.wait()
     return run
 
 
@@ -126,12 +160,21 @@ def _train_and_record(
     _conclude(run, lambda: trainer.layerwise, export_model=export_model, keep_weights=keep_weights)
 
 
-def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
+def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
     """Train, and record the status however training ends."""
     path = trainer.run.path
-    trainer.accelerator.wait_for_everyone()
     try:
-        trainer.fit()
+        # Run.json says that it is running before the first process resumes or begins.
+        processes.wait()
+        with processes.losses_noticed():
+            trainer.fit()
+    except ProcessLostError as error:
+        # The launcher stops the processes that are left, and this one has something to write.
+        with StopRequest():
+            speaks = record(RunInfo(status="interrupted", reason=str(error)))
+        raise ProcessLostError(
+            f"{path}: {error}; run the same command again to resume, with any number of processes", speaks=bool(speaks)
+        ) from None
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None

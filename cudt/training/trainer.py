@@ -22,12 +22,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
-from cudt.data.loading import Loader, batches
+from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
 from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
@@ -43,7 +42,8 @@ from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
-from cudt.utils.device import matmul_in
+from cudt.utils import processes
+from cudt.utils.device import matmul_in, random_state, seed_process
 from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
@@ -67,11 +67,12 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
+        # Read now, so that errors in the data are reported before the first epoch, and by all processes.
+        with processes.agreed():
+            self.train_examples = self.task.examples("train")
+            self.task.examples("validation")
         self.wrapped = accelerator.prepare(problem.layerwise, device_placement=[not self.model.is_spread])
-        self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
-        # Read now, so that errors in the validation data are reported before the first epoch.
-        self.task.examples("validation")
         self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
         if self.batch_size < self.settings.training.accumulation * accelerator.num_processes:
@@ -92,8 +93,9 @@ class Trainer:
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
         if self.checkpoints.exist():
-            self.state, self.history = self.checkpoints.restore()
+            self.state, self.history = self.checkpoints.restore(self.accelerator.process_index)
         else:
+            seed_process(self.settings.seed, 0, self.accelerator.process_index)
             self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display:
@@ -248,12 +250,10 @@ class Trainer:
 
     def _validate(self) -> Measurement:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
-        mine = itertools.islice(
-            self._split("validation"), self.accelerator.process_index, None, self.accelerator.num_processes
-        )
-        gammas = [self.settings.noise.gamma_train]
+        share = self.accelerator.process_index, self.accelerator.num_processes
+        gammas, mine = [self.settings.noise.gamma_train], self._split("validation", share)
         parts = [part for (part,) in measure_batches(self.layerwise, mine, self._noise("validation"), gammas)]
-        return Measurement.joined(gather_object(parts))
+        return Measurement.joined(processes.in_order(processes.gathered(parts)))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
@@ -308,10 +308,10 @@ class Trainer:
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
         return measure_sigma(self.model, track(self._split("train"), total, "measuring σ_x"))
 
-    def _split(self, split: Split) -> Iterator[Batch]:
+    def _split(self, split: Split, share: Share = ALL) -> Iterator[Batch]:
         examples = self.task.examples(split)
         size, workers = self.settings.evaluation.batch_size, self.settings.loading.workers
-        return batches(self.task, examples, size, self.accelerator.device, workers)
+        return batches(self.task, examples, size, self.accelerator.device, workers, share)
 
     # ---------------------------------------------------------------- history and display
 
@@ -348,7 +348,9 @@ class Trainer:
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
 
     def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
-        self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
+        # The main process writes it.
+        if self.accelerator.is_main_process:
+            self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained
@@ -384,5 +386,7 @@ class Trainer:
             self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
+        """Write a checkpoint. All processes come here, because each has random generators of its own."""
+        generators = processes.gathered(random_state())
         if self.accelerator.is_main_process:
-            self.checkpoints.save(self.state, self.history)
+            self.checkpoints.save(self.state, self.history, generators)

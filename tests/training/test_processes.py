@@ -1,11 +1,13 @@
-"""Training in several processes: the same step as in one, and one stop for all."""
+"""Training in several processes: the steps of one, the same multipliers in all, one stop and one error for all."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -13,86 +15,110 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cudt.runs.find import find_runs, open_run
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.find import find_runs, open_run, run_for
+from cudt.runs.run import Run
+from cudt.training import launch
 from cudt.training.checkpoint import load_last
-from tests.conftest import TINY
+from cudt.training.view import TrainingView
+from cudt.utils.errors import TrainingInterruptedError
+from tests.conftest import TINY, quiet, tiny_recipe
+from tests.processes import together
+from tests.shadow.cases import Case, write_data
 from tests.training.test_stopping import STOPPING
 
-RANKS = """
-import sys
-from pathlib import Path
-import torch
-from rich.console import Console
-torch.set_num_threads(1)
-from cudt.config import recipe
-from cudt.runs.find import run_for
-from cudt.utils.device import accelerator_for
-from cudt.training.display import PlainDisplay
-from cudt.models.assemble import assemble
-from cudt.models.unrolled_network import UnrolledTransformer
-from cudt.training.trainer import Trainer
 
-loaded = recipe.load("reviews-ut", sys.argv[2:])
-accelerator = accelerator_for("cpu", "fp32")
-out = Path(sys.argv[1])
-run = run_for(loaded, out)
-trainer = Trainer(run, assemble(loaded, None, accelerator.device), accelerator, PlainDisplay(Console(quiet=True)))
-trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
-trainer.primal._full_rates = [0.1]
-trainer.fit()
-torch.save(trainer.descent.multiplier_values, out / f"multipliers-{accelerator.process_index}.pt")
-"""
+class Recorder:
+    """Keeps λ and the losses after each update."""
+
+    def __init__(self, stop_at: int = -1) -> None:
+        self.seen: list[tuple[list[float] | None, list[float]]] = []
+        self._stop_at = stop_at
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def update(self, view: TrainingView) -> None:
+        self.seen.append((view.multipliers, list(view.train_losses.values())))
+        if view.step == self._stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        pass
 
 
-@pytest.mark.parametrize("settings", [("descent.alpha=0.5",), ("descent.alpha=0.5", "descent.form=log")])
-def test_two_processes_train_as_one_and_hold_the_same_multipliers(tmp_path, settings):
-    script = tmp_path / "ranks.py"
-    script.write_text(RANKS)
-    for name, count in (("one", 1), ("two", 2)):
-        (tmp_path / name).mkdir()
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        command = [*(launcher if count > 1 else [sys.executable]), str(script), str(tmp_path / name), *TINY, *settings]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    first, second = (torch.load(tmp_path / "two" / f"multipliers-{rank}.pt") for rank in (0, 1))
-    alone = torch.load(tmp_path / "one" / "multipliers-0.pt")
-    assert torch.equal(first, second)
-    assert torch.allclose(first, alone, atol=1e-4)
-    assert alone.max() > 0
-    weights = [load_file(next((tmp_path / name).rglob("best.safetensors"))) for name in ("one", "two")]
-    assert all(torch.allclose(weights[0][key], weights[1][key], atol=1e-4) for key in weights[0])
-    histories = [pd.read_csv(next((tmp_path / name).rglob("history.csv"))) for name in ("one", "two")]
-    assert histories[0]["value"].tolist() == pytest.approx(histories[1]["value"].tolist(), abs=1e-4)
+@pytest.fixture(autouse=True)
+def _no_dropout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each process draws dropout for its own examples, so that only training without it has one process's numbers."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def without(*inputs: torch.Tensor, dropout_p: float = 0.0, **options: object) -> torch.Tensor:
+        return attention(*inputs, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda values, *settings, **options: values)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", without)
+    yield
 
 
-def torchrun(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+def train(recipe: NamedRecipe, out: Path, root: Path | None = None) -> list[tuple[list[float] | None, list[float]]]:
+    recorder = Recorder()
+    launch.train(recipe, out, "cpu", root, recorder)
+    return recorder.seen
 
 
-def test_the_command_line_under_torchrun_speaks_once_and_ends_well(tmp_path):
-    settings = [part for setting in TINY for part in ("--set", setting)]
-    done = torchrun(tmp_path, "-m", "cudt", "train", "--recipe", "reviews-ut", "--device", "cpu", *settings)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("training reviews-ut") == 1
-    assert done.stdout.count("epoch 2/2") == 1
-    assert done.stdout.count("next: cudt eval-ood") == 1
+def train_until(recipe: NamedRecipe, out: Path, stop_at: int) -> None:
+    with pytest.raises(TrainingInterruptedError):
+        launch.train(recipe, out, "cpu", None, Recorder(stop_at))
 
 
-ONE_RANK_STOPS = STOPPING.replace("if view.step ==", "if os.environ['RANK'] == '1' and view.step ==")
+def assert_same_training(one: Run, other: Run) -> None:
+    """The same rows of history.csv and layers.csv, and the same weights, to 1e-5."""
+    for name in ("history", "layers"):
+        pd.testing.assert_frame_equal(one.read_table(name), other.read_table(name), rtol=1e-5, atol=1e-5)
+    for which in ("best", "last"):
+        weights, others = (load_file(run.weights_file(which)) for run in (one, other))
+        assert weights.keys() == others.keys()
+        for key in weights:
+            assert torch.allclose(weights[key], others[key], rtol=1e-4, atol=1e-4), key
+    infos = [run.finished_info() for run in (one, other)]
+    assert infos[0].best.epoch == infos[1].best.epoch
+    assert infos[0].sigma_x.training == infos[1].sigma_x.training
 
 
-def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
-    script = tmp_path / "stopping.py"
-    script.write_text(ONE_RANK_STOPS)
-    done = torchrun(tmp_path, str(script), str(tmp_path / "out"), "2", str(int(signal.SIGINT)), *TINY)
-    assert done.returncode != 0
-    assert "RuntimeError" not in done.stderr
-    (path,) = find_runs([tmp_path / "out"])
-    run = open_run(path)
-    assert run.info().status == "interrupted"
-    # Asked after update 2; the processes learn of it together, with the losses of the next one.
-    assert load_last(run)["progress"]["step"] == 3
+def assert_as_one(recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root: Path | None = None) -> None:
+    """Several processes have the same λ bit by bit after each update, and one process's losses."""
+    together(1, lambda: train(recipe, out / "1", root))
+    for count in counts:
+        folder = out / str(count)
+        first, *others = together(count, lambda folder=folder: train(recipe, folder, root))
+        assert len(first) > 1
+        assert all(other == first for other in others)
+        assert run_for(recipe, folder).info().processes == count
+        assert_same_training(run_for(recipe, out / "1"), run_for(recipe, folder))
+
+
+# 32 examples do not divide by 3, and 31 examples in 2 micro-batches do not divide by anything.
+SETTINGS = {
+    "linear": ("descent.alpha=0.5",),
+    "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
+    "log slack": ("descent.form=log", "descent.resilience=slack", "descent.beta=1.0", "training.accumulation=3"),
+    "warm-up": ("descent.warmup_epochs=1", "descent.resilience=decay", "descent.beta=2.0", "descent.dual.optimizer=nupi"),
+    "proxy": ("descent.gradient=proxy", "training.clip_norm=0.1", "training.weight_decay=0.1"),
+    "sampled": ("objective=supervised", "readout.layers=1", "training.group_by_length=true"),
+    "erm": ("objective=erm", "training.batch_size=7", "training.warmup_share=0.5"),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(settings, tmp_path):
+    assert_as_one(tiny_recipe(*settings), tmp_path, (2, 3))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder

@@ -12,6 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+# What training imports on its way, here once for all processes: it takes longer than a tiny training.
+import torch._dynamo
+import torch.distributed.distributed_c10d  # noqa: F401
+
 #: Seconds after which a group of processes is taken to hang.
 LIMIT = 120.0
 

@@ -244,7 +244,8 @@ def losses_noticed() -> Iterator[None]:
     except RuntimeError as error:
         if count() == 1 or not _is_loss(error):
             raise
-        reason = str(error).strip().split("\n")[0].split("] ", 1)[-1]
+        # Without the line of torch's source before it, and its advice after it.
+        reason = str(error).strip().split("\n")[0].split("] ", 1)[-1].split(". This")[0]
         raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})") from None
 
 

@@ -122,3 +122,70 @@ def root(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     write_data(folder)
     return folder
+
+
+MODELS = [
+    Case("bert", "imdb", "linear slack"),
+    Case("distilbert", "mnli", "supervised"),
+    Case("modernbert", "text", "erm"),
+    Case("unrolled", "imdb", "log decay"),
+    Case("llama lora", "alpaca", "log slack", (("readout.tokens", 3),)),
+    Case("llama", "alpaca", "linear decay", (("training.accumulation", 2),)),
+    Case("vit", "shapes", "linear decay"),
+    Case("dust", "folder", "log slack"),
+    Case("unrolled_video", "shapes", "linear slack"),
+]
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_so_does_every_model(case, root, tmp_path):
+    assert_as_one(case.recipe(root), tmp_path, (2,), root)
+
+
+# ---------------------------------------------------------------- resuming
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (3, 2)])
+def test_a_run_resumes_on_another_number_of_processes(before, after, tmp_path):
+    recipe = tiny_recipe("descent.alpha=0.5", "training.batch_size=31", "descent.resilience=slack", "descent.beta=1.0")
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    together(before, lambda: train_until(recipe, tmp_path / "stopped", 4))
+    stopped = run_for(recipe, tmp_path / "stopped")
+    assert stopped.info().status == "interrupted"
+    assert load_last(stopped)["progress"]["step"] in (4, 5)
+    together(after, lambda: train(recipe, tmp_path / "stopped"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), stopped)
+
+
+def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(tmp_path, monkeypatch):
+    def draws(stop_at: int) -> list[float]:
+        drawn: list[float] = []
+
+        class Drawing(Recorder):
+            def update(self, view: TrainingView) -> None:
+                drawn.append(torch.rand(()).item())
+                super().update(view)
+
+        try:
+            launch.train(tiny_recipe(), tmp_path / out, "cpu", None, Drawing(stop_at))
+        except TrainingInterruptedError:
+            pass
+        return drawn
+
+    out = "whole"
+    first, second = together(2, lambda: draws(-1))
+    assert len(first) == 6
+    assert set(first).isdisjoint(second)
+    (alone,) = together(1, lambda: draws(-1)) if (out := "alone") else []
+    assert alone == first
+    out = "stopped"
+    begun = together(2, lambda: draws(2))
+    resumed = together(2, lambda: draws(-1))
+    assert [one + rest for one, rest in zip(begun, resumed, strict=True)] == [first, second]
+    # A third process has none to go on with, and seeds its own.
+    out = "more"
+    together(2, lambda: draws(2))
+    *known, new = together(3, lambda: draws(-1))
+    assert known == [one[len(begun[0]) :] for one in (first, second)]
+    assert len(new) == len(known[0])
+    assert set(new).isdisjoint(first + second)

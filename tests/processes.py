@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import pickle
 import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,48 @@ def together(count: int, work: Callable[[], Any]) -> list[Any]:
     failed = [text for kind, text in results if kind == "error"]
     assert not failed, failed[0]
     return [value for _, value in results]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that ended in one process: its exit code (below 0, the signal that killed it) and what it printed."""
+
+    code: int | None
+    output: str
+    errors: str
+
+
+def commands(count: int, *arguments: object) -> list[Ended]:
+    """`cudt ARGUMENTS` in several processes that no agent watches over, in their order."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        started = start(count, lambda: _command(folder, *map(str, arguments)), folder)
+        codes = end(started)
+        printed = [[(folder / f"{index}.{end}").read_text() for end in ("out", "err")] for index in range(count)]
+    return [Ended(code, *texts) for code, texts in zip(codes, printed, strict=True)]
+
+
+def _command(folder: Path, *arguments: str) -> None:
+    from cudt.cli import main
+
+    index = os.environ["RANK"]
+    for number, stream, end in ((1, sys.stdout, "out"), (2, sys.stderr, "err")):
+        stream.flush()
+        os.dup2(os.open(folder / f"{index}.{end}", os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = ["cudt", *arguments]
+    # pytest captures what is written to its own objects.
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    code: object = 0
+    try:
+        main.main()
+    except SystemExit as done:
+        code = done.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1 if code else 0)
 
 
 def end(started: Sequence[Any], limit: float = LIMIT) -> list[int | None]:

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
@@ -44,7 +45,7 @@ from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process
-from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.errors import ProcessLostError, TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -98,7 +99,7 @@ class Trainer:
             seed_process(self.settings.seed, 0, self.accelerator.process_index)
             self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
-        with StopRequest() as self.stop, self.display:
+        with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
@@ -380,6 +381,18 @@ class Trainer:
             self._save()
         if stopping:
             raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _saving_if_lost(self) -> Iterator[None]:
+        """Save the updates that are done if another process ended: none is half done while processes wait."""
+        try:
+            with processes.losses_noticed():
+                yield
+        except ProcessLostError:
+            # Sharded weights cannot be saved without the other process.
+            if self.accelerator.is_main_process and isinstance(self.wrapped, DistributedDataParallel):
+                self.checkpoints.save(self.state, self.history, [random_state()])
+            raise
 
     def _save_weights(self, which: Weights) -> None:
         if self.accelerator.is_main_process:

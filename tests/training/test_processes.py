@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -20,10 +22,11 @@ from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import load_last
+from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
 from tests.conftest import TINY, quiet, tiny_recipe
-from tests.processes import together
+from tests.processes import commands, together
 from tests.shadow.cases import Case, write_data
 from tests.training.test_stopping import STOPPING
 
@@ -189,3 +192,64 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
     assert known == [one[len(begun[0]) :] for one in (first, second)]
     assert len(new) == len(known[0])
     assert set(new).isdisjoint(first + second)
+
+
+# ---------------------------------------------------------------- a process that ends or hangs
+
+LOST = "processes ended or hangs ("
+TRAIN = ("train", "--recipe", "reviews-ut", "--device", "cpu", *(part for one in TINY for part in ("--set", one)))
+
+
+def at_update(monkeypatch: pytest.MonkeyPatch, process: int, step: int, action) -> None:
+    """Let one process do something after an update."""
+    shown = PlainDisplay.update
+
+    def update(self: PlainDisplay, view: TrainingView) -> None:
+        shown(self, view)
+        if os.environ.get("RANK") == str(process) and view.step == step:
+            action()
+
+    monkeypatch.setattr(PlainDisplay, "update", update)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("killed", [0, 1, 2])
+def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resumes_on_one(killed, tmp_path, monkeypatch):
+    recipe = tiny_recipe("training.checkpoint_every=1")
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        at_update(patch, killed, 4, kill)
+        began = time.monotonic()
+        ended = commands(3, *TRAIN, "--set", "training.checkpoint_every=1", "--out", tmp_path / "killed")
+        assert time.monotonic() - began < 60
+    assert [one.code for one in ended] == [-signal.SIGKILL if number == killed else 1 for number in range(3)]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    run = run_for(recipe, tmp_path / "killed")
+    assert line.startswith(f"{run.path}: another of the 3 {LOST}")
+    assert line.endswith("; run the same command again to resume, with any number of processes")
+    assert run.info().status == "interrupted"
+    assert LOST in (run.info().reason or "")
+    assert load_last(run)["progress"]["step"] in (3, 4)
+    together(1, lambda: train(recipe, tmp_path / "killed"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), run)
+    assert run.info().reason is None
+
+
+def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_killed(tmp_path, monkeypatch):
+    at_update(monkeypatch, 1, 5, kill)
+    commands(2, *TRAIN, "--out", tmp_path)
+    (path,) = find_runs([tmp_path])
+    # Without it, the checkpoint would be that of the first epoch, of three updates.
+    assert load_last(open_run(path))["progress"]["step"] == 5
+
+
+def test_a_process_that_hangs_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=4))
+    at_update(monkeypatch, 1, 2, lambda: time.sleep(15))
+    ended = commands(2, *TRAIN, "--out", tmp_path)
+    assert [one.code for one in ended] == [1, 1]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    assert LOST in line

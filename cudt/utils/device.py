@@ -26,7 +26,9 @@ def choose(device: DeviceName) -> torch.device:
     found = accelerator()
     if parse_flag_from_env("ACCELERATE_USE_CPU"):
         if device not in ("auto", "cpu"):
-            raise UserError(f"--device {device}: accelerate launch was told to use the CPU; leave out --device or --cpu")
+            raise UserError(
+                f"--device {device}: accelerate launch was told to use the CPU; leave out --device or --cpu"
+            )
         return torch.device("cpu")
     if processes.count() > 1 and found is not None:
         found = torch.device(found.type, processes.local_index() % torch.accelerator.device_count())

@@ -114,9 +114,7 @@ def leave() -> None:
         _group = None
 
 
-_HINT = (
-    "start all processes with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one process"
-)
+_HINT = "start all processes with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one process"
 
 
 def _where() -> str:

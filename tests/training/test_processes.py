@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
 import os
 import signal
 import subprocess
@@ -24,9 +24,9 @@ from cudt.training import launch
 from cudt.training.checkpoint import load_last
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
-from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.conftest import TINY, quiet, tiny_recipe
-from tests.processes import commands, together
+from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
 from tests.training.test_stopping import STOPPING
 
@@ -108,7 +108,12 @@ SETTINGS = {
     "linear": ("descent.alpha=0.5",),
     "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
     "log slack": ("descent.form=log", "descent.resilience=slack", "descent.beta=1.0", "training.accumulation=3"),
-    "warm-up": ("descent.warmup_epochs=1", "descent.resilience=decay", "descent.beta=2.0", "descent.dual.optimizer=nupi"),
+    "warm-up": (
+        "descent.warmup_epochs=1",
+        "descent.resilience=decay",
+        "descent.beta=2.0",
+        "descent.dual.optimizer=nupi",
+    ),
     "proxy": ("descent.gradient=proxy", "training.clip_norm=0.1", "training.weight_decay=0.1"),
     "sampled": ("objective=supervised", "readout.layers=1", "training.group_by_length=true"),
     "erm": ("objective=erm", "training.batch_size=7", "training.warmup_share=0.5"),
@@ -247,9 +252,115 @@ def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_kille
 
 
 def test_a_process_that_hangs_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=4))
-    at_update(monkeypatch, 1, 2, lambda: time.sleep(15))
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=2))
+    at_update(monkeypatch, 1, 2, lambda: time.sleep(6))
     ended = commands(2, *TRAIN, "--out", tmp_path)
     assert [one.code for one in ended] == [1, 1]
     (line,) = "".join(one.errors for one in ended).splitlines()
     assert LOST in line
+
+
+# ---------------------------------------------------------------- stops and errors, once for all
+
+
+def only_line(ended: list[Ended], code: int) -> str:
+    """The one line that all processes together print to standard error."""
+    assert [one.code for one in ended] == [code] * len(ended), ended
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    return line
+
+
+def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path, monkeypatch):
+    at_update(monkeypatch, 1, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 130)
+    assert line.endswith("interrupted; run the same command again to resume")
+    (path,) = find_runs([tmp_path])
+    assert open_run(path).info().status == "interrupted"
+    # Asked after update 2; the processes learn of it together, with the losses of the next one.
+    assert load_last(open_run(path))["progress"]["step"] == 3
+
+
+def test_the_main_process_speaks_alone_and_a_finished_run_is_kept(tmp_path):
+    first, *others = commands(3, *TRAIN, "--seed", "0", "1", "--out", tmp_path)
+    assert (first.code, first.errors) == (0, "")
+    assert [first.output.count(text) for text in ("training reviews-ut", "epoch 2/2", "next: cudt eval-ood")] == [
+        2,
+        2,
+        1,
+    ]
+    assert others == [Ended(0, "", "")] * 2
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    first, *others = commands(3, *TRAIN, "--seed", "0", "1", "--out", tmp_path)
+    assert first.output.count("already finished") == 2
+    assert others == [Ended(0, "", "")] * 2
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def failing_in(process: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a function raise an error for the user in one process."""
+    module, _, function = name.rpartition(".")
+    original = getattr(importlib.import_module(module), function)
+
+    def fail(*given: object, **options: object) -> object:
+        if os.environ.get("RANK") == str(process):
+            raise UserError("no such data")
+        return original(*given, **options)
+
+    monkeypatch.setattr(name, fail)
+
+
+@pytest.mark.parametrize(
+    "function", ["cudt.cli.options.check_data_root", "cudt.training.launch.run_for", "cudt.training.launch.assemble"]
+)
+def test_an_error_of_one_process_ends_all_with_one_line(function, tmp_path, monkeypatch):
+    failing_in(1, function, monkeypatch)
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path / "out", "--data-root", tmp_path), 2)
+    assert line == "error: process 1 of 2: no such data"
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "training.epoch=3"), "training.epoch: unknown key"),
+        (("--set", "training.batch_size=1"), "error: training.batch_size: cannot split 1 examples"),
+        (("--set", "training.readout_learning_rate=-1"), "error: "),
+    ],
+)
+def test_so_does_an_error_of_all(arguments, message, tmp_path):
+    assert message in only_line(commands(2, *TRAIN, *arguments, "--out", tmp_path), 2)
+
+
+def test_a_run_that_another_command_uses_is_refused_by_all(tmp_path):
+    with run_for(tiny_recipe(), tmp_path).locked():
+        line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert "another process is using this run" in line
+
+
+def test_a_loss_that_is_not_finite_stops_all_with_one_line(tmp_path):
+    line = only_line(commands(2, *TRAIN, "--set", "training.learning_rate=1e30", "--out", tmp_path), 1)
+    assert line.startswith("stopped: ")
+    assert "not finite" in line
+
+
+def test_an_error_of_one_process_on_the_way_is_printed_by_it_and_stops_the_others(tmp_path, monkeypatch):
+    def fail() -> None:
+        raise UserError("clip 7: deleted")
+
+    at_update(monkeypatch, 1, 2, fail)
+    main, other = commands(2, *TRAIN, "--out", tmp_path)
+    assert (other.code, other.errors) == (2, "error: process 1 of 2: clip 7: deleted\n")
+    assert main.code == 1
+    assert LOST in main.errors
+    assert len(main.errors.splitlines()) == 1
+
+
+def test_a_pilot_is_trained_by_all_and_its_target_is_one_processes(tmp_path):
+    recipe = tiny_recipe("descent.alpha={target_loss: auto}", "descent.reference=0.8")
+    for count in (1, 2):
+        together(count, lambda count=count: train(recipe, tmp_path / str(count)))
+    one, two = (run_for(recipe, tmp_path / str(count)) for count in (1, 2))
+    assert one.info().target is not None
+    assert one.info().target.loss == pytest.approx(two.info().target.loss, rel=1e-5)
+    assert "pilot" in two.info().target.source
+    assert_same_training(one, two)

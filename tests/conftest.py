@@ -8,12 +8,15 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+from benchmarks.scale.postgres import Postgres, postgres
+from benchmarks.speed.bench import SkippedError
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
@@ -66,3 +69,20 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished tiny constrained run; tests that write into it take a copy."""
     torch.set_num_threads(1)
     return train_quietly(tiny_recipe(), tmp_path_factory.mktemp("outputs"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server of this test process; a test that needs a fresh database takes `postgres_url`."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgres())
+        except SkippedError as error:
+            pytest.skip(str(error))
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> str:
+    """The URL of an empty database on a server that runs."""
+    return postgres_server.new_database()

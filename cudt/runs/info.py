@@ -114,7 +114,7 @@ class RunInfo(InfoPart):
     status: Status | None = None
     """None for a folder without run.json."""
     reason: str | None = None
-    """Why the run failed."""
+    """Why the run failed, or was ended early by a sweep (`cudt train` resumes it)."""
     recipe: str | None = None
     objective: str | None = None
     seed: int | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -18,12 +17,14 @@ from torch import Tensor
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.sharding import is_sharded
 from cudt.runs.run import Run
 from cudt.training.history import History
-from cudt.utils import device
-from cudt.utils.device import RandomState
+from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
+from cudt.utils import processes
+from cudt.utils.device import RandomState, random_state, seed_process, set_random_state
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.files import link_or_copy, replacing, write_atomically
+from cudt.utils.files import delete, link_or_copy, replacing, write_atomically
 
 
 @dataclass
@@ -54,6 +55,9 @@ class Checkpoints:
     of history.csv. last.pt is written after both and replaced at once, and older weights are deleted after that, so
     that there is a complete checkpoint at any time. Files of weights are never changed, only replaced: best.safetensors
     and last.safetensors are further names of them.
+
+    If the processes share the weights, their shards and those of the optimiser are in a folder instead (shards.py). All
+    processes call these methods together; only the main one writes anything but shards.
     """
 
     run: Run
@@ -62,45 +66,59 @@ class Checkpoints:
     descent: LayerwiseDescent
     _written: Path | None = field(default=None, init=False)
     """The weights as they are now, if they are on disk."""
+    _written_shards: Path | None = field(default=None, init=False)
+    """The same as shards."""
 
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return self.run.last_checkpoint.is_file()
 
-    def save(self, state: TrainingState, history: History, generators: Sequence[RandomState]) -> None:
+    def save(self, state: TrainingState, history: History, *, lost: bool = False) -> None:
         """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints.
 
-        `generators` are the random states of all processes.
+        `lost` says that another process ended, so that the main one saves what it has.
         """
+        generators = [random_state()] if lost else processes.gathered(random_state())
+        shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
+        if not processes.is_main_process():
+            return
         history.append(self.run)
-        weights = self._write_weights(state.step)
+        weights = shards or self._write_weights(state.step)
+        optimizer = self.optimizer.state_dict()
         progress = dataclasses.asdict(state)
         validation_losses = progress.pop("validation_losses")
         content = {
             "progress": progress,
             "validation_losses": validation_losses,
             "weights_file": weights.name,
-            "optimizer": self.optimizer.state_dict(),
+            # That of shards is with them.
+            "optimizer": optimizer if shards is None else {"param_groups": optimizer["param_groups"]},
             "descent": self.descent.state_dict(),
             "history_bytes": history.size,
             **generators[0],
             "other_generators": [*generators[1:]],
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
-        for file in self.run.checkpoint_weights():
-            if file != weights:
-                file.unlink()
+        for path in self.run.checkpoint_weights():
+            if path.stem != weights.stem:
+                delete(path)
 
-    def restore(self, process: int = 0) -> tuple[TrainingState, History]:
+    def restore(self) -> tuple[TrainingState, History]:
         """Load last.pt into model, optimisers and random generators; return the state and the history.
 
-        The checkpoint may be of another number of processes; a `process` that it does not know seeds its generators.
+        The checkpoint may be of another number of processes; one that it does not know seeds its generators.
         """
         content = load_last(self.run)
-        self.layerwise.load_learned_weights(self._load_weights(content))
-        self.optimizer.load_state_dict(content["optimizer"])
+        optimizer = content["optimizer"]
+        if "state" in optimizer:
+            self.layerwise.load_learned_weights(self._load_weights(content))
+            self.optimizer.load_state_dict(sharded_moments(optimizer, self.optimizer))
+        else:
+            shards = self.run.last_checkpoint.with_name(content["weights_file"])
+            load_shards(shards, self.layerwise, self.optimizer, optimizer["param_groups"])
+            self._written_shards = shards
         self.descent.load_state_dict(content["descent"])
-        self._restore_generators(content, process)
+        self._restore_generators(content)
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
         if "best_multipliers" not in content["progress"]:
             # Ranks of the two rules cannot be compared.
@@ -113,29 +131,40 @@ class Checkpoints:
             )
         return state, _history(self.run, content)
 
-    def _restore_generators(self, content: dict[str, Any], process: int) -> None:
+    def _restore_generators(self, content: dict[str, Any]) -> None:
         # Earlier versions called it after CUDA, the only accelerator they knew.
         of_device = content.get("device_generator", content.get("cuda_generator"))
         main: RandomState = {"generator": content["generator"], "device_generator": of_device}
-        known = [main, *content.get("other_generators", [])]
+        known, process = [main, *content.get("other_generators", [])], processes.index()
         if process < len(known):
-            device.set_random_state(known[process])
+            set_random_state(known[process])
         else:
-            device.seed_process(self.run.recipe.settings.seed, content["progress"]["step"], process)
+            seed_process(self.run.recipe.settings.seed, content["progress"]["step"], process)
 
     def save_weights(self, which: Weights, step: int) -> None:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
-            link_or_copy(self._write_weights(step), self.run.weights_file(which))
+            weights = self._write_weights(step)
+            if processes.is_main_process():
+                link_or_copy(weights, self.run.weights_file(which))
+
+    def _write_shards(self, step: int) -> Path:
+        """The folder of the shards of weights and optimiser after `step` updates; it is written once."""
+        path = self.run.path / "checkpoints" / f"step-{step}"
+        if path != self._written_shards:
+            save_shards(path, self.layerwise, self.optimizer)
+            self._written_shards = path
+        return path
 
     def _write_weights(self, step: int) -> Path:
         """The file of the weights after `step` updates; it is written once."""
         path = self.run.path / "checkpoints" / f"step-{step}.safetensors"
         if path != self._written:
-            weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
-            with replacing(path) as temporary:
-                save_file(weights, temporary)
+            weights = gathered_weights(self.layerwise, keep=processes.is_main_process())
+            if processes.is_main_process():
+                with replacing(path) as temporary:
+                    save_file(weights, temporary)
             self._written = path
         return path
 
@@ -159,8 +188,8 @@ def discard(run: Run) -> None:
     run.last_checkpoint.unlink(missing_ok=True)
     kept = run.recipe.settings.checkpoints.kept
     unneeded = [run.weights_file(which) for which in get_args(Weights) if which not in kept]
-    for file in [*run.checkpoint_weights(), *unneeded]:
-        file.unlink(missing_ok=True)
+    for path in [*run.checkpoint_weights(), *unneeded]:
+        delete(path)
 
 
 def _history(run: Run, content: dict[str, Any]) -> History:

@@ -12,11 +12,14 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from accelerate import Accelerator
+
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs import export
 from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
@@ -27,13 +30,14 @@ from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.target import Announce
-from cudt.training.trainer import Trainer
+from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, name_of
 from cudt.utils.errors import (
     DataWarning,
     ProcessLostError,
     TrainingInterruptedError,
+    TrainingPrunedError,
     TrainingStoppedError,
     UserError,
 )
@@ -55,49 +59,49 @@ def train(
     keep_weights: bool = False,
     wait: bool = False,
     announce: Announce | None = None,
+    after_epoch: AfterEpoch | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
     `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
     model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
     waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
+    `after_epoch` may end the training early.
     """
     with processes.agreed():
-        run = run_for(recipe, out)
-        is_finished = run.info().status == "finished"
+        is_finished = (run := run_for(recipe, out)).info().status == "finished"
     if processes.from_main(is_finished):
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
-    precision = recipe.settings.training.precision
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
-    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
+    target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, precision)
-    with processes.agreed(), processes.first_on_each_machine(), data_root_of(run, data_root) as data_root:
-        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
-        data, base = _check_same(run, problem)
+    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    with processes.agreed(), data_root_of(run, data_root) as data_root:
+        problem, data, base = _problem(run, data_root, accelerator, target)
     with processes.agreed():
-        trainer = Trainer(run, problem, accelerator, display)
-    with _held(run, wait=wait):
-        # Another command may have finished it while this one waited.
-        if not processes.from_main(wait and run.info().status == "finished"):
-            if accelerator.is_main_process:
-                _announce(announce, trainer, target, out)
-                started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
-                _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
-            else:
-                _fit(trainer, partial(_record_for_main, run))
-    processes.wait()
+        trainer = Trainer(run, problem, accelerator, display, after_epoch)
+    with _held(run, wait=wait) as is_left:
+        if is_left and accelerator.is_main_process:
+            _announce(announce, trainer, target, out)
+            started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
+            _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
+        elif is_left:
+            _fit(trainer, partial(_record_for_main, run))
     return run
 
 
 @contextlib.contextmanager
-def _held(run: Run, *, wait: bool) -> Iterator[None]:
-    """Keep other commands from writing into the run's folder; the main process holds the lock for all."""
+def _held(run: Run, *, wait: bool) -> Iterator[bool]:
+    """Keep other commands from writing into the run's folder; the main process holds the lock for all.
+
+    Yields whether the run is left to do: another command may have finished it while this one waited.
+    """
     with contextlib.ExitStack() as held:
         with processes.agreed():
             if processes.is_main_process():
                 held.enter_context(run.locked(wait=wait))
-        yield
+        yield not processes.from_main(wait and run.info().status == "finished")
+    processes.wait()
 
 
 def _record_for_main(run: Run, changes: RunInfo) -> bool:
@@ -139,12 +143,17 @@ def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | 
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _check_same(run: Run, problem: TrainingProblem) -> tuple[str, str]:
-    """The fingerprints of data and frozen weights; refuses others than the run was started with."""
+def _problem(
+    run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
+) -> tuple[TrainingProblem, str, str]:
+    """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
+    sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
+    with processes.first_on_each_machine():
+        problem = assemble(run.recipe, data_root, accelerator.device, erm_loss, sharding)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
     check_same_data(run, data)
     check_same_base(run, base)
-    return data, base
+    return problem, data, base
 
 
 def _train_and_record(
@@ -157,7 +166,9 @@ def _train_and_record(
     run.update_info(started.model_copy(update={"data_root": root}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
-    _conclude(run, lambda: trainer.layerwise, export_model=export_model, keep_weights=keep_weights)
+    # No process has all weights of a sharded model.
+    load = partial(trained.load, run, "cpu", data_root) if is_sharded(trainer.layerwise) else lambda: trainer.layerwise
+    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
@@ -178,6 +189,9 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None
+    except TrainingPrunedError as error:
+        record(RunInfo(status="interrupted", reason=str(error)))
+        raise
     except KeyboardInterrupt:
         record(RunInfo(status="interrupted"))
         raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume") from None

@@ -17,13 +17,12 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
@@ -35,6 +34,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
+from cudt.models.sharding import is_sharded, prepared
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
@@ -44,18 +44,29 @@ from cudt.training.history import History
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils import processes
-from cudt.utils.device import matmul_in, random_state, seed_process
+from cudt.utils.device import matmul_in, seed_process
 from cudt.utils.errors import ProcessLostError, TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
 
+#: Called with the run after each epoch but the last, when it is saved; raises TrainingPrunedError to end the training.
+AfterEpoch = Callable[[Run], None]
+
 
 class Trainer:
     """Trains one run to its end, from the beginning or from its last checkpoint."""
 
-    def __init__(self, run: Run, problem: TrainingProblem, accelerator: Accelerator, display: Display) -> None:
+    def __init__(
+        self,
+        run: Run,
+        problem: TrainingProblem,
+        accelerator: Accelerator,
+        display: Display,
+        after_epoch: AfterEpoch | None = None,
+    ) -> None:
         self.run = run
+        self.after_epoch = after_epoch
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
@@ -68,20 +79,11 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
-        # Read now, so that errors in the data are reported before the first epoch, and by all processes.
+        # Before the processes wait for each other to share the weights.
         with processes.agreed():
-            self.train_examples = self.task.examples("train")
-            self.task.examples("validation")
-        self.wrapped = accelerator.prepare(problem.layerwise, device_placement=[not self.model.is_spread])
+            self._read_data()
+        self.wrapped = prepared(problem.layerwise, self.model, accelerator)
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
-        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
-        self.updates_per_epoch = len(self.train_examples) // self.batch_size
-        if self.batch_size < self.settings.training.accumulation * accelerator.num_processes:
-            raise UserError(
-                f"training.batch_size: cannot split {self.batch_size} examples into "
-                f"{self.settings.training.accumulation} micro-batches on {accelerator.num_processes} processes; "
-                "lower training.accumulation or use fewer processes"
-            )
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
         self.state = TrainingState()
@@ -89,15 +91,29 @@ class Trainer:
         self.history = History()
         self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
 
+    def _read_data(self) -> None:
+        """Read training and validation data, so that their errors are reported before the first epoch."""
+        self.train_examples = self.task.examples("train")
+        self.task.examples("validation")
+        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
+        self.updates_per_epoch = len(self.train_examples) // self.batch_size
+        if self.batch_size < self.settings.training.accumulation * self.accelerator.num_processes:
+            raise UserError(
+                f"training.batch_size: cannot split {self.batch_size} examples into "
+                f"{self.settings.training.accumulation} micro-batches on {self.accelerator.num_processes} processes; "
+                "lower training.accumulation or use fewer processes"
+            )
+
     # ---------------------------------------------------------------- the loop
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
-        if self.checkpoints.exist():
-            self.state, self.history = self.checkpoints.restore(self.accelerator.process_index)
-        else:
-            seed_process(self.settings.seed, 0, self.accelerator.process_index)
-            self.state.sigma_x = self._measure_sigma()
+        with processes.agreed():
+            if self.checkpoints.exist():
+                self.state, self.history = self.checkpoints.restore()
+            else:
+                seed_process(self.settings.seed, 0, self.accelerator.process_index)
+                self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
@@ -111,6 +127,8 @@ class Trainer:
                     self._log_update(f, grad_norm)
                     self._maybe_pause()
                 self._end_epoch()
+                if self.after_epoch is not None and self.state.epoch < training.epochs:
+                    self.after_epoch(self.run)
         self._conclude()
 
     @property
@@ -251,10 +269,10 @@ class Trainer:
 
     def _validate(self) -> Measurement:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
-        share = self.accelerator.process_index, self.accelerator.num_processes
-        gammas, mine = [self.settings.noise.gamma_train], self._split("validation", share)
-        parts = [part for (part,) in measure_batches(self.layerwise, mine, self._noise("validation"), gammas)]
-        return Measurement.joined(processes.in_order(processes.gathered(parts)))
+        gammas, share = [self.settings.noise.gamma_train], (processes.index(), processes.count())
+        mine = measure_batches(self.layerwise, self._split("validation", share), self._noise("validation"), gammas)
+        total = n_batches(self.task.examples("validation"), self.settings.evaluation.batch_size)
+        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
@@ -390,16 +408,12 @@ class Trainer:
                 yield
         except ProcessLostError:
             # Sharded weights cannot be saved without the other process.
-            if self.accelerator.is_main_process and isinstance(self.wrapped, DistributedDataParallel):
-                self.checkpoints.save(self.state, self.history, [random_state()])
+            if self.accelerator.is_main_process and not is_sharded(self.layerwise):
+                self.checkpoints.save(self.state, self.history, lost=True)
             raise
 
     def _save_weights(self, which: Weights) -> None:
-        if self.accelerator.is_main_process:
-            self.checkpoints.save_weights(which, self.state.step)
+        self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
-        """Write a checkpoint. All processes come here, because each has random generators of its own."""
-        generators = processes.gathered(random_state())
-        if self.accelerator.is_main_process:
-            self.checkpoints.save(self.state, self.history, generators)
+        self.checkpoints.save(self.state, self.history)

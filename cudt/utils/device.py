@@ -122,6 +122,8 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
     named = {"ACCELERATE_TORCH_DEVICE": chosen.type} if alone and chosen.type != "cpu" else {}
     # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.
     buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+    # cudt shards models itself (models/sharding.py).
+    named["ACCELERATE_USE_FSDP"] = "false"
     with patch_environment(**named), processes.not_launched() if alone else contextlib.nullcontext():
         return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
 

@@ -37,6 +37,10 @@ class TrainingInterruptedError(Exception):
     """Training was stopped on request and can be resumed: printed without a traceback, exit code 130."""
 
 
+class TrainingPrunedError(Exception):
+    """A sweep ended a training early, after an epoch; it can be resumed."""
+
+
 def closest(word: str, choices: Iterable[str]) -> str:
     """The closest of `choices`; an empty text if none is close."""
     return next(iter(difflib.get_close_matches(word, list(choices), n=1)), "")

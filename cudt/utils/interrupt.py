@@ -9,7 +9,10 @@ from typing import Any
 
 
 class StopRequest:
-    """A context in which the first stop signal sets `requested`; a second one stops the process as usual."""
+    """A context in which the first stop signal sets `requested`; a Ctrl-C after it stops the process as usual.
+
+    A second SIGTERM does not: batch systems send it to every process of a job, some twice, and parents pass it on.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -23,12 +26,13 @@ class StopRequest:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._restore()
+        self._restore(*self._previous)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        self._restore()
+        self._restore(signal.SIGINT)
 
-    def _restore(self) -> None:
-        while self._previous:
-            signal.signal(*self._previous.popitem())
+    def _restore(self, *numbers: int) -> None:
+        for number in numbers:
+            if number in self._previous:
+                signal.signal(number, self._previous.pop(number))

@@ -10,7 +10,6 @@ a second group, over gloo, in which a process may wait for another as long as th
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
@@ -170,10 +169,9 @@ def wait() -> None:
     gathered(None)
 
 
-def in_order(shares: Sequence[Sequence[Value]]) -> list[Value]:
-    """All items, of which process i of n had numbers i, i + n, i + 2n, …"""
-    rounds = itertools.zip_longest(*([(item,) for item in share] for share in shares), fillvalue=())
-    return [item for one in rounds for found in one for item in found]
+def in_order(mine: Sequence[Value], total: int) -> list[Value]:
+    """All `total` items in every process, where process i of n has items i, i + n, i + 2n, … and all have as many."""
+    return [item for one in zip(*gathered(mine), strict=True) for item in one][:total]
 
 
 # ---------------------------------------------------------------- failing together

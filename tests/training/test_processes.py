@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,10 +25,9 @@ from cudt.training.checkpoint import load_last
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError, UserError
-from tests.conftest import TINY, quiet, tiny_recipe
+from tests.conftest import TINY, tiny_recipe
 from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
-from tests.training.test_stopping import STOPPING
 
 
 class Recorder:
@@ -54,16 +53,15 @@ class Recorder:
 
 
 @pytest.fixture(autouse=True)
-def _no_dropout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process draws dropout for its own examples, so that only training without it has one process's numbers."""
     attention = torch.nn.functional.scaled_dot_product_attention
 
-    def without(*inputs: torch.Tensor, dropout_p: float = 0.0, **options: object) -> torch.Tensor:
+    def without(*inputs: Any, dropout_p: float = 0.0, **options: Any) -> torch.Tensor:
         return attention(*inputs, **options)
 
     monkeypatch.setattr(torch.nn.functional, "dropout", lambda values, *settings, **options: values)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", without)
-    yield
 
 
 def train(recipe: NamedRecipe, out: Path, root: Path | None = None) -> list[tuple[list[float] | None, list[float]]]:
@@ -96,7 +94,7 @@ def assert_as_one(recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root:
     together(1, lambda: train(recipe, out / "1", root))
     for count in counts:
         folder = out / str(count)
-        first, *others = together(count, lambda folder=folder: train(recipe, folder, root))
+        first, *others = together(count, partial(train, recipe, folder, root))
         assert len(first) > 1
         assert all(other == first for other in others)
         assert run_for(recipe, folder).info().processes == count
@@ -174,18 +172,16 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
                 drawn.append(torch.rand(()).item())
                 super().update(view)
 
-        try:
+        with contextlib.suppress(TrainingInterruptedError):
             launch.train(tiny_recipe(), tmp_path / out, "cpu", None, Drawing(stop_at))
-        except TrainingInterruptedError:
-            pass
         return drawn
 
     out = "whole"
     first, second = together(2, lambda: draws(-1))
     assert len(first) == 6
     assert set(first).isdisjoint(second)
-    (alone,) = together(1, lambda: draws(-1)) if (out := "alone") else []
-    assert alone == first
+    out = "alone"
+    assert together(1, lambda: draws(-1)) == [first]
     out = "stopped"
     begun = together(2, lambda: draws(2))
     resumed = together(2, lambda: draws(-1))
@@ -358,9 +354,11 @@ def test_an_error_of_one_process_on_the_way_is_printed_by_it_and_stops_the_other
 def test_a_pilot_is_trained_by_all_and_its_target_is_one_processes(tmp_path):
     recipe = tiny_recipe("descent.alpha={target_loss: auto}", "descent.reference=0.8")
     for count in (1, 2):
-        together(count, lambda count=count: train(recipe, tmp_path / str(count)))
+        together(count, partial(train, recipe, tmp_path / str(count)))
     one, two = (run_for(recipe, tmp_path / str(count)) for count in (1, 2))
-    assert one.info().target is not None
-    assert one.info().target.loss == pytest.approx(two.info().target.loss, rel=1e-5)
-    assert "pilot" in two.info().target.source
+    expected, target = one.info().target, two.info().target
+    assert expected is not None
+    assert target is not None
+    assert target.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert "pilot" in target.source
     assert_same_training(one, two)

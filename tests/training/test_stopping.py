@@ -16,10 +16,11 @@ from rich.console import Console
 
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.training import launch
+from cudt.training.checkpoint import load_last
 from cudt.training.display import PlainDisplay
 from cudt.training.history import History
-from cudt.utils.errors import TrainingInterruptedError
-from tests.conftest import TINY, tiny_recipe, train_quietly
+from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError
+from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
 
 
 def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
@@ -124,6 +125,30 @@ def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
     train_quietly(recipe, tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_run_that_is_ended_after_an_epoch_says_why_and_resumes_bit_for_bit(tmp_path, epoch):
+    recipe = tiny_recipe("training.epochs=3", "descent.resilience=slack", "descent.beta=1.0", "descent.alpha=0.3")
+    validated: list[int] = []
+
+    def end(run) -> None:
+        history = run.read_table("history")
+        validated.append(int(history.loc[history["split"] == "validation", "epoch"].max()))
+        if validated[-1] == epoch:
+            raise TrainingPrunedError("pruned, as planned")
+
+    with pytest.raises(TrainingPrunedError):
+        launch.train(recipe, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
+    run = run_for(recipe, tmp_path / "ended")
+    assert (run.info().status, run.info().reason) == ("interrupted", "pruned, as planned")
+    assert load_last(run)["progress"]["epoch"] == epoch
+    # The last epoch cannot be the reason to end early, so nobody is asked.
+    launch.train(recipe, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
+    assert run.info().reason is None
+    assert validated == [1, 2][:epoch] + [2] * (2 - epoch)
+    train_quietly(recipe, tmp_path / "whole")
+    assert what_is_left(tmp_path / "ended") == what_is_left(tmp_path / "whole")
 
 
 # Another process sends the signal, as schedulers and terminals do.

@@ -34,7 +34,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
-from cudt.models.sharding import is_sharded, prepared
+from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
@@ -202,7 +202,7 @@ class Trainer:
         asked = torch.full_like(sums[:1], self.stop.requested)
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.training.clip_norm or math.inf)
         totals = self._sum_over_processes(torch.cat([sums, asked]))
-        known = torch.cat([totals[:-1] / count, totals[-1:], torch.as_tensor(norm).reshape(1)]).cpu()
+        known = torch.cat([totals[:-1] / count, totals[-1:], whole(torch.as_tensor(norm)).reshape(1)]).cpu()
         self.stopping = bool(known[-2])
         return known[:-2], known[-1]
 

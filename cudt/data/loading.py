@@ -83,17 +83,24 @@ def batches(
 ) -> Iterator[Batch]:
     """All examples once, longest first: little padding, and a batch too large for memory fails at once.
 
-    With `share` = (i, n), only batches i, i + n, i + 2n, … of them. Each of the n processes gets as many, because those
-    that share their weights compute together: where none is left, the last batch again.
+    With `share`, only those of one process.
     """
     # Sorting is stable in reverse, too: examples of equal length keep their order.
     order = sorted(range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True)
-    groups = [order[start : start + size] for start in range(0, len(order), size)]
-    first, step = share
-    groups = [*groups, *groups[-1:] * (-len(groups) % step)][first::step]
+    groups = shared([order[start : start + size] for start in range(0, len(order), size)], share)
     # Starting processes takes longer than collating one batch.
     loader = Loader(task, examples, device, min(n_workers(workers, device), max(0, len(groups) - 1)))
     return loader.load(groups)
+
+
+def shared(items: Sequence[Item], share: Share) -> list[Item]:
+    """Items i, i + n, i + 2n, … for the share (i, n).
+
+    Each of the n processes gets as many, because processes that share their weights compute together: where none is
+    left, it is the last item again.
+    """
+    first, step = share
+    return [*items, *[*items[-1:]] * (-len(items) % step)][first::step]
 
 
 def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:

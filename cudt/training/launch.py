@@ -92,16 +92,9 @@ def train(
 
 @contextlib.contextmanager
 def _held(run: Run, *, wait: bool) -> Iterator[bool]:
-    """Keep other commands from writing into the run's folder; the main process holds the lock for all.
-
-    Yields whether the run is left to do: another command may have finished it while this one waited.
-    """
-    with contextlib.ExitStack() as held:
-        with processes.agreed():
-            if processes.is_main_process():
-                held.enter_context(run.locked(wait=wait))
+    """Hold the lock of a run; yields whether it is left to do: another command may have finished it meanwhile."""
+    with run.locked_by_main(wait=wait):
         yield not processes.from_main(wait and run.info().status == "finished")
-    processes.wait()
 
 
 def _record_for_main(run: Run, changes: RunInfo) -> bool:

@@ -151,6 +151,19 @@ def gathered(value: Value) -> list[Value]:
     return values
 
 
+def at_main(value: Value) -> list[Value]:
+    """In the main process, the values of all processes, in their order; in the others, none."""
+    if count() == 1:
+        return [value]
+    join()
+    import torch.distributed as dist
+
+    values: list[Any] | None = [None] * count() if is_main_process() else None
+    with losses_noticed():
+        dist.gather_object(value, values, dst=0, group=_group)
+    return values or []
+
+
 def from_main(value: Value) -> Value:
     """The value of the main process; the others' values are not used."""
     if count() == 1:

@@ -12,6 +12,7 @@ from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
 from cudt.utils.device import DeviceName, choose
+from cudt.utils.processes import is_main_process
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
@@ -26,10 +27,10 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
 def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The same, with σ_x of its weights in run.json; hold the run's lock.
 
-    Training measures σ_x of the run's own weights alone, so that of others is measured here.
+    Training measures σ_x of the run's own weights alone, so that of others is measured here, by the main process.
     """
     layerwise = load(run, device, data_root)
-    if run.other_weights and layerwise.model.signal_is_learned:
+    if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
         _record_sigma(run, layerwise)
     return layerwise
 

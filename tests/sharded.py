@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -43,7 +44,7 @@ from tests.texts import write_reviews
 ROOT = Path(__file__).parents[1]
 ONE_MACHINE = ROOT / "recipes" / "accelerate" / "fsdp-1x8.yaml"
 #: Each process draws its own.
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 FEW = ("task.limit={train: 8, validation: 6}", "evaluation.batch_size=2")
 #: By name: the recipe, and settings. Three batches of validation data, so that one process has one more than the other.
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -166,7 +167,7 @@ def _counting(file: Path) -> Iterator[None]:
         state = [value for values in self.optimizer.state.values() for value in values.values()]
         held["optimizer"] = _held([value for value in state if value.dim()])
 
-    def watched(self: LayerwiseLosses, mode: bool = True) -> LayerwiseLosses:
+    def watched(self: Any, mode: bool = True) -> Any:
         held.setdefault("model", _held(list(self.parameters())))
         return prepare(self, mode)
 
@@ -217,7 +218,7 @@ def in_bf16(folder: Path) -> None:
     """A case whose layers are gathered and computed in bf16, as on an accelerator with training.precision: bf16."""
 
     def work() -> None:
-        sharding.sharding_for = lambda accelerator: Sharding(accelerator.device, torch.bfloat16)  # type: ignore[assignment]
+        sharding.sharding_for = lambda accelerator: Sharding(accelerator.device, torch.bfloat16)
         train(folder, "whole", folder / "policy")
 
     together(2, work)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks import page
 from benchmarks.speed import bench, table
 from benchmarks.speed.bench import Outcome
 from benchmarks.speed.table import Row
@@ -39,10 +38,10 @@ def main() -> None:
         console.print(f"  {done} · {time.monotonic() - begun:.0f} s", highlight=False, markup=False, soft_wrap=True)
     given.out.mkdir(parents=True, exist_ok=True)
     table.write_csv(rows, given.out / "bench.csv")
-    content = table.markdown(rows, _measured_on())
+    content = table.markdown(rows, page.measured_on("torch", "transformers", "accelerate"))
     (given.out / "bench.md").write_text(content, encoding="utf-8")
     if given.page:
-        table.put_into(given.page, content)
+        page.put_into(given.page, "bench", content)
     console.print(table.on_terminal(rows))
     for row in rows:
         if note := row.cells()["note"]:
@@ -79,12 +78,6 @@ def _run(name: str, data_root: Path | None) -> list[Row]:
     if "skipped" in found:
         return [Row(one, None, found["skipped"])]
     return [Row(one, Outcome(**{**raw, "ratios": tuple(raw["ratios"])})) for raw in found["outcomes"]]
-
-
-def _measured_on() -> str:
-    """One line about machine and versions."""
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "accelerate"))
-    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}."
 
 
 if __name__ == "__main__":

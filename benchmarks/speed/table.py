@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from benchmarks.speed.bench import Bench, Outcome
 _COLUMNS = ("bench", "what", "ours", "peer", "unit", "ratio", "lowest", "highest", "limit", "goal", "verdict", "note")
 #: The width of Markdown lines outside of tables.
 _WIDTH = 100
-#: The lines of a Markdown page that the table replaces.
-_MARKED = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,3 @@ def markdown(rows: Sequence[Row], measured_on: str) -> str:
         if cell["note"]:
             notes += textwrap.wrap(f"- {row.name}: {cell['note']}", _WIDTH, subsequent_indent="  ")
     return "\n".join([measured_on, "", *lines, "", *notes]) + "\n"
-
-
-def put_into(page: Path, content: str) -> None:
-    """Replace what is between the marks of a page."""
-    text, count = _MARKED.subn(lambda found: f"{found[1]}{content}{found[2]}", page.read_text(encoding="utf-8"))
-    if not count:
-        raise SystemExit(f"{page}: no lines <!-- bench --> and <!-- /bench --> to write the table between")
-    page.write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
 from cudt.cli.train import Trained, in_order, load_recipes, print_name_hint, train_all
 from cudt.utils.errors import UserError
-from cudt.utils.progress import is_main_process
+from cudt.utils.processes import is_main_process
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe

@@ -14,12 +14,15 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
+from cudt.models import assemble
 from cudt.models.sharding import sharding_for
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
+from cudt.training import trained
 from cudt.training.checkpoint import load_last
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
+from tests.shadow.device import active
 from tests.sharded import ONE_MACHINE, RESUMED, environment, write_recipes
 
 TWO_MACHINES = ONE_MACHINE.with_name("fsdp-2x8.yaml")
@@ -28,12 +31,14 @@ TWO_MACHINES = ONE_MACHINE.with_name("fsdp-2x8.yaml")
 def in_groups(folder: Path, part: str) -> Path:
     """The folder of the runs of a part of tests/sharded.py."""
     write_recipes(folder)
-    command = [sys.executable, "-m", "tests.sharded", str(folder), part]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr
+    succeed(sys.executable, "-m", "tests.sharded", str(folder), part)
     return folder
+
+
+def succeed(*command: str) -> None:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +80,8 @@ def assert_same(found: Path, expected: Path, tolerance: float = 1e-5) -> None:
 @pytest.mark.parametrize("case", ["whole", "lora"])
 def test_two_processes_that_share_the_weights_train_as_one(core, case):
     assert_same(core / "shared" / case, core / "alone" / case)
-    assert the_run(core / "shared" / case).info().processes == 2
+    alone, shared = (the_run(core / name / case).info() for name in ("alone", "shared"))
+    assert (shared.processes, shared.sharded, alone.sharded) == (2, True, False)
 
 
 @pytest.mark.parametrize("case", ["whole", "lora"])
@@ -98,6 +104,16 @@ def test_the_model_of_a_sharded_run_is_exported_whole(core):
         load_file(the_run(core / name / "whole").path / "model" / "model.safetensors") for name in ("alone", "shared")
     ]
     assert all(torch.allclose(exported[0][name], exported[1][name], atol=1e-5) for name in exported[0])
+
+
+def test_a_sharded_run_is_evaluated_with_its_layers_on_all_devices(core, monkeypatch):
+    with active():
+        monkeypatch.setattr(assemble, "all_like", lambda device: [device, torch.device("shadow")])
+        model = trained.load(the_run(core / "shared" / "lora"), "cpu", core / "tied").model
+        assert {next(layer.parameters()).device.type for layer in model.layer_modules()} == {"cpu", "shadow"}
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        model = trained.load(the_run(core / "shared" / "lora"), "cpu", core / "tied").model
+        assert {weight.device.type for weight in model.parameters()} == {"cpu"}
 
 
 def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
@@ -176,22 +192,11 @@ def test_layers_in_bf16_train_about_as_in_fp32_and_the_weights_stay_fp32(more):
 @pytest.mark.slow
 def test_accelerate_launch_reads_the_configuration_file(tmp_path):
     write_recipes(tmp_path)
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "accelerate.commands.launch",
-            "--config_file",
-            str(ONE_MACHINE),
-            "--num_processes",
-            "2",
-        ),
-        *("-m", "cudt", "train", "--recipe", str(tmp_path / "tied" / "tiny-alpaca.yaml"), "--device", "cpu"),
-        *("--data-root", str(tmp_path / "tied"), "--set", "training.epochs=1", "--out", str(tmp_path / "out")),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    succeed(
+        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(ONE_MACHINE)),
+        *("--num_processes", "2", "-m", "cudt", "train", "--recipe", str(tmp_path / "tied" / "tiny-alpaca.yaml")),
+        *("--device", "cpu", "--data-root", str(tmp_path / "tied"), "--set", "training.epochs=1"),
+        *("--out", str(tmp_path / "out")),
     )
-    assert done.returncode == 0, done.stderr
     info = the_run(tmp_path / "out").info()
-    assert (info.status, info.processes) == ("finished", 2)
+    assert (info.status, info.processes, info.sharded) == ("finished", 2, True)

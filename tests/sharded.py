@@ -63,7 +63,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 #: Processes before an interruption and after it, and whether the latter share their weights. 0 stands for a run that
 #: died while saving.
-RESUMED = [(2, 3, True), (2, 2, False), (1, 2, True), (0, 1, False)]
+OFTEN = "training.checkpoint_every=1"
+RESUMED = [(2, 3, True), (2, 2, False), (1, 2, True), (0, 1, False), (0, 2, True)]
 
 
 def write_recipes(folder: Path) -> None:
@@ -194,7 +195,8 @@ def resume(folder: Path, before: int, count: int, *, sharded: bool) -> None:
     """The run of `interrupt` in another number of processes."""
     out = folder / f"from-{before}-to-{count}-{'sharded' if sharded else 'whole'}"
     shutil.copytree(folder / f"from-{before}", out)
-    together(count, lambda: train(folder, "whole", out), sharded=sharded)
+    settings = () if before else (OFTEN,)
+    together(count, lambda: train(folder, "whole", out, *settings), sharded=sharded)
 
 
 def die(folder: Path) -> None:
@@ -209,7 +211,7 @@ def die(folder: Path) -> None:
 
     def work() -> None:
         Checkpoints._write_shards = dying  # type: ignore[method-assign]
-        train(folder, "whole", folder / "from-0", "training.checkpoint_every=1")
+        train(folder, "whole", folder / "from-0", OFTEN)
 
     together(2, work)
 

@@ -23,7 +23,7 @@ from cudt.training.checkpoint import load_last
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
 from tests.shadow.device import active
-from tests.sharded import ONE_MACHINE, RESUMED, environment, write_recipes
+from tests.sharded import ONE_MACHINE, RESUMED, ROOT, environment, write_recipes
 
 TWO_MACHINES = ONE_MACHINE.with_name("fsdp-2x8.yaml")
 
@@ -37,7 +37,7 @@ def in_groups(folder: Path, part: str) -> Path:
 
 def succeed(*command: str) -> None:
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

@@ -156,7 +156,8 @@ def _train_and_record(
     run = trainer.run
     write_recipe(run)
     root = None if data_root is None else str(data_root.absolute())
-    run.update_info(started.model_copy(update={"data_root": root}))
+    sharded = {"sharded": True} if is_sharded(trainer.layerwise) else {}
+    run.update_info(started.model_copy(update={"data_root": root, **sharded}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
     # No process has all weights of a sharded model.

@@ -67,10 +67,11 @@ class Machines:
         """The exit codes of the machines that are left."""
         return {name: ending(self.processes.pop(name)) for name in list(self.processes)}
 
-    def notes(self, word: str = "") -> list[Note]:
+    def notes(self, only: str = "") -> list[Note]:
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
-        found = [Note(*line.split("\t")[:3], float(line.split("\t")[3])) for line in lines]  # type: ignore[arg-type]
-        return [one for one in found if word in ("", one.word)]
+        fields = [line.split("\t") for line in lines]
+        found = [Note(word, machine, cell, float(moment)) for word, machine, cell, moment in fields]
+        return [one for one in found if only in ("", one.word)]
 
     def table(self) -> pd.DataFrame:
         """The sweep's trials, as its storage knows them."""

@@ -225,12 +225,9 @@ SOUND = {
 @pytest.mark.parametrize(("epochs", "warmup", "is_valid"), [(1, 0, False), (2, 0, True), (3, 2, False), (4, 2, True)])
 def test_a_pruner_needs_an_epoch_to_decide_after_and_one_to_save(epochs, warmup, is_valid, errors_of):
     arm = drawn("tpe", 5, pruner={"name": "median", "warmup_epochs": warmup})
-    line = (
-        f"arms.drawn.pruner: no run could be ended early: training.epochs is {epochs}, expected at least {warmup + 2}"
-    )
-    assert errors_of(fixed={"training.epochs": epochs}, arms={"drawn": arm}) == (
-        [] if is_valid else [f"arms.drawn.pruner: {why}"]
-    )
+    why = f"no run could be ended early: training.epochs is {epochs}, expected at least {warmup + 2}"
+    expected = [] if is_valid else [f"arms.drawn.pruner: {why}"]
+    assert errors_of(fixed={"training.epochs": epochs}, arms={"drawn": arm}) == expected
 
 
 @pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)

@@ -27,7 +27,7 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import TrialState
 from sqlalchemy import event, func
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import Session, selectinload
 
 from cudt.sweep.holder import Holder, new_holder
@@ -262,7 +262,9 @@ def _is_away(error: Exception) -> bool:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, DBAPIError) and "sqlite3" in type(cause.orig).__module__:
         return "locked" in str(cause.orig)
-    return isinstance(cause, OperationalError | InterfaceError) or getattr(cause, "connection_invalidated", False)
+    # Optuna tries a failed query in another way first, in the transaction that has lost its connection.
+    is_lost = isinstance(cause, OperationalError | InterfaceError | PendingRollbackError)
+    return is_lost or getattr(cause, "connection_invalidated", False)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ Heavy imports (torch, transformers, pandas) are inside the commands, so that `cu
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -28,8 +29,15 @@ from cudt.cli.runs import runs
 from cudt.cli.sweep import sweep
 from cudt.cli.terminal import make_error_console
 from cudt.cli.train import train
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
-from cudt.utils.progress import is_main_process
+from cudt.utils import processes
+from cudt.utils.errors import (
+    AgreedError,
+    DataWarning,
+    ProcessLostError,
+    TrainingInterruptedError,
+    TrainingStoppedError,
+    UserError,
+)
 
 app = typer.Typer(
     help="Train transformers in which every layer lowers the loss, and measure how they degrade under noise.",
@@ -71,9 +79,23 @@ def main() -> None:
     _print_data_warnings(errors)
     try:
         app()
+    except SystemExit as done:
+        if not done.code:
+            processes.leave()
+        raise
     except (UserError, OSError) as error:
-        errors.print(f"error: {error}", soft_wrap=True)
+        shared = processes.agree_on(error)
+        if not isinstance(shared, AgreedError):
+            # What only this process knows.
+            errors.quiet = False
+        errors.print(f"error: {shared}", soft_wrap=True)
         sys.exit(2)
+    except ProcessLostError as error:
+        errors.quiet = errors.quiet and not error.speaks
+        errors.print(str(error), soft_wrap=True)
+        # At once: torch would wait for the process that is lost.
+        sys.stderr.flush()
+        os._exit(1)
     except TrainingStoppedError as error:
         errors.print(f"stopped: {error}", soft_wrap=True)
         sys.exit(1)
@@ -87,8 +109,7 @@ def _print_data_warnings(errors: Console) -> None:
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
-            if is_main_process():
-                errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
+            errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
         else:
             shown(message, category, *where, **more)
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from cudt.utils.processes import Ended, Processes, worker_environments
+from cudt.utils.worker_processes import Ended, Processes, worker_environments
 from tests.utils.worker_jobs import until
 
 

@@ -19,8 +19,8 @@ from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_stu
 from cudt.sweep.storage import has_studies, open_storage, own_storage
 from cudt.sweep.study import ArmStudy, study_name
 from cudt.utils.errors import UserError
-from cudt.utils.worker_processes import worker_environments
 from cudt.utils.progress import duration
+from cudt.utils.worker_processes import worker_environments
 
 #: States of cells that cost nothing more.
 _DONE = ("finished", "failed", "damaged")

@@ -52,7 +52,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def example(path: str) -> str:
     """A file of the repository as a block of code, so that examples are files that tests run."""
-    return f'```python title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
+    language = {".py": "python", ".sbatch": "bash"}.get(Path(path).suffix, Path(path).suffix[1:])
+    return f'```{language} title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cudt.cli import completion
 from cudt.cli.options import DataRoot, Device, Out, RetryFailed
 from cudt.cli.terminal import make_console
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.sweep.definition import Sweep
 
 Search = Annotated[
-    str,
-    typer.Option(help="Search file: its name (see `cudt recipes`) or a YAML file.", autocompletion=completion.searches),
+    str | None,
+    typer.Option(
+        help="Search file: its name (see `cudt recipes`) or a YAML file. With --join: the name of the sweep.",
+        autocompletion=completion.searches,
+    ),
 ]
 SearchedRecipe = Annotated[
     str | None,
@@ -26,17 +33,22 @@ SearchedRecipe = Annotated[
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its estimated cost, train nothing.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")]
+Join = Annotated[bool, typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage.")]
 Storage = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Optuna storage for the trials.", show_default="an SQLite file in the sweep's folder"
+        metavar="URL",
+        envvar="CUDT_STORAGE",
+        help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
+        show_default="an SQLite file in the sweep's folder",
     ),
 ]
 
 
 def sweep(
-    search: Search,
+    search: Search = None,
     recipe: SearchedRecipe = None,
+    join: Join = False,
     workers: Workers = 1,
     plan: OnlyPlan = False,
     fail_fast: FailFast = False,
@@ -48,16 +60,14 @@ def sweep(
 ) -> None:
     """Search a recipe's settings with many runs. Runs are scored on validation data; test data are not read.
 
-    Re-running the same command resumes the sweep.
+    Re-running the same command resumes the sweep. While it is running, the same command elsewhere adds workers.
     """
-    from cudt.sweep import definition
-
-    loaded = definition.load(search, recipe)
+    loaded = _joined(search, recipe, storage) if join else _loaded(search, recipe)
     from cudt.sweep import plan as plans
     from cudt.sweep.display import SweepDisplay, best_table, ending
     from cudt.sweep.run_sweep import SweepOptions, run_sweep
 
-    options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast)
+    options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
     console = make_console()
     if plan:
         planned = plans.make(loaded, options)
@@ -70,3 +80,21 @@ def sweep(
     console.print(ending(made, out), soft_wrap=True, highlight=False)
     if made.n_failed or made.left:
         raise typer.Exit(1)
+
+
+def _loaded(search: str | None, recipe: str | None) -> Sweep:
+    from cudt.sweep import definition
+
+    if search is None:
+        raise UserError("--search: missing; name a search file, or take part in a running sweep with --join")
+    return definition.load(search, recipe)
+
+
+def _joined(search: str | None, recipe: str | None, storage: str | None) -> Sweep:
+    if storage is None:
+        raise UserError("--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the sweep")
+    if recipe is not None:
+        raise UserError("--recipe: cannot be given with --join; the recipe is that of the sweep")
+    from cudt.sweep import stored
+
+    return stored.find(storage, search)

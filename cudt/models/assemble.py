@@ -14,7 +14,9 @@ from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.sharding import Sharding
 from cudt.models.spreading import spread
+from cudt.noise.source import CPU
 from cudt.tasks.base import Task, build_task
 from cudt.utils.allocator import keep_freed_memory
 from cudt.utils.device import all_like, seed_everything
@@ -35,17 +37,21 @@ class TrainingProblem:
 
 
 def assemble(
-    recipe: NamedRecipe, data_root: Path | None, device: torch.device, erm_loss: float | None = None
+    recipe: NamedRecipe,
+    data_root: Path | None,
+    device: torch.device,
+    erm_loss: float | None = None,
+    sharding: Sharding | None = None,
 ) -> TrainingProblem:
     """Build everything that training needs; new weights are drawn from the recipe's seed.
 
     `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
-    constraints then ask only that no layer raises the loss.
+    constraints then ask only that no layer raises the loss. A model for `sharding` stays on the CPU.
     """
     if device.type == "cpu":
         # Not for evaluation, whose peak of memory would grow with the number of examples.
         keep_freed_memory()
-    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, device)
+    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, CPU if sharding else device)
     if layerwise.model.flash is not None:
         layerwise.model.flash.check(device, settings.training.precision)
     task = layerwise.task

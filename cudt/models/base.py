@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class LayeredModel(nn.Module, ABC):
     """Whether the layers are on several devices (`model.device_map`)."""
     flash: FlashAttention | None = None
     """The flash attention to use in updates, if the recipe asks for it."""
+    weights_outside_passes: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Inside it, `signal` can be computed outside of a forward pass, also if the weights are sharded."""
     signal_is_learned: bool = True
     """Whether training changes the clean signal: yes for embeddings, no for pixels."""
 
@@ -61,7 +63,8 @@ class LayeredModel(nn.Module, ABC):
         Override it where the shape is known without computing the signal: this waits for the device, and reads the
         mask on it.
         """
-        signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
+        with self.weights_outside_passes():
+            signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
         return SignalShape(mask.sum(1).tolist(), signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod

@@ -15,6 +15,7 @@ from cudt.data.batching import Batch
 from cudt.data.loading import ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
+from cudt.models.sharding import like
 from cudt.noise.source import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.head_gradient import HeadGradient
@@ -98,7 +99,9 @@ class LayerwiseLosses(nn.Module):
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
         """Load what `learned_weights` returned; a UserError if the weights belong to another model."""
-        missing, unexpected = self.load_state_dict(weights, strict=False)
+        own = self.state_dict()
+        held = {name: like(value, own[name]) if name in own else value for name, value in weights.items()}
+        missing, unexpected = self.load_state_dict(held, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
         problems = [f"missing key '{name}'" for name in absent] + [f"unexpected key '{name}'" for name in unexpected]
         if problems:
@@ -152,11 +155,12 @@ def with_noise(
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     """σ_x, the standard deviation of the clean signal over all unpadded positions, in one pass."""
     count, total, squares, sums = 0, 0.0, 0.0, []
-    for batch in batches:
-        signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
-        values = torch.cat([row[:length] for row, length in zip(signal, lengths, strict=True)]).double()
-        count += values.numel()
-        sums.append(torch.stack([values.sum(), values.square().sum()]))
+    with model.weights_outside_passes():
+        for batch in batches:
+            signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
+            values = torch.cat([row[:length] for row, length in zip(signal, lengths, strict=True)]).double()
+            count += values.numel()
+            sums.append(torch.stack([values.sum(), values.square().sum()]))
     # Read once all batches are on their way, so that the device is waited for once.
     for one, squared in torch.stack(sums).tolist():
         total, squares = total + one, squares + squared

@@ -18,7 +18,7 @@
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
         checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, last.pt and
-                        step-<updates>.safetensors (training resumes from them)
+                        step-<updates>.safetensors (training resumes from them), or the folder step-<updates> of shards
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
@@ -94,8 +94,8 @@ class Run:
         return self.path / "checkpoints" / "last.pt"
 
     def checkpoint_weights(self) -> list[Path]:
-        """The weights of checkpoints: those of last.pt, and of others until they are deleted."""
-        return sorted(self.last_checkpoint.parent.glob("step-*.safetensors"))
+        """The weights of checkpoints, files and folders of shards: those of last.pt, and of others until deleted."""
+        return sorted(self.last_checkpoint.parent.glob("step-*"))
 
     def weights_file(self, weights: Weights) -> Path:
         """The file of the best or of the last weights."""

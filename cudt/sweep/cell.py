@@ -11,12 +11,12 @@ from cudt.evaluation import evaluate
 from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
+from cudt.sweep.source import Report, updates_of
 from cudt.training import launch
 from cudt.training.checkpoint import discard
 from cudt.training.view import TrainingView
-from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.errors import TrainingStoppedError
 from cudt.utils.progress import track
-from cudt.utils.workers import Reporter
 
 #: Seconds between two progress messages of a cell.
 _REPORT_INTERVAL = 0.3
@@ -25,7 +25,7 @@ _REPORT_INTERVAL = 0.3
 class ProgressDisplay:
     """A training's display that reports the progress to the sweep."""
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(self, report: Report) -> None:
         self._report = report
         self._last = 0.0
 
@@ -45,7 +45,7 @@ class ProgressDisplay:
         self.update(view)
 
 
-def run_cell(job: CellJob, report: Reporter) -> CellResult:
+def run_cell(job: CellJob, report: Report) -> CellResult:
     """Train and score a cell. An interrupted run is resumed; a finished run is only scored."""
     recipe = recipes.parse_resolved(job.recipe)
     run = run_for(recipe, job.out)
@@ -84,15 +84,6 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
     table = run.read_table("validation")
     wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())
-
-
-def updates_of(run: Run) -> int | None:
-    """The number of updates so far; None if it is unknown because nothing was logged or the run is damaged."""
-    try:
-        history = run.read_table("history")
-    except (UserError, ValueError, OSError):
-        return None
-    return None if history.empty else int(history["step"].max())
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -197,6 +197,13 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     return Sweep(search.name or _as_name(path.stem), recipe_name, base, search)
 
 
+def from_texts(search_text: str, base_text: str) -> Sweep:
+    """The sweep whose `text` and `base_text` these are; they were checked when the sweep began."""
+    search = Search.model_validate(strict_yaml.parse_mapping(search_text, "search"))
+    base = strict_yaml.parse_mapping(base_text, "recipe")
+    return Sweep(search.name or "", base.pop("name"), base, search)
+
+
 def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[Mistake]]:
     """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be read."""
     if not asked and named is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -14,13 +15,23 @@ from rich.table import Table
 from rich.text import Text
 
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import Cell
+from cudt.sweep.queue import Key
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
 from cudt.utils.progress import duration
 
 #: The most runs that the suggested next command lists.
 _MAX_SUGGESTED = 4
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as it is shown."""
+
+    key: tuple[str, Key] = field(compare=True)
+    name: str = field(compare=False)
+    host: str = field(default="", compare=False)
+    """Where it runs, if not on this machine."""
 
 
 class SweepDisplay:
@@ -54,11 +65,8 @@ class SweepDisplay:
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
 
-    def started(self, cell: Cell) -> None:
-        self._running[cell] = None
-        self._draw()
-
-    def progress(self, cell: Cell, progress: CellProgress) -> None:
+    def running(self, cell: Cell, progress: CellProgress | None) -> None:
+        """Show a cell among the running ones; `progress` is None until its training has begun."""
         self._running[cell] = progress
         self._draw()
 
@@ -67,10 +75,10 @@ class SweepDisplay:
         self._running.pop(cell, None)
 
     def finished(self, cell: Cell, score: float) -> None:
-        self._end_line(cell.name, f"score {score:.5g}")
+        self._end_line(cell, f"score {score:.5g}")
 
-    def failed(self, name: str, reason: str) -> None:
-        self._end_line(name, f"failed: {reason}", "red")
+    def failed(self, cell: Cell, reason: str) -> None:
+        self._end_line(cell, f"failed: {reason}", "red")
 
     def died(self, cell: Cell, how: str) -> None:
         self._line(f"{cell.name}: the worker process ended {how}; another worker resumes it", "yellow")
@@ -90,10 +98,11 @@ class SweepDisplay:
             self._warned.add(text)
             self._line(f"warning: {text}", "yellow")
 
-    def _end_line(self, name: str, result: str, style: str = "") -> None:
+    def _end_line(self, cell: Cell, result: str, style: str = "") -> None:
         self._done += 1
         width = len(str(self._total))
-        self._line(f"{self._done:>{width}}/{self._total}  {name}  {result}", style)
+        where = f"  (on {cell.host})" if cell.host else ""
+        self._line(f"{self._done:>{width}}/{self._total}  {cell.name}  {result}{where}", style)
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, soft_wrap=True, highlight=False)
@@ -111,7 +120,7 @@ class SweepDisplay:
         for cell, now in self._running.items():
             loss = f"loss {now.loss:.4g}" if now is not None and now.loss is not None else ""
             step = f"update {now.step}/{now.steps}" if now is not None else "starting"
-            rows.add_row(Text(cell.name, overflow="ellipsis", no_wrap=True), step, loss)
+            rows.add_row(Text(cell.name, overflow="ellipsis", no_wrap=True), step, loss, cell.host)
         return Group(heading, rows)
 
     def _time_left(self) -> str:

@@ -14,12 +14,13 @@ from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import run_for
 from cudt.sweep import cost, startup
 from cudt.sweep.definition import Sweep
+from cudt.sweep.queue import Trial
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_studies
 from cudt.sweep.storage import has_studies, open_storage, own_storage
-from cudt.sweep.study import ArmStudy, Trial, study_name
+from cudt.sweep.study import ArmStudy, study_name
 from cudt.utils.errors import UserError
+from cudt.utils.processes import worker_environments
 from cudt.utils.progress import duration
-from cudt.utils.workers import worker_environments
 
 #: States of cells that cost nothing more.
 _DONE = ("finished", "failed", "damaged")
@@ -115,12 +116,9 @@ def _known(sweep: Sweep, options: SweepOptions) -> dict[str, list[Trial]]:
 
 def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[str, NamedRecipe | None, str]]:
     sweep, setting, arm = fresh.sweep, fresh.setting, fresh.arm
-    if sweep.arm(arm).sampler == "tpe":
-        trials = known
-    else:
-        # These samplers do not depend on results, so their cells can be drawn now.
-        fresh.take_over(retry_failed=False)
-        trials = list(iter(fresh.next, None))
+    is_tpe = sweep.arm(arm).sampler == "tpe"
+    # The other samplers do not depend on results, so their cells can be drawn now.
+    trials = [trial for trial in known if trial.parameters] if is_tpe else list(iter(fresh.next, None))
     failed = [trial.parameters for trial in known if trial.state == "failed"]
     for trial in trials:
         try:
@@ -129,7 +127,7 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
             yield fresh.describe(trial), None, "refused"
             continue
         yield fresh.describe(trial), recipe, "failed" if trial.parameters in failed else _state(recipe, out)
-    if sweep.arm(arm).sampler == "tpe":
+    if is_tpe:
         some = sweep.recipe(setting, arm, sweep.first_parameters(arm))
         for _ in range(fresh.budget - len(trials)):
             yield f"{sweep.describe(setting, arm, {})}: to be drawn by tpe", some, "to do"

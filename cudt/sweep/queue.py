@@ -1,81 +1,254 @@
-"""Which cell runs next: setting by setting, alternating between arms, so that a stopped sweep has spent equally."""
+"""Trials that any number of workers share: one Optuna study, in which every cell is one trial.
+
+A cell is something to do exactly once: a run to train, an evaluation to make. Its trial is enqueued with the cell's key
+as user attribute `cell`, waits until a worker starts it, and goes back to waiting if that worker cannot finish it.
+Several processes may enqueue the same cell at the same time. Optuna numbers trials in the order of their creation, so
+the trial with the lowest number is the cell, and whoever starts another one ends it; it does not count.
+
+User attributes of a trial: `cell`; `holder` (holder.py); `facts`, for the tables; `progress`, `warnings`; `retry_of`,
+the number of the failed trial that it repeats.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from cudt.config.recipe import NamedRecipe
-from cudt.sweep.definition import setting_name
-from cudt.sweep.study import ArmStudy, Trial
-from cudt.utils.errors import UserError
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from cudt.sweep.definition import Parameters
+from cudt.sweep.holder import Holder
+from cudt.sweep.shared import SharedStorage
 
 #: Workers that may die while running a cell before it fails: the cell itself may be what kills them.
 MAX_DEATHS = 5
+#: The number or name of a cell in its study.
+Key = int | str
+Direction = Literal["minimize", "maximize"]
+
+_STATES = {TrialState.WAITING: "waiting", TrialState.RUNNING: "running", TrialState.COMPLETE: "finished"}
 
 
-@dataclass(eq=False)
-class Cell:
-    """A trial and the recipe of its run."""
+class NotACellError(Exception):
+    """A trial that does not count: a surplus one, a second one of its cell, or one with settings that exist."""
 
-    study: ArmStudy
-    trial: Trial
-    recipe: NamedRecipe
-    deaths: int = 0
-    seconds: float = 0.0
-    """Worker time so far, earlier attempts included."""
+
+@dataclass(frozen=True)
+class Trial:
+    """The trial of a cell: waiting, running or ended."""
+
+    number: int
+    trial_id: int
+    cell: Key
+    state: str
+    """waiting, running, finished or failed."""
+    parameters: Parameters
+    score: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What goes into the tables; of a trial that has not ended, the seconds and deaths so far."""
+    holder: Holder | None = None
+    """The process that runs it."""
+    progress: dict[str, Any] = field(default_factory=dict)
+    """step, steps, loss and seconds of the running attempt."""
+    warnings: tuple[str, ...] = ()
+    """Warnings about the data."""
 
     @property
-    def name(self) -> str:
-        return self.study.describe(self.trial)
-
-    def spent(self) -> dict[str, Any]:
-        return {"seconds": round(self.seconds, 1), "deaths": self.deaths}
+    def has_ended(self) -> bool:
+        return self.state not in ("waiting", "running")
 
 
-class Queue:
-    """All cells of a sweep that still have to run."""
+class TrialQueue(ABC):
+    """The cells of one study."""
 
-    def __init__(self, studies: Sequence[ArmStudy], on_refused: Callable[[str, str], None]) -> None:
-        """`on_refused` is called with the name of a cell whose settings the recipe refuses, and the reason."""
-        self._studies = studies
-        self._on_refused = on_refused
-        self._given_back: list[Cell] = []
-        self._begun = {
-            id(study): sum(trial.state != "waiting" for trial in study.trials()) - study.n_orphans for study in studies
-        }
-        self._is_closed = False
+    def __init__(self, storage: BaseStorage, name: str, direction: Direction = "minimize") -> None:
+        self.storage, self.name = storage, name
+        self.study = optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
+        self._read: list[FrozenTrial] = []
+        self._has_read = False
+        # Versions without workers on several machines kept the facts of trial N as attribute `trial N` of the study.
+        self._old_facts = {key: value for key, value in self.study.user_attrs.items() if key.startswith("trial ")}
 
-    def next(self) -> Cell | None:
-        """The next cell; None if none is left or the queue is closed."""
-        if self._is_closed:
-            return None
-        if self._given_back:
-            return self._given_back.pop(0)
-        for setting in dict.fromkeys(setting_name(study.setting) for study in self._studies):
-            arms = [study for study in self._studies if setting_name(study.setting) == setting]
-            for study in sorted(arms, key=lambda study: self._begun[id(study)]):
-                if cell := self._cell(study):
-                    return cell
-        return None
+    @abstractmethod
+    def cells(self) -> Iterable[tuple[Key, Parameters]]:
+        """Every cell, and the parameters that its trial is enqueued with."""
 
-    def give_back(self, cell: Cell) -> None:
-        """Put a cell whose worker died at the front."""
-        self._given_back.append(cell)
+    @abstractmethod
+    def describe(self, trial: Trial) -> str:
+        """A trial in one line."""
 
-    def close(self) -> None:
-        """Start no further cells."""
-        self._is_closed = True
+    def draw(self, trial: optuna.Trial) -> None:  # noqa: B027 - most queues have nothing to draw
+        """Choose the parameters of a trial that was started; raise NotACellError if they exist already."""
 
-    def _cell(self, study: ArmStudy) -> Cell | None:
-        while not self._is_closed and (trial := study.next()):
-            self._begun[id(study)] += 1
+    # ------------------------------------------------------------ reading
+
+    def refresh(self) -> None:
+        """Read the trials. Everything but `trials` and `left` goes by the last reading, because reading is slow."""
+        self._read, self._has_read = self.study.get_trials(deepcopy=False), True
+
+    def trials(self) -> list[Trial]:
+        """The trial of every cell that has one, as it is now, in order of their numbers."""
+        self.refresh()
+        return [self._as_trial(cell, trial) for cell, trial in self._wanted()]
+
+    @property
+    def left(self) -> int:
+        """Cells that have not ended, as it is now."""
+        self.refresh()
+        return self._n_left()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every cell has ended."""
+        return self._has_read and self._n_left() == 0
+
+    def _n_left(self) -> int:
+        return len(list(self.cells())) - sum(trial.state.is_finished() for _, trial in self._wanted())
+
+    @property
+    def n_begun(self) -> int:
+        """Cells that were started."""
+        if not self._has_read:
+            self.refresh()
+        return sum(trial.state != TrialState.WAITING for _, trial in self._wanted())
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a trial is waiting for a worker."""
+        return any(trial.state == TrialState.WAITING for _, trial in self._wanted())
+
+    def _wanted(self) -> list[tuple[Key, FrozenTrial]]:
+        """The cells that have a trial, in order of their numbers; others may be left from a larger budget."""
+        wanted = {cell for cell, _ in self.cells()}
+        found = [(cell, trial) for cell, trial in self._live().items() if cell in wanted]
+        return sorted(found, key=lambda pair: pair[1].number)
+
+    def _live(self) -> dict[Key, FrozenTrial]:
+        """The trial that is the cell, by the cell's key."""
+        trials = [trial for trial in self._read if not self._is_abandoned(trial)]
+        repeated = {trial.user_attrs.get("retry_of") for trial in trials}
+        found: dict[Key, FrozenTrial] = {}
+        for trial in trials:
+            if (cell := self._cell(trial)) is not None and trial.number not in repeated:
+                found.setdefault(cell, trial)
+        return found
+
+    def _cell(self, trial: FrozenTrial) -> Key | None:
+        return trial.user_attrs.get("cell")
+
+    def _is_abandoned(self, trial: FrozenTrial) -> bool:
+        """Whether a trial ended without counting: it has failed without a reason."""
+        facts = self._facts(trial)
+        return trial.state == TrialState.FAIL and ("reason" not in facts or bool(facts.get("retried")))
+
+    def _facts(self, trial: FrozenTrial) -> dict[str, Any]:
+        return dict(trial.user_attrs.get("facts") or self._old_facts.get(f"trial {trial.number}", {}))
+
+    def _as_trial(self, cell: Key, trial: FrozenTrial) -> Trial:
+        # A waiting trial has no parameters yet, except those it was enqueued with.
+        parameters = self.exact(trial.params or trial.system_attrs.get("fixed_params", {}))
+        return Trial(
+            trial.number,
+            trial._trial_id,
+            cell,
+            _STATES.get(trial.state, "failed"),
+            parameters,
+            trial.value if trial.state == TrialState.COMPLETE else None,
+            self._facts(trial),
+            trial.user_attrs.get("holder"),
+            trial.user_attrs.get("progress") or {},
+            tuple(trial.user_attrs.get("warnings", ())),
+        )
+
+    def exact(self, drawn: dict[str, Any]) -> Parameters:
+        """Parameters as the cell's definition writes them."""
+        return drawn
+
+    # ------------------------------------------------------------ writing
+
+    def top_up(self) -> None:
+        """Read the trials, and enqueue every cell that has none."""
+        self.refresh()
+        live = self._live()
+        missing = [(cell, parameters) for cell, parameters in self.cells() if cell not in live]
+        for cell, parameters in missing:
+            self.study.enqueue_trial(parameters, user_attrs={"cell": cell})
+        if missing:
+            self.refresh()
+
+    def retry_failed(self) -> None:
+        """Enqueue every failed cell again, with the same parameters."""
+        for trial in self.trials():
+            if trial.state == "failed":
+                again = {"cell": trial.cell, "retry_of": trial.number}
+                self.study.enqueue_trial(trial.parameters, user_attrs=again)
+
+    def drop_surplus(self) -> None:
+        """End the waiting trials of cells that are no longer wanted: the budget is smaller now."""
+        self.refresh()
+        wanted = {cell for cell, _ in self.cells()}
+        for cell, trial in self._live().items():
+            is_surplus = cell not in wanted and trial.state == TrialState.WAITING
+            # Started first, which only one process can do: another one may be about to run it.
+            if is_surplus and self.storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
+                self.abandon(trial._trial_id)
+
+    def begin(self, trial: optuna.Trial) -> Trial:
+        """The cell of a trial that this process has just started, with its parameters; NotACellError if it has none.
+
+        The last reading will do if it has the trial: whatever has a lower number was there before.
+        """
+        if trial.number >= len(self._read):
+            self.refresh()
+        cell = next((cell for cell, live in self._live().items() if live.number == trial.number), None)
+        if cell is None:
+            raise NotACellError
+        self.draw(trial)
+        return self._as_trial(cell, self.storage.get_trial(trial._trial_id))
+
+    def next(self) -> Trial | None:
+        """Start the next waiting trial in this process, without a worker; None if none is waiting."""
+        while True:
+            self.top_up()
+            if not self.has_waiting:
+                return None
+            with warnings.catch_warnings():
+                # Optuna warns that nobody records heartbeats.
+                warnings.simplefilter("ignore", UserWarning)
+                trial = self.study.ask()
             try:
-                recipe = study.sweep.recipe(study.setting, study.arm, trial.parameters)
-            except UserError as error:
-                study.fail(trial.number, str(error), {})
-                self._on_refused(study.describe(trial), str(error))
-                continue
-            return Cell(study, trial, recipe, trial.facts.get("deaths", 0), trial.facts.get("seconds", 0.0))
-        return None
+                return self.begin(trial)
+            except NotACellError:
+                self.abandon(trial._trial_id)
+
+    def remember(self, trial: Trial, facts: dict[str, Any]) -> None:
+        """Store the facts about a running trial, replacing earlier ones."""
+        self.storage.set_trial_user_attr(trial.trial_id, "facts", facts)
+
+    def give_back(
+        self, trial: Trial, spent: dict[str, Any], died: str = "", failed: dict[str, Any] | None = None
+    ) -> bool:
+        """Let a running trial wait for another worker; returns whether its holder still had it.
+
+        `died` says how the holder ended. After MAX_DEATHS of them the trial fails, with the facts `failed`.
+        """
+        facts, state = {**spent, "died": died} if died else spent, TrialState.WAITING
+        if died and spent["deaths"] >= MAX_DEATHS:
+            reason = f"{spent['deaths']} workers died while running it, the last one {died}"
+            facts, state = {**(failed or {}), **spent, "reason": reason}, TrialState.FAIL
+        # Optuna's storage in memory does not look again at a trial that was started.
+        assert isinstance(self.storage, SharedStorage)
+        attributes = {"facts": facts, "progress": None}
+        return bool(self.storage.give_back(trial.trial_id, trial.holder, attributes, state))
+
+    def abandon(self, trial_id: int) -> None:
+        """End a trial that does not count."""
+        with contextlib.suppress(UpdateFinishedTrialError):
+            self.storage.set_trial_state_values(trial_id, TrialState.FAIL)

@@ -102,6 +102,9 @@ def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
     for study in studies:
         names = {"setting": setting_name(study.setting), "arm": study.arm}
         for trial in study.trials():
+            if not trial.parameters:
+                # To be drawn when it starts.
+                continue
             state = {"trial": trial.number, "state": trial.state, "score": trial.score}
             facts = {name: trial.facts.get(name) for name in FACTS}
             settings = {key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()}

@@ -1,33 +1,34 @@
-"""Run a sweep from beginning to end: give cells to workers, record their results, survive whatever fails."""
+"""Run a sweep from beginning to end: start workers, watch the trials of all machines, write the tables."""
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
 
 from cudt.models.base import check_model
-from cudt.runs.find import run_for
 from cudt.runs.options import RunOptions
-from cudt.sweep import results
-from cudt.sweep.cell import updates_of
+from cudt.sweep import recovery, results, stored, worker
+from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import SweepDisplay
-from cudt.sweep.keeper import Keeper
-from cudt.sweep.messages import CellJob
-from cudt.sweep.queue import MAX_DEATHS, Cell, Queue
+from cudt.sweep.observer import Observer
+from cudt.sweep.queue import MAX_DEATHS
 from cudt.sweep.results import Results
-from cudt.sweep.storage import explain_storage_errors, open_storage, own_storage
+from cudt.sweep.shared import heartbeat_interval
+from cudt.sweep.source import ArmSource
+from cudt.sweep.storage import explain_storage_errors, open_storage, own_storage, without_password
 from cudt.sweep.study import ArmStudy
 from cudt.tasks.base import Task, build_task
 from cudt.utils.device import choose
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from cudt.utils.interrupt import StopRequest
-from cudt.utils.workers import Died, Done, Failed, Interrupted, Message, Reported, Warned, Workers, worker_environments
+from cudt.utils.processes import Ended, Processes, worker_environments
+
+#: Seconds between two looks at the storage, for every so many trials; and at workers.
+_INTERVAL, _TRIALS, _WAIT = 1.0, 200, 0.2
 
 
 @dataclass(frozen=True)
@@ -35,124 +36,108 @@ class SweepOptions(RunOptions):
     """The options of `cudt sweep`."""
 
     storage: str | None = None
-    """The URL of an Optuna storage; by default, a SQLite file in the sweep's folder."""
+    """The URL of a database; by default, a SQLite file in the sweep's folder."""
     fail_fast: bool = False
     cell_function: str = "cudt.sweep.cell:run_cell"
     """The function that a worker calls for each cell."""
+    join: bool = False
+    """Take part in a sweep as it is, without resuming it."""
 
 
 def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Results:
-    """Run every cell that is not finished yet, write the tables, and return them."""
+    """Run every cell that is not finished yet, together with all who joined, write the tables, and return them."""
     folder = sweep.folder(options.out)
     check_score(sweep, first_task(sweep, options))
-    with _locked(folder), explain_storage_errors():
-        studies = open_studies(sweep, options.storage or own_storage(folder))
+    url = options.storage or own_storage(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with explain_storage_errors():
+        studies = begin(sweep, options)
         results.write_definition(sweep, folder)
+        job = WorkerJob(
+            url, stored.first_study(sweep), options.out, options.device, options.data_root, options.cell_function
+        )
         environments = worker_environments(options.workers, options.device)
         with (
-            Keeper(studies[0]) as keeper,
             StopRequest() as stop,
-            Workers(environments, folder / "logs", options.cell_function) as workers,
+            Processes(environments, folder / "logs", "cudt.sweep.arm_worker:main", job) as workers,
             display,
         ):
-            for study in studies:
-                study.take_over(retry_failed=options.retry_failed)
-            loop = _Loop(sweep, options, display, studies)
-            display.begin(studies)
-            loop.run(workers, stop, keeper)
-        made = loop.write_results()
+            watch = _Watch(sweep, options, display, studies)
+            watch.run(workers, stop)
+        made = watch.write_results()
     if stop.requested:
         raise TrainingInterruptedError(f"{folder}: interrupted; run the same command to resume")
     return made
 
 
-class _Loop:
-    """Gives cells to workers and handles their messages until every cell has ended or a stop is requested."""
+def begin(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
+    """The studies of a sweep, with a trial for every cell; those of workers that are gone wait again."""
+    studies = open_studies(sweep, options.storage or own_storage(sweep.folder(options.out)))
+    if not options.join:
+        stored.begin(sweep, studies, fail_fast=options.fail_fast, retry_failed=options.retry_failed)
+    recovery.give_back_lost(_sources(studies, options))
+    return studies
+
+
+class _Watch:
+    """Watches the storage and the workers of this machine until the workers end."""
 
     def __init__(self, sweep: Sweep, options: SweepOptions, display: SweepDisplay, studies: Sequence[ArmStudy]) -> None:
         self._sweep, self._options, self._display, self._studies = sweep, options, display, studies
         self._folder = sweep.folder(options.out)
-        self._queue = Queue(studies, on_refused=self._report_failure)
+        self._sources = _sources(studies, options)
+        self._observer = Observer(studies, display)
+        self._fruitless = 0
+        display.begin(studies)
 
-    def run(self, workers: Workers, stop: StopRequest, keeper: Keeper) -> None:
-        while True:
+    def run(self, workers: Processes, stop: StopRequest) -> None:
+        looked = recovered = time.monotonic()
+        while workers.n_running:
             if stop.requested:
-                self._display.stopping(workers.n_busy)
-                self._queue.close()
+                self._display.stopping(workers.n_running)
                 workers.stop()
-            while workers.has_room and (cell := self._queue.next()):
-                workers.start(cell, self._job(cell))
-                self._display.started(cell)
-            if not workers.is_busy:
-                return
-            for cell, seconds, message in workers.wait(timeout=1.0):
-                self._handle(cell, seconds, message, is_stopping=stop.requested)
-            keeper.beat()
+            for ended in workers.wait(_WAIT):
+                self._handle(ended, workers, is_stopping=stop.requested)
+            if time.monotonic() - looked > _INTERVAL * max(1, self._observer.n_open / _TRIALS):
+                self._look()
+                looked = time.monotonic()
+            if time.monotonic() - recovered > heartbeat_interval():
+                recovery.give_back_lost(self._sources)
+                recovered = time.monotonic()
+        self._look()
 
     def write_results(self) -> Results:
         """Write the tables of the sweep as it is now."""
         command = resume_command(self._folder, self._options)
         return results.write(self._sweep, self._studies, self._folder, command)
 
-    def _job(self, cell: Cell) -> CellJob:
-        options, measure = self._options, self._sweep.search.score.measure
-        return CellJob(cell.recipe.text(), options.out, options.device, options.data_root, measure, self._sweep.gammas)
+    def _look(self) -> None:
+        if self._observer.look():
+            self.write_results()
+        if self._observer.n_failed:
+            stored.close_after_failure(self._studies)
 
-    def _handle(self, cell: Cell, seconds: float, message: Message, *, is_stopping: bool) -> None:
-        match message:
-            case Reported(progress):
-                self._display.progress(cell, progress)
-            case Warned(text):
-                self._display.warn(text)
-            case _:
-                cell.seconds += seconds
-                self._display.ended(cell)
-                self._end(cell, message, is_stopping)
-                self.write_results()
-
-    def _end(self, cell: Cell, message: Message, is_stopping: bool) -> None:
-        """Record how a worker's job ended."""
-        match message:
-            case Done(result):
-                cell.study.finish(cell.trial.number, result.score, {**result.facts, **self._spent(cell)})
-                self._display.finished(cell, result.score)
-            case Failed(reason):
-                self._fail(cell, reason)
-            case Interrupted() | Died() if is_stopping:
-                cell.study.remember(cell.trial.number, cell.spent())
-                self._display.interrupted(cell)
-            case Interrupted():
-                # Another process sent the worker the signal that we would have sent.
-                self._retry(cell, "by a stop signal")
-            case Died(how):
-                self._retry(cell, how)
-
-    def _retry(self, cell: Cell, how: str) -> None:
-        cell.deaths += 1
-        if cell.deaths < MAX_DEATHS:
-            cell.study.remember(cell.trial.number, cell.spent())
-            self._display.died(cell, how)
-            self._queue.give_back(cell)
-        else:
-            self._fail(cell, f"{cell.deaths} workers died while running it, the last one {how}")
-
-    def _fail(self, cell: Cell, reason: str) -> None:
-        updates = updates_of(run_for(cell.recipe, self._options.out))
-        cell.study.fail(cell.trial.number, reason, {**self._spent(cell), "updates": updates})
-        self._report_failure(cell.name, reason)
-
-    def _report_failure(self, name: str, reason: str) -> None:
-        self._display.failed(name, reason)
-        if self._options.fail_fast:
-            self._queue.close()
-
-    def _spent(self, cell: Cell) -> dict[str, Any]:
-        return {"run": run_for(cell.recipe, Path()).path.as_posix(), **cell.spent()}
+    def _handle(self, ended: Ended, workers: Processes, *, is_stopping: bool) -> None:
+        """Give back the trial of a worker that has ended, and start it again unless nothing is left."""
+        is_death = ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
+        had_trial = recovery.give_back_of_process(self._sources, ended.process, ended.how if is_death else "")
+        self._fruitless = self._fruitless + 1 if is_death and not had_trial else 0
+        if self._fruitless >= MAX_DEATHS:
+            raise UserError(f"{self._fruitless} worker processes ended before they ran a trial, the last {ended.how}")
+        self._look()
+        if ended.code != worker.DONE and not is_stopping:
+            workers.start(ended.worker)
 
 
-def resume_command(folder: Path, options: RunOptions) -> str:
-    """The command that resumes a sweep; it does nothing if the sweep is finished."""
+def _sources(studies: Sequence[ArmStudy], options: SweepOptions) -> list[ArmSource]:
+    return stored.sources_of(studies, options.out, options.device, options.data_root, options.cell_function)
+
+
+def resume_command(folder: Path, options: SweepOptions) -> str:
+    """The command that resumes a sweep, without a password; it does nothing if the sweep is finished."""
     words = ["cudt", "sweep", "--search", str(folder / "sweep.yaml"), "--out", str(options.out)]
+    if options.storage is not None:
+        words += ["--storage", without_password(options.storage)]
     if options.data_root is not None:
         words += ["--data-root", str(options.data_root)]
     return shlex.join(words)
@@ -180,16 +165,4 @@ def check_score(sweep: Sweep, task: Task) -> None:
 
 def open_studies(sweep: Sweep, url: str | None) -> list[ArmStudy]:
     """The study of each arm in each setting; `url` None keeps them in memory."""
-    storage = open_storage(url)
-    return [ArmStudy(sweep, setting, arm, storage) for setting in sweep.settings for arm in sweep.search.arms]
-
-
-def _locked(folder: Path) -> Any:
-    """Keep a second sweep on this machine out of the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return FileLock(folder / ".lock", timeout=0).acquire()
-    except Timeout:
-        raise UserError(
-            f"{folder}: another process is running this sweep; wait until it finishes, or stop it first"
-        ) from None
+    return stored.open_studies(sweep, open_storage(url))

@@ -1,24 +1,29 @@
-"""Where a sweep's trials are stored: SQLite in its own folder, or the Optuna storage of a URL."""
+"""Where a sweep's trials are stored: SQLite in its own folder, or the database of a URL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.storages import BaseStorage, InMemoryStorage
 from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from cudt.sweep.shared import SharedStorage
 from cudt.utils.errors import UserError
 
-#: Seconds to wait for another process that writes into the same SQLite file, such as optuna-dashboard.
+#: Seconds to wait for another process that writes into the same SQLite file.
 _TIMEOUT = 60
+#: Seconds to wait for a connection to a database server.
+_CONNECT_TIMEOUT = 10
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
+# Optuna would log every trial that fails.
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def own_storage(folder: Path) -> str:
@@ -30,11 +35,46 @@ def open_storage(url: str | None) -> BaseStorage:
     """The storage of a URL; None is this process's memory."""
     if url is None:
         return InMemoryStorage()
+    _check_has_heartbeats(url)
     try:
-        options = {"connect_args": {"timeout": _TIMEOUT}} if _file_of(url) is not None else {"pool_pre_ping": True}
-        return RDBStorage(url, engine_kwargs=options)
+        return SharedStorage(_with_driver(url), _engine_options(url))
     except Exception as error:  # SQLAlchemy and the drivers raise many types
         raise _refusal(url, error) from None
+
+
+def without_password(url: str) -> str:
+    """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
+    try:
+        return make_url(url).set(password=None).render_as_string(hide_password=False)
+    except (SQLAlchemyError, ValueError):
+        return "(not a valid URL)"
+
+
+def _check_has_heartbeats(url: str) -> None:
+    """Refuse Optuna's other storages."""
+    if url.split(":")[0] in ("grpc", "journal", "redis") or url.startswith("localhost:"):
+        raise UserError(
+            f"cannot open storage {_without_password(url)}: Optuna's journal, Redis and gRPC storages have no "
+            "heartbeats, so nobody would resume the trials of a lost worker; use postgresql://, mysql:// or sqlite:///"
+        )
+
+
+def _with_driver(url: str) -> str:
+    """A URL with the driver that `pip install cudt[postgres]` brings, unless it names one."""
+    parsed = make_url(url)
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    return parsed.render_as_string(hide_password=False)
+
+
+def _engine_options(url: str) -> dict[str, Any]:
+    if _file_of(url) is not None:
+        return {"connect_args": {"timeout": _TIMEOUT}}
+    # A worker and its heartbeat use a connection each, and pools of a thousand workers must not exhaust the server.
+    options: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2}
+    if make_url(url).get_backend_name() == "postgresql":
+        options["connect_args"] = {"connect_timeout": _CONNECT_TIMEOUT}
+    return options
 
 
 def has_studies(url: str) -> bool:
@@ -43,7 +83,7 @@ def has_studies(url: str) -> bool:
         file = _file_of(url)
         if file is not None and not file.is_file():
             return False
-        engine = create_engine(url)
+        engine = create_engine(_with_driver(url))
         try:
             return inspect(engine).has_table("studies")
         finally:

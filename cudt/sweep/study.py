@@ -1,15 +1,12 @@
-"""The trials of a sweep in Optuna: one study for each arm in each setting.
-
-A trial is stored before its run begins, and its result when the run ends. A sweep that resumes takes over the trials
-that an earlier process left running, so no cell is drawn twice. Facts for which Optuna has no column are stored as
-attributes of the study, by the trial's number.
-"""
+"""The trials of an arm in a setting, in Optuna: which cells there are, and how their settings are drawn."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import optuna
@@ -19,10 +16,13 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
 
 from cudt.sweep.definition import Parameters, Sweep, setting_name
+from cudt.sweep.queue import Key, NotACellError, Trial, TrialQueue
 from cudt.sweep.search import Range, Scalar, combinations, values_of
 
 #: Draws of settings that were drawn before, after which the sampler is bypassed.
@@ -32,109 +32,74 @@ _MAX_LISTED = 10_000
 _SEEDS = IntDistribution(0, 2**32 - 1)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A trial of a study: waiting, running or ended."""
-
-    number: int
-    state: str
-    """waiting, running, finished or failed."""
-    parameters: Parameters
-    score: float | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-class ArmStudy:
+class ArmStudy(TrialQueue):
     """The trials of one arm in one setting."""
 
-    def __init__(self, sweep: Sweep, setting: Parameters, arm: str, storage: optuna.storages.BaseStorage) -> None:
+    def __init__(self, sweep: Sweep, setting: Parameters, arm: str, storage: BaseStorage) -> None:
+        super().__init__(storage, study_name(sweep, setting, arm), sweep.search.score.direction)
         self.sweep, self.setting, self.arm = sweep, setting, arm
-        self.name = study_name(sweep, setting, arm)
-        self.study = optuna.create_study(
-            storage=storage, study_name=self.name, direction=sweep.search.score.direction, load_if_exists=True
-        )
         self._listed = sweep.listed(arm)
         self.budget = sweep.budget(arm)
         self._distributions = _distributions(sweep, arm, self._listed)
-        # Read once: no other process writes to the study during a sweep.
-        self._attributes: dict[str, Any] = dict(self.study.user_attrs)
-        self._orphans: list[Trial] = []
+        self._old_cells: dict[int, int] | None = None
 
-    def take_over(self, *, retry_failed: bool) -> None:
-        """Prepare the trials to run. The caller has the sweep's lock: a running trial was left by a dead process."""
-        within = {trial.number for trial in self._counted()}
-        for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-            if trial.number in within and trial.params.keys() == self._distributions.keys():
-                self._orphans.append(self._as_trial(trial))
-            else:
-                # The process was killed while drawing it, or the budget is smaller now.
-                self._abandon(trial.number)
-        if retry_failed:
-            self._requeue_failed()
-        there = {trial.user_attrs.get("cell") for trial in self._counted()}
-        for cell, parameters in enumerate(self._listed or []):
-            if cell not in there:
-                self.study.enqueue_trial(parameters, user_attrs={"cell": cell})
-
-    def next(self) -> Trial | None:
-        """The next trial to run; None once the budget is spent."""
-        if self._orphans:
-            return self._orphans.pop(0)
-        while waiting := self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
-            is_wanted = any(trial.number == waiting[0].number for trial in self._counted())
-            trial = self._asked(RandomSampler())
-            if is_wanted:
-                return trial
-            self._abandon(trial.number)
-        return self._drawn() if self._listed is None and len(self._counted()) < self.budget else None
-
-    def finish(self, number: int, score: float, facts: dict[str, Any]) -> None:
-        self.remember(number, facts)
-        self.study.tell(number, score)
-
-    def fail(self, number: int, reason: str, facts: dict[str, Any]) -> None:
-        self.remember(number, {**facts, "reason": reason})
-        self.study.tell(number, state=TrialState.FAIL)
-
-    def remember(self, number: int, facts: dict[str, Any]) -> None:
-        """Store the facts about a trial, replacing earlier ones."""
-        self._attributes[f"trial {number}"] = facts
-        self.study.set_user_attr(f"trial {number}", facts)
-
-    def trials(self) -> list[Trial]:
-        """Every trial within the budget, in order."""
-        return [self._as_trial(trial) for trial in self._counted()]
+    def cells(self) -> Iterable[tuple[Key, Parameters]]:
+        """The numbers of the cells within the budget; listed cells have parameters, others are drawn."""
+        return enumerate(self._listed if self._listed is not None else [{}] * self.budget)
 
     def describe(self, trial: Trial) -> str:
         """A trial in one line."""
         return self.sweep.describe(self.setting, self.arm, trial.parameters)
 
-    @property
-    def n_orphans(self) -> int:
-        """Trials that a dead process left running."""
-        return len(self._orphans)
+    def draw(self, trial: optuna.Trial) -> None:
+        """Draw the settings of a trial that has none yet; a repetition would be the same run, and waste the budget."""
+        self.study.sampler = self._sampler(trial.number)
+        for name, distribution in self._distributions.items():
+            trial._suggest(name, distribution)
+        if self._listed is None:
+            # Another worker may have drawn the same in the meantime.
+            self.refresh()
+            if repr(self.exact(trial.params)) in self._earlier(trial.number):
+                trial.set_user_attr("repeats", True)
+                raise NotACellError
 
-    @property
-    def left(self) -> int:
-        """Trials that are waiting or running, or not drawn yet."""
-        return max(0, self.budget - sum(trial.state.is_finished() for trial in self._counted()))
+    def exact(self, drawn: dict[str, Any]) -> Parameters:
+        """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be another run."""
+        searched = self.sweep.arm(self.arm).search
+        ranges = {key: one for key, one in searched.items() if isinstance(one, Range)}
+        return {key: ranges[key].snapped(value) if key in ranges else value for key, value in drawn.items()}
 
-    def _drawn(self) -> Trial:
-        """A trial with new settings: a repetition would be the same run, and waste the budget."""
+    def _earlier(self, number: int) -> set[str]:
+        """The settings of other trials. Of two that are drawn at the same time, the lower number keeps them."""
         # Compared by repr, because True == 1 in Python.
-        earlier = {repr(trial.parameters) for trial in self.trials()}
-        for _ in range(_MAX_REPEATS):
-            trial = self._asked(self._sampler())
-            if repr(trial.parameters) not in earlier:
-                return trial
-            self._abandon(trial.number)
-        # The sampler repeats itself. Unseen settings exist: a budget above the number of combinations is refused.
-        if unseen := self._unseen(earlier):
-            self.study.enqueue_trial(random.Random(self._seed()).choice(unseen))
-            return self._asked(RandomSampler())
-        while repr((trial := self._asked(RandomSampler(seed=self._seed()))).parameters) in earlier:
-            self._abandon(trial.number)
-        return trial
+        others = [trial for _, trial in self._wanted() if trial.number != number]
+        return {
+            repr(self.exact(trial.params or trial.system_attrs.get("fixed_params", {})))
+            for trial in others
+            if trial.number < number or trial.state.is_finished()
+        }
+
+    def _sampler(self, number: int) -> BaseSampler:
+        """The sampler of a trial, seeded by its number, so that a resumed sweep continues the sequence."""
+        if self._listed is not None:
+            return RandomSampler()
+        seed = self._seed(number)
+        if self._repeats_before(number) >= _MAX_REPEATS:
+            # Unseen settings exist: a budget above the number of combinations is refused.
+            unseen = self._unseen(self._earlier(number))
+            return _fixed(random.Random(seed).choice(unseen)) if unseen else RandomSampler(seed=seed)
+        if self.sweep.arm(self.arm).sampler == "tpe":
+            return _tpe(seed, self.budget)
+        return RandomSampler(seed=seed)
+
+    def _repeats_before(self, number: int) -> int:
+        """The number of draws directly before a trial that repeated earlier settings."""
+        count = 0
+        for trial in reversed(self._read[:number]):
+            if not trial.user_attrs.get("repeats"):
+                break
+            count += 1
+        return count
 
     def _unseen(self, earlier: set[str]) -> list[Parameters]:
         """The settings that were not drawn yet, if they can be listed."""
@@ -144,60 +109,37 @@ class ArmStudy:
         possible = combinations({key: values_of(searched) for key, searched in arm.search.items()})
         return [parameters for parameters in possible if repr(parameters) not in earlier]
 
-    def _asked(self, sampler: BaseSampler) -> Trial:
-        self.study.sampler = sampler
-        trial = self.study.ask(self._distributions)
-        return Trial(trial.number, "running", self._exact(trial.params), facts=self._facts(trial.number))
-
-    def _abandon(self, number: int) -> None:
-        """End a trial that does not count: it is failed, without a reason."""
-        self.study.tell(number, state=TrialState.FAIL)
-
-    def _sampler(self) -> BaseSampler:
-        if self.sweep.arm(self.arm).sampler == "tpe":
-            # Optuna draws its first ten trials at random; with a budget of five, none would be guided by results.
-            return TPESampler(seed=self._seed(), n_startup_trials=min(10, max(1, self.budget // 2)))
-        return RandomSampler(seed=self._seed())
-
-    def _seed(self) -> int:
-        """The seed of the next draw, by its number, so that a resumed sweep continues the sequence."""
-        key = f"{self.sweep.search.seed} {self.name} {len(self.study.get_trials(deepcopy=False))}"
+    def _seed(self, number: int) -> int:
+        key = f"{self.sweep.search.seed} {self.name} {number}"
         return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
 
-    def _requeue_failed(self) -> None:
-        for trial in self.trials():
-            if trial.state == "failed":
-                self.remember(trial.number, {**trial.facts, "retried": True})
-                if self._listed is None:
-                    self.study.enqueue_trial(trial.parameters)
+    def _cell(self, trial: FrozenTrial) -> Key | None:
+        """The number of a trial's cell. Earlier versions did not number drawn cells: they count in order."""
+        if "cell" in trial.user_attrs or self._listed is not None:
+            return trial.user_attrs.get("cell")
+        if self._old_cells is None:
+            self._old_cells = self._number_old_cells()
+        return self._old_cells.get(trial.number)
 
-    def _as_trial(self, trial: FrozenTrial) -> Trial:
-        states = {TrialState.WAITING: "waiting", TrialState.RUNNING: "running", TrialState.COMPLETE: "finished"}
-        # A waiting trial has no parameters yet, except those it was enqueued with.
-        parameters = self._exact(trial.params or trial.system_attrs.get("fixed_params", {}))
-        score = trial.value if trial.state == TrialState.COMPLETE else None
-        return Trial(trial.number, states.get(trial.state, "failed"), parameters, score, self._facts(trial.number))
+    def _number_old_cells(self) -> dict[int, int]:
+        """The cell of every trial of an earlier version: those before the first one with a number of its own."""
+        old = itertools.takewhile(lambda trial: "cell" not in trial.user_attrs, self._read)
+        counted = [trial.number for trial in old if not self._is_abandoned(trial)]
+        return {number: cell for cell, number in enumerate(counted)}
 
-    def _exact(self, drawn: dict[str, Any]) -> Parameters:
-        """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be another run."""
-        searched = self.sweep.arm(self.arm).search
-        ranges = {key: one for key, one in searched.items() if isinstance(one, Range)}
-        return {key: ranges[key].snapped(value) if key in ranges else value for key, value in drawn.items()}
 
-    def _counted(self) -> list[FrozenTrial]:
-        """The trials within the budget, in order; if the budget was reduced, the last ones no longer count."""
-        counted = [trial for trial in self.study.get_trials(deepcopy=False) if self._counts(trial)]
-        if self._listed is not None:
-            return [trial for trial in counted if trial.user_attrs.get("cell", self.budget) < self.budget]
-        return counted[: self.budget]
+def _tpe(seed: int, budget: int) -> TPESampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        # Optuna draws its first ten trials at random; with a budget of five, none would be guided by results. The
+        # constant liar keeps workers that draw at the same time apart; with one worker it changes nothing.
+        return TPESampler(seed=seed, n_startup_trials=min(10, max(1, budget // 2)), constant_liar=True)
 
-    def _counts(self, trial: FrozenTrial) -> bool:
-        """Whether a trial was neither abandoned nor retried."""
-        facts = self._facts(trial.number)
-        return trial.state != TrialState.FAIL or ("reason" in facts and not facts.get("retried"))
 
-    def _facts(self, number: int) -> dict[str, Any]:
-        return dict(self._attributes.get(f"trial {number}", {}))
+def _fixed(parameters: Parameters) -> BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return PartialFixedSampler(parameters, RandomSampler())
 
 
 def study_name(sweep: Sweep, setting: Parameters, arm: str) -> str:

@@ -17,11 +17,13 @@ from torch import Tensor
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.sharding import is_sharded
 from cudt.runs.run import Run
 from cudt.training.history import History
+from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
 from cudt.utils import device
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.files import link_or_copy, replacing, write_atomically
+from cudt.utils.files import delete, link_or_copy, replacing, write_atomically
 
 
 @dataclass
@@ -52,6 +54,9 @@ class Checkpoints:
     of history.csv. last.pt is written after both and replaced at once, and older weights are deleted after that, so
     that there is a complete checkpoint at any time. Files of weights are never changed, only replaced: best.safetensors
     and last.safetensors are further names of them.
+
+    If the processes share the weights, their shards and those of the optimiser are in a folder instead (shards.py). All
+    processes call these methods together; only the main one writes anything but shards.
     """
 
     run: Run
@@ -60,6 +65,13 @@ class Checkpoints:
     descent: LayerwiseDescent
     _written: Path | None = field(default=None, init=False)
     """The weights as they are now, if they are on disk."""
+    _written_shards: Path | None = field(default=None, init=False)
+    """The same as shards."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes what the processes have in common."""
+        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""
@@ -67,30 +79,41 @@ class Checkpoints:
 
     def save(self, state: TrainingState, history: History) -> None:
         """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints."""
+        shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
+        if not self.is_main:
+            return
         history.append(self.run)
-        weights = self._write_weights(state.step)
+        weights = shards or self._write_weights(state.step)
+        optimizer = self.optimizer.state_dict()
         progress = dataclasses.asdict(state)
         validation_losses = progress.pop("validation_losses")
         content = {
             "progress": progress,
             "validation_losses": validation_losses,
             "weights_file": weights.name,
-            "optimizer": self.optimizer.state_dict(),
+            # That of shards is with them.
+            "optimizer": optimizer if shards is None else {"param_groups": optimizer["param_groups"]},
             "descent": self.descent.state_dict(),
             "history_bytes": history.size,
             "generator": torch.get_rng_state(),
             "device_generator": device.generator_state(),
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
-        for file in self.run.checkpoint_weights():
-            if file != weights:
-                file.unlink()
+        for path in self.run.checkpoint_weights():
+            if path.stem != weights.stem:
+                delete(path)
 
     def restore(self) -> tuple[TrainingState, History]:
         """Load last.pt into model, optimisers and random generators; return the state and the history."""
         content = load_last(self.run)
-        self.layerwise.load_learned_weights(self._load_weights(content))
-        self.optimizer.load_state_dict(content["optimizer"])
+        optimizer = content["optimizer"]
+        if "state" in optimizer:
+            self.layerwise.load_learned_weights(self._load_weights(content))
+            self.optimizer.load_state_dict(sharded_moments(optimizer, self.optimizer))
+        else:
+            shards = self.run.last_checkpoint.with_name(content["weights_file"])
+            load_shards(shards, self.layerwise, self.optimizer, optimizer["param_groups"])
+            self._written_shards = shards
         self.descent.load_state_dict(content["descent"])
         torch.set_rng_state(content["generator"])
         # Earlier versions called it after CUDA, the only accelerator they knew.
@@ -111,15 +134,26 @@ class Checkpoints:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
-            link_or_copy(self._write_weights(step), self.run.weights_file(which))
+            weights = self._write_weights(step)
+            if self.is_main:
+                link_or_copy(weights, self.run.weights_file(which))
+
+    def _write_shards(self, step: int) -> Path:
+        """The folder of the shards of weights and optimiser after `step` updates; it is written once."""
+        path = self.run.path / "checkpoints" / f"step-{step}"
+        if path != self._written_shards:
+            save_shards(path, self.layerwise, self.optimizer)
+            self._written_shards = path
+        return path
 
     def _write_weights(self, step: int) -> Path:
         """The file of the weights after `step` updates; it is written once."""
         path = self.run.path / "checkpoints" / f"step-{step}.safetensors"
         if path != self._written:
-            weights = {name: value.contiguous() for name, value in self.layerwise.learned_weights().items()}
-            with replacing(path) as temporary:
-                save_file(weights, temporary)
+            weights = gathered_weights(self.layerwise, keep=self.is_main)
+            if self.is_main:
+                with replacing(path) as temporary:
+                    save_file(weights, temporary)
             self._written = path
         return path
 
@@ -143,8 +177,8 @@ def discard(run: Run) -> None:
     run.last_checkpoint.unlink(missing_ok=True)
     kept = run.recipe.settings.checkpoints.kept
     unneeded = [run.weights_file(which) for which in get_args(Weights) if which not in kept]
-    for file in [*run.checkpoint_weights(), *unneeded]:
-        file.unlink(missing_ok=True)
+    for path in [*run.checkpoint_weights(), *unneeded]:
+        delete(path)
 
 
 def _history(run: Run, content: dict[str, Any]) -> History:

@@ -16,6 +16,7 @@ from cudt.config.recipe import NamedRecipe
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs import export
 from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
@@ -60,9 +61,9 @@ def train(
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    sharding = sharding_for(accelerator := accelerator_for(device, recipe.settings.training.precision))
     with data_root_of(run, data_root) as data_root:
-        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss)
+        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss, sharding)
     data, base = _check_same(run, problem)
     trainer = Trainer(run, problem, accelerator, display, after_epoch)
     if accelerator.is_main_process:
@@ -123,7 +124,9 @@ def _train_and_record(
     run.update_info(started.model_copy(update={"data_root": root}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
-    _conclude(run, lambda: trainer.layerwise, export_model=export_model, keep_weights=keep_weights)
+    # No process has all weights of a sharded model.
+    load = partial(trained.load, run, "cpu", data_root) if is_sharded(trainer.layerwise) else lambda: trainer.layerwise
+    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:

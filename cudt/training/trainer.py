@@ -35,6 +35,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
+from cudt.models.sharding import prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
@@ -78,7 +79,7 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
-        self.wrapped = accelerator.prepare(problem.layerwise, device_placement=[not self.model.is_spread])
+        self.wrapped = prepared(problem.layerwise, self.model, accelerator)
         self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         # Read now, so that errors in the validation data are reported before the first epoch.
@@ -194,7 +195,7 @@ class Trainer:
         asked = torch.full_like(sums[:1], self.stop.requested)
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.training.clip_norm or math.inf)
         totals = self._sum_over_processes(torch.cat([sums, asked]))
-        known = torch.cat([totals[:-1] / count, totals[-1:], torch.as_tensor(norm).reshape(1)]).cpu()
+        known = torch.cat([totals[:-1] / count, totals[-1:], whole(torch.as_tensor(norm)).reshape(1)]).cpu()
         self.stopping = bool(known[-2])
         return known[:-2], known[-1]
 
@@ -261,12 +262,15 @@ class Trainer:
 
     def _validate(self) -> Measurement:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
-        mine = itertools.islice(
-            self._split("validation"), self.accelerator.process_index, None, self.accelerator.num_processes
-        )
-        gammas = [self.settings.noise.gamma_train]
-        parts = [part for (part,) in measure_batches(self.layerwise, mine, self._noise("validation"), gammas)]
-        return Measurement.joined(gather_object(parts))
+        index, count = self.accelerator.process_index, self.accelerator.num_processes
+        total = n_batches(self.task.examples("validation"), self.settings.evaluation.batch_size)
+        own, rounds = len(range(index, total, count)), -(-total // count)
+        mine = itertools.islice(self._split("validation"), index, None, count)
+        # Processes that share their weights compute together, so each needs a batch as long as one has.
+        surplus = itertools.islice(self._split("validation"), rounds - own)
+        gammas, batches_of_all = [self.settings.noise.gamma_train], itertools.chain(mine, surplus)
+        parts = [part for (part,) in measure_batches(self.layerwise, batches_of_all, self._noise("validation"), gammas)]
+        return Measurement.joined(gather_object(parts[:own]))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
@@ -393,9 +397,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _save_weights(self, which: Weights) -> None:
-        if self.accelerator.is_main_process:
-            self.checkpoints.save_weights(which, self.state.step)
+        self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
-        if self.accelerator.is_main_process:
-            self.checkpoints.save(self.state, self.history)
+        self.checkpoints.save(self.state, self.history)

@@ -89,7 +89,8 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
     named = {} if chosen.type == "cpu" or "LOCAL_RANK" in os.environ else {"ACCELERATE_TORCH_DEVICE": chosen.type}
     # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.
     buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
-    with patch_environment(**named):
+    # cudt shards models itself (models/sharding.py).
+    with patch_environment(ACCELERATE_USE_FSDP="false", **named):
         return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
 
 

@@ -50,6 +50,14 @@ def link_or_copy(source: Path, path: Path) -> None:
             shutil.copyfile(source, temporary)
 
 
+def delete(path: Path) -> None:
+    """Delete a file or a folder, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def append_at(path: Path, size: int, content: bytes) -> None:
     """Cut a file off after `size` bytes and append `content`; it is on disk when this returns.
 

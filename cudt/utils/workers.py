@@ -6,7 +6,6 @@ Nothing heavy is imported here: a worker sets which GPU it may see before torch 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import multiprocessing
 import multiprocessing.connection
@@ -22,12 +21,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
-
-if TYPE_CHECKING:
-    from cudt.utils.device import DeviceName
+from cudt.utils.processes import redirect_output, stop_with_parent
 
 #: Seconds that a worker has to save its run after it was asked to stop.
 _GRACE_PERIOD = 60.0
@@ -85,8 +82,8 @@ def _work(connection: Connection, environment: dict[str, str], log: Path, functi
     if hasattr(os, "setsid"):
         # Ctrl-C must reach the parent alone, which asks each worker to stop once.
         os.setsid()
-    _redirect_output(log)
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    redirect_output(log)
+    threading.Thread(target=stop_with_parent, daemon=True).start()
     warnings.showwarning = _sending_data_warnings(connection, warnings.showwarning)
     function = pkgutil.resolve_name(function_name)
     while (job := _receive(connection)) is not None:
@@ -121,25 +118,6 @@ def _send(connection: Connection, message: Message) -> None:
     # If the parent is gone, the job still has to end cleanly and save its run.
     with contextlib.suppress(OSError):
         connection.send(message)
-
-
-def _redirect_output(log: Path) -> None:
-    """Send stdout and stderr to a log: they would garble the parent's display, and a crash leaves its trace there."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for number in (1, 2):
-        os.dup2(handle, number)
-    faulthandler.enable()
-
-
-def _stop_with_parent() -> None:
-    """Wait until the parent ends, then make this process save its run and end too."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_PERIOD)
-        os._exit(1)
 
 
 def _sending_data_warnings(connection: Connection, show_others: Any) -> Any:
@@ -271,33 +249,3 @@ def _read(slot: _Slot) -> Message:
         code = slot.worker.process.exitcode or 0
         how = f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with exit code {code}"
         return Died(f"{how}; see {slot.log}")
-
-
-# ---------------------------------------------------------------- sharing the machine
-
-
-def worker_environments(n_workers: int, device: DeviceName) -> list[dict[str, str]]:
-    """The environment variables of each worker: its share of the cores, and one GPU where there are any."""
-    share = os.environ.get("OMP_NUM_THREADS") or str(max(1, _n_cores() // n_workers))
-    visible = _gpus(device)
-    return [
-        {"OMP_NUM_THREADS": share, **({"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]} if visible else {})}
-        for number in range(n_workers)
-    ]
-
-
-def _n_cores() -> int:
-    """The cores that this process may use: a container or a cluster may grant only some of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _gpus(device: DeviceName) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none when computing on the CPU."""
-    from cudt.utils.device import choose
-
-    if choose(device).type != "cuda":
-        return []
-    import torch
-
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return named or [str(number) for number in range(torch.cuda.device_count())]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -115,6 +116,8 @@ def test_means_are_weighted():
 
 class Frames:
     """The signal of a video model: the frames themselves."""
+
+    weights_outside_passes = nullcontext
 
     def signal(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return batch["frames"], torch.ones(batch["frames"].shape[:2], dtype=torch.bool)

@@ -16,7 +16,7 @@ from cudt.sweep import results
 from cudt.sweep.run_sweep import open_studies
 from tests.report import make_run
 from tests.sweep.planted import result
-from tests.sweep.searches import drawn, grid, seeds, sweep_of
+from tests.sweep.searches import drawn, fail, finish, grid, seeds, sweep_of
 
 RATES = {"low": 1e-3, "high": 1e-1, "log": True}
 
@@ -27,13 +27,12 @@ def write_sweep(folder: Path, **changes) -> Path:
     sweep = sweep_of(folder, **changes)
     studies = open_studies(sweep, None)
     for study in studies:
-        study.take_over(retry_failed=False)
         while trial := study.next():
             spent = {"run": f"reviews-ut/{study.arm}-{trial.number}", "seconds": 1.0, "deaths": 0}
             if trial.number == 1:
-                study.fail(trial.number, "<script>alert(1)</script> was too steep", spent)
+                fail(study, trial, "<script>alert(1)</script> was too steep", spent)
             else:
-                study.finish(trial.number, trial.number / 10, {**result(trial.number / 10).facts, **spent})
+                finish(study, trial, trial.number / 10, {**result(trial.number / 10).facts, **spent})
     path = sweep.folder(folder)
     results.write(sweep, studies, path, "cudt sweep")
     return path

@@ -15,20 +15,19 @@ import pytest
 from cudt.cli import main as cli
 from cudt.sweep import definition, run_sweep
 from cudt.sweep.run_sweep import SweepOptions
-from cudt.sweep.storage import open_storage
 from cudt.utils.errors import UserError
-from cudt.utils.workers import Done, Failed, Message
+from cudt.utils.processes import Ended
 from tests.sweep.searches import planted, write_search
 
 Command = Callable[..., tuple[int, str, str]]
 
 
 class InThisProcess:
-    """A pool without processes: a job is done when `start` returns."""
+    """Workers without processes: they work while the sweep waits for one of them to end."""
 
-    def __init__(self, environments: list[Any], logs: Path, function: str) -> None:
-        self._function = pkgutil.resolve_name(function)
-        self._messages: list[tuple[Any, float, Message]] = []
+    def __init__(self, environments: list[Any], logs: Path, function: str, argument: Any) -> None:
+        self._function, self._argument, self._logs = pkgutil.resolve_name(function), argument, logs
+        self._started = [0]
 
     def __enter__(self) -> InThisProcess:
         return self
@@ -37,38 +36,29 @@ class InThisProcess:
         pass
 
     @property
-    def has_room(self) -> bool:
-        return not self._messages
+    def n_running(self) -> int:
+        return len(self._started)
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._messages)
+    def start(self, worker: int) -> None:
+        self._started.append(worker)
 
-    def start(self, key: Any, job: Any) -> None:
-        try:
-            message: Message = Done(self._function(job, lambda value: None))
-        except Exception as error:
-            message = Failed(str(error))
-        self._messages.append((key, 0.5, message))
-
-    def wait(self, timeout: float) -> Iterator[tuple[Any, float, Message]]:
-        yield self._messages.pop()
+    def wait(self, timeout: float) -> Iterator[Ended]:
+        worker = self._started.pop()
+        yield Ended(worker, os.getpid(), self._function(self._argument), self._logs)
 
     def stop(self) -> None:
-        pass
+        self._started.clear()
 
 
 @pytest.fixture
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep trials in memory and do not sync files, because both are slow."""
-    storages: dict[str | None, Any] = {}
-    monkeypatch.setattr(run_sweep, "open_storage", lambda url: storages.setdefault(url, open_storage(None)))
+    """Do not sync files, because that is slow."""
     monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_sweep, "Workers", InThisProcess)
+    monkeypatch.setattr(run_sweep, "Processes", InThisProcess)
 
 
 @pytest.fixture

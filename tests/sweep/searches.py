@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage
+from optuna.trial import TrialState
 from rich.console import Console
 
 from cudt.config import strict_yaml
-from cudt.sweep import definition, run_sweep
+from cudt.sweep import definition, run_sweep, stored
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import SweepDisplay
-from cudt.sweep.queue import Queue
+from cudt.sweep.queue import Trial, TrialQueue
 from cudt.sweep.results import Results
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.storage import open_storage
@@ -64,13 +65,19 @@ def study_of(sweep: Sweep, storage: BaseStorage | None = None, *, retry_failed: 
     """The study of the only arm in the only setting, ready to run."""
     ((arm,), (setting,)) = (sweep.search.arms, sweep.settings)
     study = ArmStudy(sweep, setting, arm, storage or open_storage(None))
-    study.take_over(retry_failed=retry_failed)
+    stored.begin(sweep, [study], fail_fast=False, retry_failed=retry_failed)
     return study
 
 
-def queue_of(studies: list[ArmStudy]) -> Queue:
-    """A queue that ignores refused cells."""
-    return Queue(studies, on_refused=lambda name, reason: None)
+def finish(study: TrialQueue, trial: Trial, score: float, facts: dict[str, Any]) -> None:
+    """End a trial that this process has started, as a worker does."""
+    study.remember(trial, facts)
+    study.study.tell(trial.number, score)
+
+
+def fail(study: TrialQueue, trial: Trial, reason: str, facts: dict[str, Any]) -> None:
+    study.remember(trial, {**facts, "reason": reason})
+    study.study.tell(trial.number, state=TrialState.FAIL)
 
 
 def planted(function: str) -> str:

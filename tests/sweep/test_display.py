@@ -6,11 +6,9 @@ import pytest
 from rich.console import Console
 
 from cudt.sweep import results
-from cudt.sweep.display import SweepDisplay, best_table, ending
+from cudt.sweep.display import Cell, SweepDisplay, best_table, ending
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import Cell
-from cudt.sweep.run_sweep import open_studies
-from tests.sweep.searches import ALPHAS, drawn, grid, queue_of, seeds, sweep_of
+from tests.sweep.searches import ALPHAS, drawn, grid, seeds, sweep_of
 from tests.sweep.test_results import studies_of, tell
 
 TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
@@ -23,7 +21,14 @@ def studies(tmp_path):
 
 @pytest.fixture
 def cells(studies) -> list[Cell]:
-    return list(iter(queue_of(studies).next, None))
+    return cells_of(studies)
+
+
+def cells_of(studies) -> list[Cell]:
+    """The cells, the arms in turn."""
+    arms = [[(study, trial) for trial in study.trials()] for study in studies]
+    in_turn = [pair for turn in zip(*arms, strict=True) for pair in turn]
+    return [Cell((study.name, trial.cell), study.describe(trial)) for study, trial in in_turn]
 
 
 def console_of(**settings) -> Console:
@@ -39,10 +44,9 @@ def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
     with SweepDisplay(console) as display:
         display.begin(studies)
         for cell in cells[:3]:
-            display.started(cell)
-            display.progress(cell, CellProgress(1, 6, 0.5))
+            display.running(cell, CellProgress(1, 6, 0.5))
         display.finished(cells[0], 0.123456789)
-        display.failed(cells[1].name, "the loss [of layer 1] is not finite")
+        display.failed(cells[1], "the loss [of layer 1] is not finite")
         display.died(cells[2], "by signal 9 (SIGKILL); see log")
         display.interrupted(cells[3])
     assert printed(console).splitlines() == [
@@ -72,7 +76,7 @@ def test_the_count_is_as_wide_as_the_total(tmp_path):
     console = console_of()
     display = SweepDisplay(console)
     display.begin(studies)
-    for cell in iter(queue_of(studies).next, None):
+    for cell in cells_of(studies):
         display.finished(cell, 1)
     lines = printed(console).splitlines()
     assert lines[0] == " 1/12  erm: seed=0  score 1"
@@ -93,9 +97,8 @@ def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
     console = console_of(force_terminal=True, color_system=None)
     with SweepDisplay(console) as display:
         display.begin(studies)
-        display.started(cells[0])
-        display.started(cells[1])
-        display.progress(cells[1], CellProgress(3, 6, 0.4321))
+        display.running(cells[0], None)
+        display.running(cells[1], CellProgress(3, 6, 0.4321))
         picture = console_of()
         picture.print(display._picture())
         display.ended(cells[0])
@@ -159,7 +162,7 @@ def test_the_ending_says_why_budgets_differ(tmp_path):
 
 def test_the_ending_counts_the_cells_that_are_left(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 3)})
-    studies = open_studies(sweep, None)
+    studies = studies_of(sweep)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
     assert "2 trials are left; run the same command to resume" in ending(made, tmp_path)
@@ -167,7 +170,7 @@ def test_the_ending_counts_the_cells_that_are_left(tmp_path):
 
 def test_a_deleted_best_run_is_marked(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 1)})
-    studies = open_studies(sweep, None)
+    studies = studies_of(sweep)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
     assert "(deleted; " in ending(made, tmp_path)

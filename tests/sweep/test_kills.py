@@ -21,7 +21,7 @@ import pytest
 from filelock import FileLock
 
 from cudt.runs.find import open_run
-from cudt.sweep import definition, queue, results, run_sweep, storage, study
+from cudt.sweep import definition, lease, queue, results, run_sweep, shared, storage, stored, study, worker
 from cudt.sweep.definition import Sweep
 from cudt.utils import files
 from tests.data.test_frame_cache_kills import ending, in_child
@@ -184,7 +184,7 @@ def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_t
     # Each time, at least one of the two had a cell; the sweep lived on, so it drew no trial twice.
     assert 3 <= deaths(out) <= 6
     (database,) = out.glob("sweeps/reviews-ut/*/study.db")
-    (study,) = optuna.get_all_study_names(f"sqlite:///{database}")
+    _leases, study = sorted(optuna.get_all_study_names(f"sqlite:///{database}"))[::-1]
     assert len(optuna.load_study(study_name=study, storage=f"sqlite:///{database}").trials) == CELLS
     assert outcome(out) == undisturbed
 
@@ -226,7 +226,7 @@ def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_resum
 def kill_at_line(number: int) -> None:
     """Be killed before the so many-th line of whatever writes down how far a sweep is."""
     left = number
-    ours = {module.__file__ for module in (run_sweep, files, queue, results, study)}
+    ours = {module.__file__ for module in (run_sweep, files, lease, queue, results, shared, stored, study, worker)}
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left

@@ -13,7 +13,7 @@ from cudt.sweep.definition import Sweep
 from cudt.sweep.plan import PlannedCell, SweepPlan
 from cudt.sweep.run_sweep import SweepOptions, open_studies
 from cudt.sweep.storage import own_storage
-from tests.sweep.searches import ALPHAS, FIXED, drawn, grid, seeds, sweep_of, write_search
+from tests.sweep.searches import ALPHAS, FIXED, drawn, fail, finish, grid, seeds, sweep_of, write_search
 
 TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
 
@@ -102,10 +102,9 @@ def test_the_states_of_cells_are_reported_and_what_is_finished_costs_nothing(tmp
     begin(sweep, out, "interrupted", descent__alpha=0.2)
     sweep.folder(out).mkdir(parents=True)
     (study,) = open_studies(sweep, own_storage(sweep.folder(out)))
-    study.take_over(retry_failed=False)
     *_, third = (study.next() for _ in range(3))
     assert third is not None
-    study.fail(third.number, "it was too steep", {})
+    fail(study, third, "it was too steep", {})
     before = [path.read_bytes() for path in everything_below(out) if path.is_file()]
     made = plan.make(sweep, options(out))
     assert [(cell.state, cell.seconds) for cell in made.cells] == [
@@ -131,7 +130,6 @@ def test_what_chance_will_draw_is_what_the_plan_says(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 4)})
     names = [cell.name for cell in plan.make(sweep, options(tmp_path / "out")).cells]
     (study,) = open_studies(sweep, None)
-    study.take_over(retry_failed=False)
     assert names == [sweep.describe({}, "drawn", trial.parameters) for trial in iter(study.next, None)]
     assert len(set(names)) == 4
 
@@ -145,7 +143,7 @@ def test_what_results_will_choose_is_to_be_drawn(tmp_path):
     trial = study.next()
     assert trial is not None
     begin(sweep, out, "finished", **{key.replace(".", "__"): value for key, value in trial.parameters.items()})
-    study.finish(trial.number, 0.5, {})
+    finish(study, trial, 0.5, {})
     known = sweep.describe({}, "drawn", trial.parameters)
     assert cells(plan.make(sweep, options(out))) == [(known, "finished", 0.0), *[(to_come, "to do", 10.0)] * 2]
 

@@ -1,106 +1,189 @@
+"""Cells that any number of workers share."""
+
 from __future__ import annotations
 
-from cudt.sweep.definition import Sweep
-from cudt.sweep.queue import Cell, Queue
-from cudt.sweep.storage import open_storage
-from cudt.sweep.study import ArmStudy
-from tests.sweep.searches import ALPHA, drawn, grid, queue_of, seeds, sweep_of
+import threading
+from collections.abc import Iterable
+from pathlib import Path
 
-TWO = {"constrained": grid({"descent.alpha": [0.1, 0.2]}), "erm": seeds(2, fixed={"objective": "erm"})}
+import pytest
+from optuna.storages import BaseStorage
+from optuna.trial import TrialState
 
-
-def studies_of(sweep: Sweep, storage=None) -> list[ArmStudy]:
-    storage = storage or open_storage(None)
-    found = [ArmStudy(sweep, setting, arm, storage) for setting in sweep.settings for arm in sweep.search.arms]
-    for study in found:
-        study.take_over(retry_failed=False)
-    return found
+from cudt.sweep.definition import Parameters
+from cudt.sweep.queue import MAX_DEATHS, Key, NotACellError, Trial, TrialQueue
+from cudt.sweep.storage import open_storage, own_storage
+from tests.sweep.searches import fail, finish
 
 
-def rest(queue: Queue) -> list[Cell]:
-    return list(iter(queue.next, None))
+class Words(TrialQueue):
+    """Cells with names, and nothing to draw."""
+
+    def __init__(self, storage: BaseStorage, *words: str) -> None:
+        super().__init__(storage, "words")
+        self.words = words
+
+    def cells(self) -> Iterable[tuple[Key, Parameters]]:
+        return [(word, {"word": word}) for word in self.words]
+
+    def describe(self, trial: Trial) -> str:
+        return str(trial.cell)
 
 
-def test_cells_come_setting_by_setting_and_the_arms_in_turn(tmp_path):
-    sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms=TWO)
-    cells = rest(queue_of(studies_of(sweep)))
-    assert [cell.name for cell in cells] == [
-        "gamma_train=0, constrained: alpha=0.1",
-        "gamma_train=0, erm: seed=0",
-        "gamma_train=0, constrained: alpha=0.2",
-        "gamma_train=0, erm: seed=1",
-        "gamma_train=0.8, constrained: alpha=0.1",
-        "gamma_train=0.8, erm: seed=0",
-        "gamma_train=0.8, constrained: alpha=0.2",
-        "gamma_train=0.8, erm: seed=1",
+@pytest.fixture
+def storage(tmp_path: Path) -> BaseStorage:
+    return open_storage(own_storage(tmp_path))
+
+
+def states(queue: TrialQueue) -> dict[Key, str]:
+    return {trial.cell: trial.state for trial in queue.trials()}
+
+
+def spent(deaths: int) -> dict[str, float]:
+    return {"seconds": 1.5, "deaths": deaths}
+
+
+def test_cells_are_taken_in_order_and_each_once(storage):
+    one, two = Words(storage, "a", "b", "c"), Words(storage, "a", "b", "c")
+    taken = [one.next(), two.next(), one.next(), two.next()]
+    assert [trial and (trial.cell, trial.parameters) for trial in taken] == [
+        ("a", {"word": "a"}),
+        ("b", {"word": "b"}),
+        ("c", {"word": "c"}),
+        None,
     ]
 
 
-def test_a_cells_recipe_is_that_of_its_place(tmp_path):
-    sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.8]}, arms=TWO)
-    first, second, *_ = rest(queue_of(studies_of(sweep)))
-    assert first.recipe.identity() == sweep.recipe(sweep.settings[0], "constrained", {"descent.alpha": 0.1}).identity()
-    assert second.recipe.settings.objective == "erm"
-    assert second.recipe.settings.noise.gamma_train == 0.8
+def test_cells_that_several_enqueue_at_once_count_once(storage, tmp_path):
+    barrier = threading.Barrier(4)
+
+    def enqueue() -> None:
+        queue = Words(open_storage(own_storage(tmp_path)), "a", "b")
+        queue.refresh()
+        barrier.wait()
+        for cell, parameters in queue.cells():
+            queue.study.enqueue_trial(parameters, user_attrs={"cell": cell})
+
+    threads = [threading.Thread(target=enqueue) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    queue = Words(storage, "a", "b")
+    assert len(queue.study.trials) == 8
+    taken = list(iter(queue.next, None))
+    assert sorted(str(trial.cell) for trial in taken) == ["a", "b"]
+    for trial in taken:
+        finish(queue, trial, 1.0, {})
+    assert queue.next() is None
+    assert (states(queue), queue.left) == ({"a": "finished", "b": "finished"}, 0)
+    assert [trial.state for trial in queue.study.trials].count(TrialState.COMPLETE) == 2
 
 
-def test_arms_that_are_listed_and_arms_that_are_drawn_take_turns(tmp_path):
-    sweep = sweep_of(tmp_path, arms={"drawn": drawn("tpe", 3, ALPHA), "erm": seeds(3, fixed={"objective": "erm"})})
-    arms = [cell.study.arm for cell in rest(queue_of(studies_of(sweep)))]
-    for turn in range(0, 6, 2):
-        assert set(arms[turn : turn + 2]) == {"drawn", "erm"}
+def test_two_workers_never_start_one_trial(storage, tmp_path):
+    words = [f"word {number}" for number in range(12)]
+    Words(storage, *words).top_up()
+    barrier = threading.Barrier(3)
+    taken: list[Key] = []
+
+    def take() -> None:
+        queue = Words(open_storage(own_storage(tmp_path)), *words)
+        barrier.wait()
+        taken.extend(trial.cell for trial in iter(queue.next, None))
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, taken)) == sorted(words)
 
 
-def test_a_resumed_sweep_spends_equally(tmp_path):
-    arms = {"one": drawn("random", 4, ALPHA), "two": drawn("random", 4, ALPHA)}
-    sweep, storage = sweep_of(tmp_path, arms=arms), open_storage(None)
-    one, _ = studies_of(sweep, storage)
-    for _ in range(2):
-        trial = one.next()
-        assert trial is not None
-        one.finish(trial.number, 0.5, {})
-    arms_begun = [cell.study.arm for cell in rest(queue_of(studies_of(sweep, storage)))]
-    assert arms_begun[:2] == ["two", "two"]
-    assert sorted(arms_begun) == ["one"] * 2 + ["two"] * 4
+def test_a_surplus_trial_is_no_cell(storage):
+    queue = Words(storage, "a")
+    assert queue.next() is not None
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        surplus = queue.study.ask()
+    with pytest.raises(NotACellError):
+        queue.begin(surplus)
 
 
-def test_a_cell_that_is_given_back_goes_first(tmp_path):
-    queue = queue_of(studies_of(sweep_of(tmp_path, arms=TWO)))
-    first, second = queue.next(), queue.next()
+def test_what_is_given_back_is_next_with_what_it_has_spent(storage):
+    queue = Words(storage, "a", "b")
+    first = queue.next()
     assert first is not None
-    assert second is not None
-    queue.give_back(first)
-    queue.give_back(second)
-    assert [queue.next(), queue.next()] == [first, second]
-    assert len(rest(queue)) == 2
+    assert queue.give_back(first, spent(0))
+    again = queue.next()
+    assert again is not None
+    assert (again.number, again.facts) == (first.number, {"seconds": 1.5, "deaths": 0})
+    assert again.holder is not None
+    assert first.holder is not None
+    assert again.holder["token"] != first.holder["token"]
 
 
-def test_nothing_comes_from_a_queue_that_is_closed(tmp_path):
-    queue = queue_of(studies_of(sweep_of(tmp_path, arms=TWO)))
-    cell = queue.next()
-    assert cell is not None
-    queue.close()
-    queue.give_back(cell)
+def test_a_trial_is_given_back_once_by_whoever_finds_its_worker_dead(storage):
+    queue = Words(storage, "a")
+    first = queue.next()
+    assert first is not None
+    assert queue.give_back(first, spent(1), "by signal 9")
+    again = queue.next()
+    # Another process found the same dead worker, and was slow.
+    assert not queue.give_back(first, spent(1), "by signal 9")
+    assert states(queue) == {"a": "running"}
+    assert again is not None
+    assert again.facts == {"seconds": 1.5, "deaths": 1, "died": "by signal 9"}
+
+
+def test_a_cell_fails_after_too_many_deaths(storage):
+    queue = Words(storage, "a")
+    for deaths in range(1, MAX_DEATHS + 1):
+        trial = queue.next()
+        assert trial is not None
+        assert queue.give_back(trial, spent(deaths), "by signal 9", {"run": "here"})
+    (found,) = queue.trials()
+    reason = "5 workers died while running it, the last one by signal 9"
+    assert (found.state, found.facts) == ("failed", {"run": "here", "seconds": 1.5, "deaths": 5, "reason": reason})
     assert queue.next() is None
 
 
-def test_settings_that_do_not_fit_together_fail_with_the_recipes_error_and_the_rest_runs(tmp_path):
-    # Each fits with the first of the other; 0.5 belongs to nupi alone. A grid of these is refused at once.
-    searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
-    (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))
-    refused: list[tuple[str, str]] = []
-    cells = rest(Queue(studies, on_refused=lambda name, reason: refused.append((name, reason))))
-    assert {tuple(cell.trial.parameters.values()) for cell in cells} == {("nupi", None), ("nupi", 0.5), ("adam", None)}
-    (failed,) = [trial for trial in study.trials() if trial.state == "failed"]
-    assert tuple(failed.parameters.values()) == ("adam", 0.5)
-    assert "proportional_gain and smoothing have no effect with optimizer" in failed.facts["reason"]
-    assert refused == [("constrained: dual.optimizer=adam, smoothing=0.5", failed.facts["reason"])]
+def test_a_trial_that_has_ended_is_not_given_back(storage):
+    queue = Words(storage, "a")
+    trial = queue.next()
+    assert trial is not None
+    finish(queue, trial, 1.0, {})
+    assert not queue.give_back(trial, spent(0))
+    assert states(queue) == {"a": "finished"}
 
 
-def test_a_queue_that_is_closed_over_a_refusal_begins_no_other(tmp_path):
-    searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
-    (study,) = studies = studies_of(sweep_of(tmp_path, arms={"constrained": drawn("random", 4, searched)}))
-    queue = Queue(studies, on_refused=lambda name, reason: queue.close())
-    rest(queue)
-    states = [trial.state for trial in study.trials()]
-    assert states[-1] == "failed"
+def test_failed_cells_are_tried_again_once_though_two_ask_for_it(storage):
+    queue = Words(storage, "a")
+    trial = queue.next()
+    assert trial is not None
+    fail(queue, trial, "no", {})
+    one, two = Words(storage, "a"), Words(storage, "a")
+    one.refresh()
+    again = {"cell": "a", "retry_of": trial.number}
+    for queue in (one, two):
+        queue.study.enqueue_trial({"word": "a"}, user_attrs=again)
+    taken = one.next()
+    assert taken is not None
+    finish(one, taken, 1.0, {})
+    assert two.next() is None
+    assert states(two) == {"a": "finished"}
+
+
+def test_waiting_cells_that_are_no_longer_wanted_are_ended(storage):
+    queue = Words(storage, "a", "b")
+    queue.top_up()
+    smaller = Words(storage, "a")
+    smaller.drop_surplus()
+    assert [trial.state for trial in queue.study.trials] == [TrialState.WAITING, TrialState.FAIL]
+    # A larger budget later adds them again.
+    assert [trial.cell for trial in iter(Words(storage, "a", "b").next, None)] == ["a", "b"]
+
+
+def test_a_queue_without_cells_is_done(storage):
+    queue = Words(storage)
+    queue.top_up()
+    assert queue.is_done
+    assert not queue.has_waiting

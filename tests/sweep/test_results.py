@@ -12,7 +12,7 @@ from cudt.sweep.results import best_of_arms, long
 from cudt.sweep.run_sweep import open_studies
 from cudt.sweep.study import ArmStudy
 from tests.sweep.planted import result
-from tests.sweep.searches import ALPHAS, drawn, grid, seeds, sweep_of
+from tests.sweep.searches import ALPHAS, drawn, fail, finish, grid, seeds, sweep_of
 
 TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
 
@@ -20,7 +20,7 @@ TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
 def studies_of(sweep: Sweep) -> list[ArmStudy]:
     studies = open_studies(sweep, None)
     for study in studies:
-        study.take_over(retry_failed=False)
+        study.top_up()
     return studies
 
 
@@ -31,9 +31,9 @@ def tell(study: ArmStudy, *scores: float | str | None) -> None:
         assert trial is not None
         spent = {"run": f"reviews-ut/{study.arm}-{trial.number}", "seconds": 1.5, "deaths": 0}
         if isinstance(score, str):
-            study.fail(trial.number, score, spent)
+            fail(study, trial, score, spent)
         elif score is not None:
-            study.finish(trial.number, score, {**result(score).facts, **spent})
+            finish(study, trial, score, {**result(score).facts, **spent})
 
 
 @pytest.fixture

@@ -1,25 +1,18 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from filelock import FileLock
 
 from cudt.config import recipe
 from cudt.runs.find import run_for
 from cudt.sweep import run_sweep
-from cudt.sweep.keeper import Keeper
 from cudt.sweep.queue import MAX_DEATHS
 from cudt.sweep.run_sweep import SweepOptions
-from cudt.sweep.storage import open_storage
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.sweep.planted import calls, height
 from tests.sweep.searches import FIXED, grid, seeds, sweep_of, swept, write_search
-from tests.sweep.test_keeper import keeper_was
 
 FOUR = {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
 #: The recipe's own.
@@ -75,8 +68,7 @@ def test_finished_cells_are_never_done_again(tmp_path):
     assert "resuming: 4 of 4 trials are done" in printed
 
 
-def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, no_processes, monkeypatch):
-    monkeypatch.setattr(run_sweep, "open_storage", open_storage)
+def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, no_processes):
     sweep, storage = sweep_of(tmp_path, arms=FOUR), f"sqlite:///{tmp_path / 'trials.db'}"
     found, _ = swept(sweep, tmp_path / "out", storage=storage)
     assert not (found.folder / "study.db").exists()
@@ -85,8 +77,7 @@ def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, 
     assert len(calls(tmp_path / "out")) == 4
 
 
-def test_a_folder_may_have_any_name(tmp_path, no_processes, monkeypatch):
-    monkeypatch.setattr(run_sweep, "open_storage", open_storage)
+def test_a_folder_may_have_any_name(tmp_path, no_processes):
     out = tmp_path / "100% [mine]? #1"
     found, _ = swept(sweep_of(tmp_path), out)
     assert states(found) == ["finished"] * 3
@@ -174,7 +165,7 @@ def test_a_worker_that_somebody_else_terminates_gives_its_cell_back(tmp_path):
     assert states(found) == ["finished"] * 3
 
 
-# ---------------------------------------------------------------- stopping, and one at a time
+# ---------------------------------------------------------------- stopping
 
 
 def test_ctrl_c_interrupts_cells_and_the_same_command_resumes(command, tmp_path):
@@ -197,33 +188,7 @@ def test_a_sweep_that_was_interrupted_has_its_tables(tmp_path):
     with pytest.raises(TrainingInterruptedError):
         swept(sweep, tmp_path / "out", "interrupts_the_sweep_once")
     table = pd.read_csv(sweep.folder(tmp_path / "out") / "trials_wide.csv")
-    assert table["state"].tolist() == ["finished", "running", "waiting", "waiting"]
-
-
-def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
-    sweep = sweep_of(tmp_path)
-    folder = sweep.folder(tmp_path / "out")
-    folder.mkdir(parents=True)
-    with (
-        FileLock(folder / ".lock"),
-        pytest.raises(UserError, match="another process is running this sweep; wait until it finishes"),
-    ):
-        swept(sweep, tmp_path / "out")
-    assert calls(tmp_path / "out") == []
-    assert states(swept(sweep, tmp_path / "out")[0]) == ["finished"] * 3
-
-
-def test_a_second_sweep_on_the_same_storage_is_refused_whatever_its_folder_is(tmp_path):
-    sweep, storage = sweep_of(tmp_path), f"sqlite:///{tmp_path / 'trials.db'}"
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        keeper_was(run_sweep.open_studies(sweep, storage)[0], other.pid)
-        with pytest.raises(UserError, match="another `cudt sweep` is using this sweep's studies"):
-            swept(sweep, tmp_path / "out", storage=storage)
-    finally:
-        other.communicate()
-    assert calls(tmp_path / "out") == []
-    assert states(swept(sweep, tmp_path / "out", storage=storage)[0]) == ["finished"] * 3
+    assert table["state"].tolist() == ["finished", "waiting", "waiting", "waiting"]
 
 
 # ---------------------------------------------------------------- before anything is run
@@ -276,10 +241,3 @@ def test_no_cuda_is_reported_before_anything_is_made(command, tmp_path, monkeypa
     code, _, error = command("sweep", "--search", path, "--device", "cuda")
     assert (code, error.startswith("error: --device cuda")) == (2, True)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_keeper_shows_signs_of_life_while_cells_are_done(tmp_path, no_processes, monkeypatch):
-    beats: list[float] = []
-    monkeypatch.setattr(Keeper, "beat", lambda self: beats.append(time.monotonic()))
-    swept(sweep_of(tmp_path, arms=FOUR), tmp_path / "out")
-    assert len(beats) > 4

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cudt.utils.workers import (
     Died,
@@ -20,7 +19,6 @@ from cudt.utils.workers import (
     Reported,
     Warned,
     Workers,
-    worker_environments,
 )
 from tests.utils.worker_jobs import until
 
@@ -234,25 +232,3 @@ def test_workers_of_a_process_that_is_killed_end_by_themselves(tmp_path):
     until(is_gone)
     assert process.returncode == -signal.SIGKILL
     assert is_gone()
-
-
-# ---------------------------------------------------------------- sharing the machine
-
-
-def test_workers_share_the_cores_unless_the_number_of_threads_is_set(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for workers, share in ((1, "8"), (3, "2"), (20, "1")):
-        assert worker_environments(workers, "cpu") == [{"OMP_NUM_THREADS": share}] * workers
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert worker_environments(2, "cpu") == [{"OMP_NUM_THREADS": "5"}] * 2
-
-
-@pytest.mark.parametrize(("visible", "given"), [("", ["0", "1", "0"]), ("4,7", ["4", "7", "4"])])
-def test_workers_get_one_visible_gpu_each(visible, given, monkeypatch):
-    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: torch.device("cuda"))
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = [one["CUDA_VISIBLE_DEVICES"] for one in worker_environments(3, "auto")]
-    assert found == given
-    assert "CUDA_VISIBLE_DEVICES" not in worker_environments(1, "cpu")[0]

@@ -1,0 +1,142 @@
+"""Shards: each process holds a part of every weight, for models that do not fit one device (FSDP2).
+
+The weights of a layer are gathered just before it computes, forward and backward, and freed after it. All other weights
+(embeddings, final norm, head) are gathered for a whole pass, because the readout of every layer uses them.
+
+Accelerate launches the processes, reads the settings of FSDP and sums over processes. `fully_shard` is called here:
+`Accelerator.prepare` shards no model on the CPU, finds embeddings and head by their names, and adds up the gradients of
+micro-batches unsharded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
+from accelerate.utils.fsdp_utils import disable_fsdp_ram_efficient_loading
+from torch import Tensor, nn
+
+from cudt.models.base import LayeredModel
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How the processes of a training share its weights."""
+
+    device: torch.device
+    dtype: torch.dtype | None = None
+    """The number format in which layers are gathered and computed; None for that of the weights."""
+    reshard_after_forward: bool = True
+    """Whether the weights of a layer are freed between its forward and its backward pass."""
+
+
+def sharding_for(accelerator: Accelerator) -> Sharding | None:
+    """What `accelerate launch` was told by its configuration file; None if weights are not sharded."""
+    if not parse_flag_from_env("ACCELERATE_USE_FSDP") or accelerator.num_processes == 1:
+        return None
+    plugin = FullyShardedDataParallelPlugin()
+    _refuse_unsupported(plugin)
+    # Otherwise transformers loads random weights in all processes but one, and models could not be tried out.
+    disable_fsdp_ram_efficient_loading()
+    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
+
+
+def _refuse_unsupported(plugin: FullyShardedDataParallelPlugin) -> None:
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    if plugin.fsdp_version != 2:
+        raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
+    if plugin.activation_checkpointing:
+        raise UserError(
+            "fsdp_activation_checkpointing: set it to false; the recipe's model.gradient_checkpointing does the same"
+        )
+    if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+        raise UserError("fsdp_offload_params: cudt keeps weights on their devices; set it to false and add devices")
+
+
+def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None:
+    """Shard a model and its layer losses in place, layer by layer: all of it need not fit the device at once.
+
+    Every process has built the same model, on the CPU.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
+    mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None)
+    for layer in model.layer_modules():
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward)
+    # Resharded after every pass, also one without a backward pass, so that weights are always shards between passes.
+    fully_shard(layerwise, mesh=mesh, reshard_after_forward=True)
+    for name in ("forward", "judge"):
+        if sharding.dtype is not None:
+            _compute_in(layerwise, name, sharding)
+    register_fsdp_forward_method(layerwise, "judge")
+    gathered = _Gathered(layerwise)
+    model.weights_outside_passes = lambda: gathered
+
+
+def _compute_in(module: nn.Module, name: str, sharding: Sharding) -> None:
+    """Let a method compute in the number format of the layers; autocast gives it to what is outside of them."""
+    # Without the cache, which would keep copies of the layers' weights until the end of the pass.
+    autocast = torch.autocast(sharding.device.type, sharding.dtype, cache_enabled=False)
+    setattr(module, name, autocast(getattr(module, name)))
+
+
+class _Gathered:
+    """Inside it, the weights outside of the layers are whole; it may be entered again inside itself."""
+
+    def __init__(self, layerwise: Any) -> None:
+        self._layerwise = layerwise
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._depth == 0:
+            self._layerwise.unshard()
+        self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._layerwise.reshard()
+
+
+def prepared(layerwise: nn.Module, model: LayeredModel, accelerator: Accelerator) -> nn.Module:
+    """The module that updates call, whose gradients are averaged over the processes."""
+    if (sharding := sharding_for(accelerator)) is not None:
+        shard(layerwise, model, sharding)
+        return layerwise
+    return accelerator.prepare(layerwise, device_placement=[not model.is_spread])
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether `shard` was called for a module."""
+    # Asked by name here and below, because importing the class takes most of a second.
+    return hasattr(module, "unshard")
+
+
+def whole(weight: Tensor) -> Tensor:
+    """A weight, gathered from all processes if it is sharded; then all of them must call it."""
+    return weight.full_tensor() if _is_shard(weight) else weight
+
+
+def like(value: Tensor, weight: Tensor) -> Tensor:
+    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor itself."""
+    if not _is_shard(weight):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a view of it.
+    return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).clone()
+
+
+def _is_shard(tensor: Any) -> TypeGuard[DTensor]:
+    return hasattr(tensor, "full_tensor")

@@ -1,0 +1,64 @@
+"""Give back the trials of workers that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cudt.sweep.holder import Holder, is_dead, is_mine
+from cudt.sweep.queue import Trial
+from cudt.sweep.shared import SharedStorage
+from cudt.sweep.source import Source
+
+#: How a holder ended, or None while it may live.
+HowItDied = Callable[[Holder | None], str | None]
+
+
+def give_back_lost(sources: Iterable[Source]) -> None:
+    """Give back running trials whose worker no longer exists on this machine, or gave no sign of life for too long."""
+    for source in sources:
+        if not isinstance(storage := source.queue.storage, SharedStorage):
+            continue
+        running = [trial for trial in source.queue.trials() if trial.state == "running"]
+        stale = {one.trial_id: one for one in storage.stale(source.queue.study._study_id)} if running else {}
+        for trial in running:
+            if trial.trial_id in stale and stale[trial.trial_id].holder == trial.holder:
+                give_back(source, trial, _silence(trial.holder))
+            elif trial.holder is not None and is_dead(trial.holder):
+                give_back(source, trial, f"with its parent process (process {trial.holder['process']})")
+
+
+def give_back_of_process(sources: Iterable[Source], process: int, how: str) -> bool:
+    """Give back the trial that a worker of this machine held when it ended; returns whether it held any.
+
+    `how` is empty if the worker was asked to stop, which is no death.
+    """
+    held = False
+    for source in sources:
+        for trial in source.queue.trials():
+            if trial.state == "running" and trial.holder is not None and is_mine(trial.holder, process):
+                held = give_back(source, trial, how) or held
+    return held
+
+
+def give_back(source: Source, trial: Trial, died: str) -> bool:
+    """Give back a trial of a worker that is gone, with what it has spent."""
+    spent = spent_on(trial, trial.progress.get("seconds", 0.0), deaths=1 if died else 0)
+    failed = source.facts(trial) if died else {}
+    return source.queue.give_back(trial, spent, died, failed)
+
+
+def spent_on(trial: Trial, seconds: float, deaths: int = 0) -> dict[str, Any]:
+    """Worker time and deaths of a trial, earlier attempts included."""
+    before = trial.facts
+    return {
+        "seconds": round(before.get("seconds", 0.0) + seconds, 1),
+        "deaths": before.get("deaths", 0) + deaths,
+    }
+
+
+def _silence(holder: Holder | None) -> str:
+    if holder is None:
+        # Left by a version of cudt without holders, which counted no death either.
+        return ""
+    return f"without a sign of life (process {holder['process']} on {holder['host']})"

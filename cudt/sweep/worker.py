@@ -1,0 +1,240 @@
+"""A worker: takes trials from a shared storage and runs them, until nothing is left.
+
+How a trial ends:
+
+| `Source.run` | the trial |
+|---|---|
+| returns a result | is finished |
+| raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
+| raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
+| raises LostTrialError | belongs to another worker by now; nothing is written |
+| dies | waits again: its parent, or another worker, gives it back (recovery.py) |
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
+from optuna.trial import TrialState
+
+from cudt.sweep.lease import Lease
+from cudt.sweep.messages import CellProgress
+from cudt.sweep.queue import NotACellError, Trial
+from cudt.sweep.recovery import give_back_lost, spent_on
+from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
+from cudt.sweep.source import Source
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+
+#: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
+DONE, STOPPED, RESTART = 0, 130, 75
+#: Seconds between two looks of an idle worker: at first, and after a while.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+#: Seconds between two times that the progress of a trial is stored.
+_PROGRESS_INTERVAL = 3.0
+
+
+class _CellFailedError(Exception):
+    """Ends a trial as failed; its facts have the reason."""
+
+
+class _InterruptedError(BaseException):
+    """Leaves Optuna's loop without a result, because the trial has to wait again."""
+
+
+def work(
+    sources: Callable[[], Iterable[Source]],
+    is_closed: Callable[[], bool] = lambda: False,
+    on_failure: Callable[[], None] = lambda: None,
+) -> int:
+    """Run trials until nothing is left, `is_closed`, or a new process is needed; returns the exit code.
+
+    `sources` gives the sources in the order in which trials are taken from them, and is called before every trial.
+    `on_failure` is called before a trial is recorded as failed.
+    """
+    try:
+        with _stopping_on_sigterm():
+            return _work(sources, is_closed, on_failure)
+    except KeyboardInterrupt:
+        return STOPPED
+
+
+def _work(
+    sources: Callable[[], Iterable[Source]], is_closed: Callable[[], bool], on_failure: Callable[[], None]
+) -> int:
+    pause, looked = _FIRST_PAUSE, time.monotonic()
+    while not is_closed():
+        if (source := next(filter(_has_waiting, sources()), None)) is not None:
+            if not _run_next(source, on_failure):
+                return RESTART
+            pause = _FIRST_PAUSE
+            continue
+        others = [source for source in sources() if not source.queue.is_done]
+        if not others:
+            return DONE
+        if time.monotonic() - looked > heartbeat_interval() / 2:
+            give_back_lost(others)
+            looked = time.monotonic()
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
+    return DONE
+
+
+@contextmanager
+def _stopping_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does; training has its own handler, which saves first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _has_waiting(source: Source) -> bool:
+    if not source.queue.is_done:
+        source.queue.top_up()
+    return source.queue.has_waiting
+
+
+def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
+    """Start a waiting trial and run it; returns whether this process can run another one."""
+    attempt = _Attempt(source, on_failure)
+    study = source.queue.study
+    with attempt.noting_warnings():
+        try:
+            study.optimize(attempt, n_trials=1, catch=(NotACellError, _CellFailedError))
+        except _InterruptedError:
+            attempt.give_back()
+            if not attempt.is_fenced:
+                raise KeyboardInterrupt from None
+        except (LostTrialError, UpdateFinishedTrialError, ValueError) as error:
+            if not attempt.has_lost(error):
+                raise
+            print("another worker has taken this trial over; its result is left to that worker", file=sys.stderr)
+    source.queue.refresh()
+    gc.collect()
+    return attempt.is_clean
+
+
+class _Attempt:
+    """The objective that Optuna calls with one trial."""
+
+    def __init__(self, source: Source, on_failure: Callable[[], None]) -> None:
+        self._source, self._storage, self._on_failure = source, source.queue.storage, on_failure
+        self._trial: Trial | None = None
+        self._began = time.monotonic()
+        self._stored = 0.0
+        self._warned: list[str] = []
+        self.is_clean = True
+        """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in any state."""
+        self.is_fenced = False
+        """Whether the trial was stopped because its heartbeats do not reach the storage."""
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        try:
+            self._trial = self._source.queue.begin(trial)
+            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+        except (TrainingInterruptedError, KeyboardInterrupt):
+            self.is_clean = False
+            raise _InterruptedError from None
+        except NotACellError:
+            raise
+        except (UserError, TrainingStoppedError) as error:
+            self._fail(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            self.is_clean = False
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._finish(result.facts)
+            return result.score
+        raise AssertionError
+
+    def _fail(self, reason: str) -> None:
+        if self._trial is None:
+            raise
+        self._finish({**self._source.facts(self._trial), "reason": reason})
+        self._on_failure()
+        raise _CellFailedError(reason) from None
+
+    def _finish(self, facts: dict[str, Any]) -> None:
+        assert self._trial is not None
+        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
+            raise LostTrialError
+        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self._seconds)})
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def report(self, progress: CellProgress) -> None:
+        """Store the progress now and then, and stop if the trial is, or may soon be, another worker's."""
+        assert self._trial is not None
+        if isinstance(self._storage, SharedStorage):
+            if self._storage.was_lost(self._trial.trial_id):
+                raise LostTrialError
+            if self._storage.is_unrenewed(self._trial.trial_id) and not self.is_fenced:
+                self.is_fenced = True
+                # As if somebody had asked: training saves and stops before others may take over.
+                signal.raise_signal(signal.SIGTERM)
+        if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
+            self._stored = time.monotonic()
+            now = {"step": progress.step, "steps": progress.steps, "loss": progress.loss}
+            self._note("progress", {**now, "seconds": round(self._seconds, 1)})
+
+    @contextmanager
+    def noting_warnings(self) -> Any:
+        """Store warnings about the data with the trial, for whoever watches the sweep."""
+        with warnings.catch_warnings():
+            others = warnings.showwarning
+
+            def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+                if self._trial is not None and issubclass(category, DataWarning):
+                    self._warned.append(str(message))
+                    self._note("warnings", self._warned)
+                else:
+                    others(message, category, *location, **more)
+
+            warnings.showwarning = show
+            yield
+
+    def _note(self, key: str, value: Any) -> None:
+        """Store an attribute that is not needed: training does not wait for a server that is away."""
+        assert self._trial is not None
+        with suppress(Exception):
+            if isinstance(self._storage, SharedStorage):
+                with self._storage.hasty():
+                    self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
+            else:
+                self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
+
+    def give_back(self) -> None:
+        """Let the trial wait for another worker."""
+        if self._trial is not None:
+            self._source.queue.give_back(self._trial, spent_on(self._trial, self._seconds))
+
+    def has_lost(self, error: BaseException) -> bool:
+        """Whether an error means that another process has ended or taken the trial."""
+        if isinstance(error, LostTrialError):
+            self.is_clean = False
+            return True
+        return self._trial is not None and _state(self._storage, self._trial) != TrialState.RUNNING
+
+
+def _state(storage: BaseStorage, trial: Trial) -> TrialState:
+    return storage.get_trial(trial.trial_id).state

@@ -1,0 +1,68 @@
+"""Jobs on a real Slurm cluster of one node, where one is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cudt.sweep import slurm
+from cudt.sweep.slurm_options import parse_slurm
+from cudt.utils.errors import UserError
+from tests.sweep.slurm_server import output, slurm_cluster, until
+
+pytest.importorskip("submitit", reason="the extra cudt[slurm] is not installed")
+
+#: A worker of a job of an array. On SIGTERM it saves, which takes a while, and the next one ends by itself.
+WORKER = """
+import os, pathlib, signal, sys, time
+index = os.environ["SLURM_ARRAY_TASK_ID"]
+saved = pathlib.Path("saved-" + index)
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+pathlib.Path("began-" + index).touch()
+while not saved.exists():
+    time.sleep(0.05)
+    if asked:
+        time.sleep(1)
+        saved.touch()
+        sys.exit(130)
+print("finished", len(os.sched_getaffinity(0)))
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    with slurm_cluster(tmp_path / "slurm"):
+        yield
+
+
+def state(job: str) -> str:
+    return output("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+
+
+def test_stopped_jobs_are_requeued_and_a_cancelled_one_is_not(cluster, tmp_path):
+    command = [sys.executable, "-c", WORKER]
+    array = slurm.submit(command, 3, parse_slurm("time=10,cpus-per-task=1"), Path("logs"), "cudt")
+    at_limit, cancelled, preempted = (f"{array.job_id}_{index}" for index in range(3))
+    until(lambda: len(list(Path.cwd().glob("began-*"))) == 3)
+    output("scancel", "--signal=USR2", at_limit)  # what Slurm sends before the time limit
+    output("scancel", "--signal=TERM", preempted)  # and on pre-emption, when the grace period begins
+    output("scancel", cancelled)
+    until(lambda: [state(job) for job in (at_limit, cancelled, preempted)] == ["PENDING", "", "PENDING"])
+    assert len(list(Path.cwd().glob("saved-*"))) == 3
+    for job in (at_limit, preempted):
+        # Slurm lets requeued jobs wait for two minutes.
+        output("scontrol", "update", f"jobid={job}", "starttime=now")
+    until(lambda: not output("squeue", "--noheader"))
+    logs = [tmp_path / "logs" / f"{job}_0_log.out" for job in (at_limit, cancelled, preempted)]
+    assert ["finished" in log.read_text() for log in logs] == [True, False, True]
+
+
+def test_what_sbatch_refuses_is_an_error_with_its_reason(cluster):
+    with pytest.raises(UserError, match=r"^sbatch refused the jobs: invalid partition specified: gpuu; Batch job"):
+        slurm.submit(["true"], 2, parse_slurm("time=10,partition=gpuu"), Path("logs"), "cudt")

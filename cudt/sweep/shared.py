@@ -125,7 +125,7 @@ class SharedStorage(RDBStorage):
             super().record_heartbeat(trial_id)
             is_lost = not self._is_held(trial_id)
         except Exception as error:  # drivers raise many types
-            _log.warning("no heartbeat for trial %d: %s", trial_id, error)
+            _log.warning("no heartbeat for trial %d: %s", trial_id, _first_line(error))
             return
         with self._lock:
             if (held := self._held.get(trial_id)) is not None:
@@ -229,7 +229,7 @@ class SharedStorage(RDBStorage):
             except (StorageInternalError, DBAPIError) as error:
                 if getattr(self._is_hasty, "value", False) or not _is_away(error) or time.monotonic() > end:
                     raise
-                _log.warning("the storage does not answer, trying again: %s", str(error.__cause__ or error)[:200])
+                _log.warning("the storage does not answer, trying again: %s", _first_line(error))
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -265,6 +265,10 @@ def _is_away(error: Exception) -> bool:
     # Optuna tries a failed query in another way first, in the transaction that has lost its connection.
     is_lost = isinstance(cause, OperationalError | InterfaceError | PendingRollbackError)
     return is_lost or getattr(cause, "connection_invalidated", False)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error.__cause__ or error).strip().split("\n")[0]
 
 
 def _holder(trial: models.TrialModel, session: Session) -> Holder | None:

@@ -53,7 +53,8 @@ def open_storage(url: str | None) -> BaseStorage:
 def without_password(url: str) -> str:
     """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
     try:
-        return make_url(url).set(password=None).render_as_string(hide_password=False)
+        # `set(password=None)` of SQLAlchemy keeps the password.
+        return make_url(url)._replace(password=None).render_as_string(hide_password=False)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
 

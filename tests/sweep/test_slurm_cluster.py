@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,7 @@ def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, pos
     until(lambda: state(f"{array}_0") == "PENDING")
     output("scontrol", "update", f"jobid={array}_0", "starttime=now")
     until(lambda: not output("squeue", "--noheader"), 300)
+    assert list(Path("jobs").rglob(f"logs/{socket.gethostname()}/worker-1.log"))
     output(*sweep, "--out", "one")
     assert trials(Path("jobs")) == trials(Path("one"))
     assert [found[0] for found in trials(Path("jobs")).values()] == ["finished"] * len(alphas)

@@ -45,7 +45,9 @@ def start(count: int, work: Callable[[], Any], folder: Path) -> list[Any]:
     """Forked processes in which `work` runs; its results go to files in the folder."""
     context, port = multiprocessing.get_context("fork"), free_port()
     started = [
-        context.Process(target=_run, args=(work, environment(index, count, port), folder / f"{index}.pkl"))
+        context.Process(
+            target=_run, args=(work, environment(index, count, port), folder / f"{index}.pkl"), name=str(index)
+        )
         for index in range(count)
     ]
     for one in started:
@@ -86,7 +88,7 @@ def commands(count: int, *arguments: object) -> list[Ended]:
 def _command(folder: Path, *arguments: str) -> None:
     from cudt.cli import main
 
-    index = os.environ["RANK"]
+    index = multiprocessing.current_process().name
     for number, stream, end in ((1, sys.stdout, "out"), (2, sys.stderr, "err")):
         stream.flush()
         os.dup2(os.open(folder / f"{index}.{end}", os.O_WRONLY | os.O_CREAT), number)

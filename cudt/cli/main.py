@@ -20,7 +20,7 @@ from cudt.cli.data import data
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
-from cudt.cli.options import ListCommand
+from cudt.cli.options import ListCommand, LonelyCommand
 from cudt.cli.privacy import privacy
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
@@ -53,8 +53,13 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+#: The commands whose work several processes share.
+_IN_SEVERAL_PROCESSES = ("experiment", "train", "eval-ood", "generate")
+
+
 def _add(name: str, panel: str, example: str, command: Callable[..., None]) -> None:
-    app.command(name, cls=ListCommand, rich_help_panel=panel, epilog=f"Example: {example}")(command)
+    kind = ListCommand if name in _IN_SEVERAL_PROCESSES else LonelyCommand
+    app.command(name, cls=kind, rich_help_panel=panel, epilog=f"Example: {example}")(command)
 
 
 _add("experiment", "Train and evaluate", "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian", experiment)

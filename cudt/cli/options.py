@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from cudt.cli import completion
+from cudt.utils import processes
 from cudt.utils.errors import UserError
 from cudt.utils.files import check_data_root
 
@@ -163,6 +164,19 @@ class ListCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line with lists written out as repeated options."""
         return super().parse_args(ctx, repeat_options(args))
+
+
+class LonelyCommand(ListCommand):
+    """A command that one process runs, also where a launcher starts several."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Refuse to do the same work several times at once."""
+        if processes.count() > 1:
+            raise UserError(
+                f"cudt {self.name}: runs in one process; start it without torchrun and accelerate launch "
+                "(train, eval-ood, generate and experiment run in several)"
+            )
+        return super().invoke(ctx)
 
 
 def repeat_options(words: list[str]) -> list[str]:

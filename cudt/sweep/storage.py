@@ -53,7 +53,7 @@ def open_storage(url: str | None) -> BaseStorage:
 def without_password(url: str) -> str:
     """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
     try:
-        # `set(password=None)` of SQLAlchemy keeps the password.
+        # Not `set(password=None)`, which leaves the password as it is.
         return make_url(url)._replace(password=None).render_as_string(hide_password=False)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"

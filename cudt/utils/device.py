@@ -117,7 +117,8 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
         GradientState._reset_state()
     processes.join()
     mixed = "bf16" if precision == "bf16" and chosen.type != "cpu" else "no"
-    alone = processes.count() == 1
+    if alone := processes.count() == 1:
+        processes.warn_if_one_of_many()
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
     named = {"ACCELERATE_TORCH_DEVICE": chosen.type} if alone and chosen.type != "cpu" else {}
     # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.

@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from cudt.utils.errors import AgreedError, ProcessLostError, UserError
+from cudt.utils.errors import AgreedError, DataWarning, ProcessLostError, UserError
 
 Value = TypeVar("Value")
 #: How long a process waits for the others in an update; then it takes them for lost.
@@ -65,6 +66,17 @@ def is_main_process() -> bool:
 def _number(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else default
+
+
+def warn_if_one_of_many() -> None:
+    """Warn if accelerate launch was asked for several processes on the CPU, of which it starts one without mpirun."""
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and os.environ.get("MASTER_PORT"):
+        warnings.warn(
+            "accelerate launch --cpu started one process; for several on CPUs use torchrun, or accelerate launch "
+            "--multi_gpu, with --device cpu",
+            DataWarning,
+            stacklevel=3,
+        )
 
 
 @contextmanager

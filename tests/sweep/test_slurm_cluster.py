@@ -80,7 +80,9 @@ def trials(out: Path) -> dict[float, tuple[str, float, int]]:
 
 
 @pytest.mark.slow
-def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, postgres_url, tmp_path):
+def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, postgres_url, tmp_path, monkeypatch):
+    # A requeued job is not missed for two minutes.
+    monkeypatch.setenv("CUDT_HEARTBEAT", "5")
     alphas = [0.1, 0.2, 0.3, 0.4]
     fixed = {**FIXED, "task.train": 960, "training.epochs": 10}
     search = write_search(tmp_path, arms={"constrained": grid({"descent.alpha": alphas})}, fixed=fixed)

@@ -73,6 +73,9 @@ def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None
 
     mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None)
+    for weight in layerwise.parameters():
+        # FSDP shards no others.
+        weight.data = weight.data.contiguous()
     for layer in model.layer_modules():
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward)
     # Resharded after every pass, also one without a backward pass, so that weights are always shards between passes.

@@ -91,7 +91,7 @@ def _ut(shape: Shape) -> Operations:
 
 
 def _dust(shape: Shape) -> Operations:
-    """DUST: a product with D and one with Dᵀ in each layer, and one more if the dictionary is not that of the layer before."""
+    """DUST: a product with D and one with Dᵀ in each layer, and one more if layers have dictionaries of their own."""
     p, a, t, n = shape.width, shape.inner, shape.tokens, shape.rows * shape.tokens
     dictionary, later = 2 * n * p * a, shape.layers - 1
     gram, codes, shown = 2 * n * t * p, 2 * n * t * a, 2 * n * t * p

@@ -2,16 +2,16 @@
 
 The bytes that a layer keeps are a sum over its tensors, so they are linear in tokens × width, tokens × inner width and
 so on. The coefficients are fitted to small shapes and checked with larger ones. The peak of an update is at most
-weights + gradients + Adam's two moments + what is kept + what one layer keeps (the work space of the backward pass; with
-gradient checkpointing twice, because a layer is computed again) + two chunks of logits.
+weights + gradients + Adam's two moments + what is kept + what one layer keeps (the work space of the backward pass;
+with gradient checkpointing twice, because a layer is computed again) + two chunks of logits.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ FP32 = 4
 class Measured:
     """The memory of an update of a shape that reads all layers, in bytes."""
 
+    use: Literal["fit", "check"]
     shape: Shape
     kept: int
     """At the end of the forward pass."""
@@ -33,7 +34,7 @@ class Measured:
     """The most, without weights and the optimiser's moments."""
 
 
-def measure(shape: Shape) -> Measured:
+def measure(shape: Shape, use: Literal["fit", "check"] = "check") -> Measured:
     """Measure the second update: the first one makes the optimiser's moments."""
     from benchmarks.scale.counters import LiveBytes
     from benchmarks.scale.networks import Work
@@ -49,7 +50,7 @@ def measure(shape: Shape) -> Measured:
         kept = live.now
         loss.backward()
         work.step()
-    return Measured(shape, kept, live.peak)
+    return Measured(use, shape, kept, live.peak)
 
 
 def kind(shape: Shape) -> str:
@@ -68,7 +69,7 @@ def features(shape: Shape) -> list[float]:
         once += [shape.tokens * d / shape.heads, 0 if shape.lora else shape.words * d]
         if shape.recompute:
             # The state of the generator, with which dropout is drawn again.
-            of_a_layer += [1.0]
+            of_a_layer += [1]
         else:
             of_a_layer += [n * shape.keys, n * f, n * shape.heads, n]
     elif shape.family in ("encoder", "vit"):
@@ -81,10 +82,10 @@ def features(shape: Shape) -> list[float]:
 class KeptModel:
     """Bytes kept for the backward pass, fitted to measurements."""
 
-    def __init__(self, fitted: Iterable[Measured]) -> None:
+    def __init__(self, measured: Iterable[Measured]) -> None:
         self._coefficients: dict[str, Any] = {}
         by_kind: dict[str, list[Measured]] = {}
-        for one in fitted:
+        for one in (row for row in measured if row.use == "fit"):
             by_kind.setdefault(kind(one.shape), []).append(one)
         for name, rows in by_kind.items():
             matrix = np.array([features(row.shape) for row in rows])
@@ -121,7 +122,7 @@ def chunks(shape: Shape) -> float:
 
 
 def shapes_to_fit(each: int = 30) -> list[Shape]:
-    """Small shapes of every kind, at random; with two layers or more, because a single one is first and last at once."""
+    """Small shapes of every kind, at random; of two layers or more, because a single one is first and last at once."""
     rng = np.random.default_rng(0)
 
     def pick(*values: int) -> int:
@@ -129,16 +130,26 @@ def shapes_to_fit(each: int = 30) -> list[Shape]:
 
     found = []
     for _ in range(each):
-        size = {"layers": pick(2, 3, 4, 6), "examples": pick(1, 2, 3)}
-        text = {**size, "width": pick(16, 32, 48, 64), "inner": pick(24, 64, 96), "tokens": pick(8, 12, 20, 31)}
+        size: dict[str, Any] = {"layers": pick(2, 3, 4, 6), "examples": pick(1, 2, 3)}
+        text: dict[str, Any] = {
+            **size,
+            "width": pick(16, 32, 48, 64),
+            "inner": pick(24, 64, 96),
+            "tokens": pick(8, 12, 20, 31),
+        }
         found.append(Shape("encoder", **text, heads=pick(1, 2, 4), words=50))
         found.append(Shape("ut", **{**text, "inner": pick(8, 16, 24)}, words=50, tied=True))
-        image = {"width": 3 * pick(16, 64), "inner": pick(24, 64, 96), "tokens": 1 + pick(4, 9, 16)}
+        image: dict[str, Any] = {"width": 3 * pick(16, 64), "inner": pick(24, 64, 96), "tokens": 1 + pick(4, 9, 16)}
         found.append(Shape("vit", **size, **image, heads=pick(1, 2, 4), sequences=pick(1, 2)))
-        patch = {"width": pick(16, 36, 64), "inner": pick(25, 64, 100), "tokens": pick(4, 6, 8)}
+        patch: dict[str, Any] = {"width": pick(16, 36, 64), "inner": pick(25, 64, 100), "tokens": pick(4, 6, 8)}
         found += [Shape(family, **size, **patch, sequences=pick(3, 5)) for family in ("dust", "ut_video")]
         heads = pick(2, 4)
-        words = {"heads": heads, "keys": text["width"] // pick(1, 2), "words": pick(40, 80), "read": pick(2, 5, 7)}
+        words: dict[str, Any] = {
+            "heads": heads,
+            "keys": text["width"] // pick(1, 2),
+            "words": pick(40, 80),
+            "read": pick(2, 5, 7),
+        }
         one = Shape("causal", **{**text, **words})
         found += [one, replace(one, recompute=True), replace(one, lora=False)]
     return found
@@ -157,14 +168,3 @@ def shapes_to_check() -> list[Shape]:
         Shape("dust", 5, 256, 576, 8, sequences=100),
         Shape("ut_video", 7, 256, 576, 8, sequences=100, tied=True),
     ]
-
-
-def rows(measured: Sequence[Measured], checked: Sequence[Measured]) -> list[dict[str, object]]:
-    """The measurements as rows of a table."""
-    model = KeptModel(measured)
-    found = []
-    for use, some in (("fit", measured), ("check", checked)):
-        for one in some:
-            row = {"use": use, **vars(one.shape), "kept": one.kept, "formula": round(model.kept(one.shape))}
-            found.append({**row, "peak": one.peak, "bound": round(model.bound(one.shape))})
-    return found

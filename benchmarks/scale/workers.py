@@ -240,11 +240,16 @@ class _Worker:
         study = optuna.load_study(study_name=name, storage=storage, sampler=optuna.samplers.RandomSampler())
         if case.shuffled:
             _shuffle(storage)
+        number = self._number // case.studies
+        first = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
         self.is_ready.set()
         go.wait()
         self._end = time.time() + case.seconds
         if case.start == "running":
-            self._finish(study, storage)
+            with get_heartbeat_thread(first, storage):
+                self._sleep(random.random() * case.trial_seconds)
+            if time.time() < self._end:
+                study.tell(number, 0.0)
         self.free.append(time.time())
         while time.time() < self._end:
             try:
@@ -254,18 +259,12 @@ class _Worker:
                 self.errors += 1
                 time.sleep(1)
 
-    def _finish(self, study: optuna.Study, storage: BaseStorage) -> None:
-        """End the trial that the worker has from before."""
-        trial = study.get_trials(deepcopy=False)[self._number // self._case.studies]
-        left = random.random() * self._case.trial_seconds
-        with get_heartbeat_thread(trial._trial_id, storage):
-            time.sleep(max(0.0, min(left, self._end - time.time())))
-        if time.time() < self._end:
-            study.tell(trial.number, 0.0)
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, min(seconds, self._end - time.time())))
 
     def _trial(self, trial: optuna.Trial) -> float:
         self.busy.append(time.time())
-        time.sleep(max(0.0, min(self._case.trial_seconds, self._end - time.time())))
+        self._sleep(self._case.trial_seconds)
         self.free.append(time.time())
         return trial.suggest_float("cell", 0, 1e6)
 

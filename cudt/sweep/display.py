@@ -162,10 +162,9 @@ def ending(made: Results, out: Path) -> str:
     for row in best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
         searched = {key: row[key] for key in made.arm_keys(row["arm"])}
-        deleted = (
-            "" if (out / row["run"]).is_dir() else " (deleted; `cudt train` with the recipe in best/ trains it again)"
-        )
-        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{deleted}")
+        is_here = (out / row["run"]).is_dir()
+        where = "" if is_here else " (not in this folder; `cudt train` with the recipe in best/ trains it)"
+        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{where}")
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms have different budgets: {why}")
     if made.left:

@@ -42,6 +42,8 @@ from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingSto
 DONE, STOPPED, RESTART = 0, 130, 75
 #: Seconds between two looks of an idle worker: at first, and after a while.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+#: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
+_WORTH_COLLECTING = 5.0
 #: Seconds between two times that the progress of a trial is stored.
 _PROGRESS_INTERVAL = 3.0
 
@@ -127,7 +129,8 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
                 raise
             print("another worker has taken this trial over; its result is left to that worker", file=sys.stderr)
     source.queue.refresh()
-    gc.collect()
+    if attempt.seconds > _WORTH_COLLECTING:
+        gc.collect()
     return attempt.is_clean
 
 
@@ -176,10 +179,11 @@ class _Attempt:
         assert self._trial is not None
         if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
             raise LostTrialError
-        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self._seconds)})
+        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self.seconds)})
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
+        """Since the attempt began."""
         return time.monotonic() - self._began
 
     def report(self, progress: CellProgress) -> None:
@@ -195,7 +199,7 @@ class _Attempt:
         if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
             self._stored = time.monotonic()
             now = {"step": progress.step, "steps": progress.steps, "loss": progress.loss}
-            self._note("progress", {**now, "seconds": round(self._seconds, 1)})
+            self._note("progress", {**now, "seconds": round(self.seconds, 1)})
 
     @contextmanager
     def noting_warnings(self) -> Any:
@@ -226,7 +230,7 @@ class _Attempt:
     def give_back(self) -> None:
         """Let the trial wait for another worker."""
         if self._trial is not None:
-            self._source.queue.give_back(self._trial, spent_on(self._trial, self._seconds))
+            self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
 
     def has_lost(self, error: BaseException) -> bool:
         """Whether an error means that another process has ended or taken the trial."""

@@ -1,0 +1,53 @@
+"""The figure of docs/scale.md: the paper on N GPUs, and how long workers wait for a trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale import machines, paper, tables
+
+_GPUS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def draw(file: Path, folder: Path) -> None:
+    """Draw both panels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    _wall(left, folder)
+    _queue(right, folder)
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def _wall(axes: Any, folder: Path) -> None:
+    jobs = paper.all_jobs(paper.priced(tables.lengths(folder)))
+    for precision, color in ((machines.FP32, "tab:blue"), (machines.BF16, "tab:orange")):
+        for split, style in ((False, "-"), (True, "--")):
+            days = [paper.wall_time(jobs, gpus, precision.speed, split=split) / 86400 for gpus in _GPUS]
+            label = precision.name + (", long runs on several GPUs" if split else ", one GPU for each run")
+            axes.plot(_GPUS, days, style, marker="o", markersize=3, color=color, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="days", title="The paper's 1,214 runs")
+    axes.set_xticks(_GPUS, [str(gpus) for gpus in _GPUS])
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+
+
+def _queue(axes: Any, folder: Path) -> None:
+    """Queue time against the number of workers, in a sweep under way and at a common start."""
+    plain = [one for one in tables.outcomes(folder) if tables.is_plain(one.case)]
+    for start, label in (("running", "sweep under way"), ("together", "all start at once")):
+        rows = [one for one in plain if one.case.start == start]
+        workers = [one.case.workers for one in rows]
+        (line,) = axes.plot(workers, [one.median for one in rows], marker="o", markersize=4, label=f"{label}: median")
+        axes.plot(
+            workers, [one.worst for one in rows], "--", marker="v", markersize=4, color=line.get_color(), label="worst"
+        )
+    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="queue time, s", title="One PostgreSQL")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)

@@ -101,7 +101,9 @@ def environment(config: Path = ONE_MACHINE, processes: int = 2) -> dict[str, str
 
 def together(count: int, work: Callable[[], None], *, sharded: bool = True) -> None:
     """Do some work in several processes; an error in one of them is raised here."""
-    with patch_environment(**environment(processes=count) if sharded else {}):
+    # The default of `accelerate config`, which would leave all processes but one with random weights.
+    loading = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    with patch_environment(**{**environment(processes=count), **loading} if sharded else {}):
         processes.together(count, work)
 
 

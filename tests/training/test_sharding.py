@@ -185,8 +185,9 @@ def test_so_does_every_model(more, case):
 def test_a_killed_process_is_reported_by_the_other_and_the_run_resumes_from_the_last_checkpoint(more):
     ended = json.loads((more / "lost.json").read_text())
     assert [code for code, _ in ended] == [1, -9]
-    (line,) = "".join(errors for _, errors in ended).splitlines()
+    *before, line = "".join(errors for _, errors in ended).splitlines()
     assert "another of the 2 processes ended or hangs" in line
+    assert all(one.startswith("warning: ") for one in before), before
     lost = the_run(more / "from-9")
     assert (lost.info().status, load_last(lost)["progress"]["step"]) == ("interrupted", 2)
 

@@ -85,6 +85,14 @@ def test_two_processes_that_share_the_weights_train_as_one(core, case):
 
 
 @pytest.mark.parametrize("case", ["whole", "lora"])
+def test_both_processes_have_the_same_multipliers_after_every_update(core, case):
+    first, second = (json.loads((core / f"multipliers-{case}-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert len(first) > 1
+    assert max(first[-1]) > 0
+
+
+@pytest.mark.parametrize("case", ["whole", "lora"])
 def test_each_process_holds_half_of_weights_gradients_and_optimizer(core, case):
     for rank in (0, 1):
         held = json.loads((core / f"bytes-{case}-{rank}.json").read_text())

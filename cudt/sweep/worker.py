@@ -6,6 +6,7 @@ How a trial ends:
 |---|---|
 | returns a result | is finished |
 | raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
+| raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
 | raises LostTrialError | belongs to another worker by now; nothing is written |
 | dies | waits again: its parent, or another worker, gives it back (recovery.py) |
@@ -36,7 +37,13 @@ from cudt.sweep.queue import NotACellError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
 from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.errors import (
+    DataWarning,
+    TrainingInterruptedError,
+    TrainingPrunedError,
+    TrainingStoppedError,
+    UserError,
+)
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
@@ -157,6 +164,9 @@ class _Attempt:
             raise _InterruptedError from None
         except NotACellError:
             raise
+        except TrainingPrunedError as error:
+            self._finish({**self._source.facts(self._trial), "reason": str(error)})
+            raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:
             self._fail(str(error))
         except Exception as error:

@@ -62,13 +62,13 @@ def assert_as_one(run: Run, work: Any, folder: Path, counts: tuple[int, ...] = (
 
 
 # With 7 test examples in batches of 2, the last round is not full in 3 processes, and the last batch has one example.
-ROWS = {
-    "texts": (Case("unrolled", "imdb", "linear decay", (("task.limit.test", 7),)), 0, True),
-    "video": (Case("dust", "folder", "erm"), 2, False),
-}
+ROWS = [
+    pytest.param(Case("unrolled", "imdb", "linear decay", (("task.limit.test", 7),)), 0, True, id="texts"),
+    pytest.param(Case("dust", "folder", "erm"), 2, False, id="video", marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize(("case", "n_samples", "with_exits"), ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(("case", "n_samples", "with_exits"), ROWS)
 def test_every_table_and_picture_is_that_of_one_process(case, n_samples, with_exits, root, tmp_path):
     (path,) = together(1, lambda: launch.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path)
     run = open_run(path)

@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -118,9 +119,14 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(settings, tmp_path):
-    assert_as_one(tiny_recipe(*settings), tmp_path, (2, 3))
+def some_slow(fast: set[Any], values: Iterable[Any]) -> list[Any]:
+    """The values as parameters of a test; those that are not `fast` are left to the slow tests."""
+    return [pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow) for one in values]
+
+
+@pytest.mark.parametrize("name", some_slow({"uneven", "log slack", "sampled"}, SETTINGS))
+def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(name, tmp_path):
+    assert_as_one(tiny_recipe(*SETTINGS[name]), tmp_path, (2, 3))
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +140,7 @@ MODELS = [
     Case("bert", "imdb", "linear slack"),
     Case("distilbert", "mnli", "supervised"),
     Case("modernbert", "text", "erm"),
+    Case("roberta", "imdb", "linear decay"),
     Case("unrolled", "imdb", "log decay"),
     Case("llama lora", "alpaca", "log slack", (("readout.tokens", 3),)),
     Case("llama", "alpaca", "linear decay", (("training.accumulation", 2),)),
@@ -143,7 +150,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("case", MODELS, ids=str)
+@pytest.mark.parametrize("case", some_slow({one for one in MODELS if one.model in ("bert", "llama lora")}, MODELS))
 def test_so_does_every_model(case, root, tmp_path):
     assert_as_one(case.recipe(root), tmp_path, (2,), root)
 
@@ -151,8 +158,9 @@ def test_so_does_every_model(case, root, tmp_path):
 # ---------------------------------------------------------------- resuming
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (3, 2)])
-def test_a_run_resumes_on_another_number_of_processes(before, after, tmp_path):
+@pytest.mark.parametrize("counts", some_slow({(1, 3)}, [(2, 1), (1, 3), (3, 2)]))
+def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
+    before, after = counts
     recipe = tiny_recipe("descent.alpha=0.5", "training.batch_size=31", "descent.resilience=slack", "descent.beta=1.0")
     together(1, lambda: train(recipe, tmp_path / "whole"))
     together(before, lambda: train_until(recipe, tmp_path / "stopped", 4))
@@ -217,7 +225,7 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("killed", some_slow({0, 1}, range(3)))
 def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resumes_on_one(killed, tmp_path, monkeypatch):
     recipe = tiny_recipe("training.checkpoint_every=1")
     together(1, lambda: train(recipe, tmp_path / "whole"))
@@ -247,6 +255,7 @@ def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_kille
     assert load_last(open_run(path))["progress"]["step"] == 5
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=2))
     at_update(monkeypatch, 1, 2, lambda: time.sleep(6))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -85,3 +87,8 @@ def test_batch_scripts_are_valid(name):
     script = EXAMPLES / name
     assert script.read_text(encoding="utf-8").startswith("#!/bin/bash\n")
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_batch_script_of_the_workers_runs_a_command_that_exists():
+    (line,) = re.findall(r"(cudt sweep .*?) \|\|", (EXAMPLES / "workers.sbatch").read_text(encoding="utf-8"))
+    assert check_command(shlex.split(line))["join"]

@@ -19,6 +19,7 @@ from cudt.cli.options import (
     require_folder,
 )
 from cudt.cli.terminal import make_console, progress_on
+from cudt.utils import processes
 
 if TYPE_CHECKING:
     from cudt.evaluation.grid import Grid
@@ -87,12 +88,14 @@ def evaluate_all(
     """Check all runs, then evaluate one after the other and print its curve."""
     from cudt.evaluation import evaluate
 
+    with processes.agreed():
+        for run in runs:
+            evaluate.check(run, grid, n_samples, with_exits=with_exits)
     for run in runs:
-        evaluate.check(run, grid, n_samples, with_exits=with_exits)
-    for run in runs:
-        with run.locked():
+        with run.locked_by_main():
             evaluate.evaluate_ood(run, grid, device, data_root, progress_on(console), n_samples, with_exits=with_exits)
-        _print_curve(console, run)
+        if processes.is_main_process():
+            _print_curve(console, run)
         if n_samples:
             console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)
 

@@ -24,8 +24,8 @@ from cudt.cli.options import (
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
 from cudt.cli.train import Trained, in_order, load_recipes, print_name_hint, train_all
+from cudt.utils import processes
 from cudt.utils.errors import UserError
-from cudt.utils.progress import is_main_process
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
@@ -83,10 +83,9 @@ def experiment(
     print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
     trained = _train(console, in_order(console, loaded), grid, save_samples, out, device, data_root)
-    # Evaluation is not distributed: the other processes of `torchrun` have nothing to do here.
-    if trained.runs and is_main_process():
-        for run in trained.runs:
-            _evaluate(console, run, grid, save_samples, device, data_root)
+    for run in trained.runs:
+        _evaluate(console, run, grid, save_samples, device, data_root)
+    if trained.runs and processes.is_main_process():
         folder = loaded[0].name
         write_report(console, [out / folder], out / f"report-{folder}")
     if trained.n_stopped:
@@ -119,7 +118,7 @@ def _evaluate(console: Console, run: Run, grid: Grid, n_samples: int, device: st
     from cudt.evaluation import evaluate
     from cudt.evaluation.grid import Grid
 
-    if kinds := evaluate.left(run, grid, n_samples):
+    if kinds := processes.from_main(evaluate.left(run, grid, n_samples)):
         evaluate_all(console, [run], Grid(perturbations=kinds), device, data_root, n_samples)
     else:
         console.print(f"already evaluated: {run.path}", soft_wrap=True)

@@ -11,6 +11,7 @@ from cudt.cli import completion
 from cudt.cli.options import DataRoot, Device, EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console, progress_on
 from cudt.utils.errors import UserError
+from cudt.utils.processes import is_main_process
 
 OneOrTwoRuns = Annotated[
     list[Path],
@@ -59,10 +60,10 @@ def generate(
     console = make_console()
     written: list[Path] = []
     for one in opened:
-        with one.locked():
+        with one.locked_by_main():
             written.append(generation.generate(one, request, device, data_root, progress_on(console)))
         console.print(f"completions in {written[-1]}", soft_wrap=True)
-    if len(written) == 2:
+    if len(written) == 2 and is_main_process():
         console.print(f"both runs in {generation.compare(written[0], written[1], limit)}", soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ Heavy imports (torch, transformers, pandas) are inside the commands, so that `cu
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from cudt.cli.data import data
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
-from cudt.cli.options import ListCommand
+from cudt.cli.options import ListCommand, LonelyCommand
 from cudt.cli.privacy import privacy
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
@@ -28,8 +29,15 @@ from cudt.cli.runs import runs
 from cudt.cli.sweep import sweep
 from cudt.cli.terminal import make_error_console
 from cudt.cli.train import train
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
-from cudt.utils.progress import is_main_process
+from cudt.utils import processes
+from cudt.utils.errors import (
+    AgreedError,
+    DataWarning,
+    ProcessLostError,
+    TrainingInterruptedError,
+    TrainingStoppedError,
+    UserError,
+)
 
 app = typer.Typer(
     help="Train transformers in which every layer lowers the loss, and measure how they degrade under noise.",
@@ -45,8 +53,13 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+#: The commands whose work several processes share.
+_IN_SEVERAL_PROCESSES = ("experiment", "train", "eval-ood", "generate")
+
+
 def _add(name: str, panel: str, example: str, command: Callable[..., None]) -> None:
-    app.command(name, cls=ListCommand, rich_help_panel=panel, epilog=f"Example: {example}")(command)
+    kind = ListCommand if name in _IN_SEVERAL_PROCESSES else LonelyCommand
+    app.command(name, cls=kind, rich_help_panel=panel, epilog=f"Example: {example}")(command)
 
 
 _add("experiment", "Train and evaluate", "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian", experiment)
@@ -71,9 +84,23 @@ def main() -> None:
     _print_data_warnings(errors)
     try:
         app()
+    except SystemExit as done:
+        if not done.code:
+            processes.leave()
+        raise
     except (UserError, OSError) as error:
-        errors.print(f"error: {error}", soft_wrap=True)
+        shared = processes.agree_on(error)
+        if not isinstance(shared, AgreedError):
+            # What only this process knows.
+            errors.quiet = False
+        errors.print(f"error: {shared}", soft_wrap=True)
         sys.exit(2)
+    except ProcessLostError as error:
+        errors.quiet = errors.quiet and not error.speaks
+        errors.print(str(error), soft_wrap=True)
+        # At once: torch would wait for the process that is lost.
+        sys.stderr.flush()
+        os._exit(1)
     except TrainingStoppedError as error:
         errors.print(f"stopped: {error}", soft_wrap=True)
         sys.exit(1)
@@ -87,8 +114,7 @@ def _print_data_warnings(errors: Console) -> None:
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
-            if is_main_process():
-                errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
+            errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
         else:
             shown(message, category, *where, **more)
 

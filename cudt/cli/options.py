@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from cudt.cli import completion
+from cudt.utils import processes
 from cudt.utils.errors import UserError
 from cudt.utils.files import check_data_root
+
+if TYPE_CHECKING:
+    from cudt.sweep.slurm_options import SlurmOptions
 
 
 class WeightsChoice(str, Enum):
@@ -20,6 +24,13 @@ class WeightsChoice(str, Enum):
 
     best = "best"
     last = "last"
+
+
+class LauncherChoice(str, Enum):
+    """Values of --launcher."""
+
+    local = "local"
+    slurm = "slurm"
 
 
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
@@ -91,6 +102,19 @@ Perturbations = Annotated[
     ),
 ]
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
+Launcher = Annotated[
+    LauncherChoice,
+    typer.Option(help="What workers are: processes on this machine, or jobs of a Slurm cluster (needs --storage)."),
+]
+Slurm = Annotated[
+    str | None,
+    typer.Option(
+        "--slurm",
+        metavar="KEY=VALUE,...",
+        help="What a Slurm job asks for, in sbatch's words: time=08:00:00,partition=gpu,gpus=1.",
+        show_default=False,
+    ),
+]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
 EvaluatedWeights = Annotated[
     WeightsChoice | None,
@@ -142,6 +166,19 @@ class ListCommand(TyperCommand):
         return super().parse_args(ctx, repeat_options(args))
 
 
+class LonelyCommand(ListCommand):
+    """A command that one process runs, also where a launcher starts several."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Refuse to do the same work several times at once."""
+        if processes.count() > 1:
+            raise UserError(
+                f"cudt {self.name}: runs in one process; start it without torchrun and accelerate launch "
+                "(train, eval-ood, generate and experiment run in several)"
+            )
+        return super().invoke(ctx)
+
+
 def repeat_options(words: list[str]) -> list[str]:
     """A command line with `--seed 0 1` written as `--seed 0 --seed 1`."""
     repeated: list[str] = []
@@ -189,3 +226,16 @@ def require_folder(path: Path, what: str = "folder") -> None:
         is_weights = path.name in list(WeightsChoice) and (path.parent / "run.json").is_file()
         hint = f"; `cudt eval-ood {path.parent} --weights {path.name}` creates it" if is_weights else ""
         raise UserError(f"{what} '{path}' does not exist{hint}")
+
+
+def parse_launcher(launcher: LauncherChoice, slurm: str | None) -> SlurmOptions | None:
+    """The options of the Slurm jobs; None if workers are processes on this machine."""
+    from cudt.sweep.slurm_options import parse_slurm
+
+    if launcher is LauncherChoice.local:
+        if slurm is not None:
+            raise UserError("--slurm: needs --launcher slurm")
+        return None
+    if slurm is None:
+        raise UserError("--launcher slurm: needs --slurm, for example --slurm partition=gpu,gpus=1,time=08:00:00")
+    return parse_slurm(slurm)

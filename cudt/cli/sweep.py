@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, Out, RetryFailed
+from cudt.cli.options import DataRoot, Device, Launcher, LauncherChoice, Out, RetryFailed, Slurm, parse_launcher
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cudt.sweep.definition import Sweep
+    from cudt.sweep.run_sweep import SweepOptions
 
 Search = Annotated[
     str | None,
@@ -54,6 +57,8 @@ def sweep(
     fail_fast: FailFast = False,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
+    launcher: Launcher = LauncherChoice.local,
+    slurm: Slurm = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
@@ -62,22 +67,34 @@ def sweep(
 
     Re-running the same command resumes the sweep. While it is running, the same command elsewhere adds workers.
     """
+    jobs = parse_launcher(launcher, slurm)
     loaded = _joined(search, recipe, storage) if join else _loaded(search, recipe)
-    from cudt.sweep import plan as plans
-    from cudt.sweep.display import SweepDisplay, best_table, ending
-    from cudt.sweep.run_sweep import SweepOptions, run_sweep
+    from cudt.sweep.run_sweep import SweepOptions
 
     options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
     console = make_console()
     if plan:
+        from cudt.sweep import plan as plans
+
         planned = plans.make(loaded, options)
         console.print(plans.table(planned))
         console.print(planned.summary(), soft_wrap=True)
-        return
-    console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(out)}", soft_wrap=True)
+    elif jobs is not None:
+        from cudt.sweep.slurm import launch
+
+        console.print(launch(loaded, options, jobs).summary(), soft_wrap=True, highlight=False)
+    else:
+        _run(loaded, options, console)
+
+
+def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:
+    from cudt.sweep.display import SweepDisplay, best_table, ending
+    from cudt.sweep.run_sweep import run_sweep
+
+    console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(options.out)}", soft_wrap=True)
     made = run_sweep(loaded, options, SweepDisplay(console))
     console.print(best_table(made))
-    console.print(ending(made, out), soft_wrap=True, highlight=False)
+    console.print(ending(made, options.out), soft_wrap=True, highlight=False)
     if made.n_failed or made.left:
         raise typer.Exit(1)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from cudt.utils.progress import is_main_process, track
+from cudt.utils.processes import is_main_process
+from cudt.utils.progress import track
 
 
 def make_console() -> Console:
@@ -16,8 +17,8 @@ def make_console() -> Console:
 
 
 def make_error_console() -> Console:
-    """Standard error, for errors and warnings."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    """Standard error, for errors and warnings; also of the main process only."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=not is_main_process())
 
 
 def progress_on(console: Console) -> Any:

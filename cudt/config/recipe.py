@@ -26,7 +26,7 @@ _REPORT = "report"
 #: Keys that the name of a recipe usually stands for.
 _NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
 #: Folders next to the recipes that hold other kinds of files.
-_NOT_RECIPES = ("sweeps", "reproduce")
+_NOT_RECIPES = ("accelerate", "sweeps", "reproduce")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from cudt.utils.transfer import can_pin
 #: The number of worker processes, or auto: none on the CPU, two on an accelerator.
 Workers = int | Literal["auto"]
 _AUTO = 2
+#: One of several processes' part of the work: its number, and their number.
+Share = tuple[int, int]
+ALL: Share = (0, 1)
 #: Threads of `ahead`, and items that they prepare before these are asked for.
 AHEAD = 6
 Item = TypeVar("Item")
@@ -71,15 +74,33 @@ def n_workers(asked: Workers, device: torch.device) -> int:
 
 
 def batches(
-    task: Collates, examples: Sequence[Any], size: int, device: torch.device, workers: Workers = "auto"
+    task: Collates,
+    examples: Sequence[Any],
+    size: int,
+    device: torch.device,
+    workers: Workers = "auto",
+    share: Share = ALL,
 ) -> Iterator[Batch]:
-    """All examples once, longest first: little padding, and a batch too large for memory fails at once."""
+    """All examples once, longest first: little padding, and a batch too large for memory fails at once.
+
+    With `share`, only those of one process.
+    """
     # Sorting is stable in reverse, too: examples of equal length keep their order.
     order = sorted(range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True)
-    groups = [order[start : start + size] for start in range(0, len(order), size)]
+    groups = shared([order[start : start + size] for start in range(0, len(order), size)], share)
     # Starting processes takes longer than collating one batch.
     loader = Loader(task, examples, device, min(n_workers(workers, device), max(0, len(groups) - 1)))
     return loader.load(groups)
+
+
+def shared(items: Sequence[Item], share: Share) -> list[Item]:
+    """Items i, i + n, i + 2n, … for the share (i, n).
+
+    Each of the n processes gets as many, because processes that share their weights compute together: where none is
+    left, it is the last item again.
+    """
+    first, step = share
+    return [*items, *[*items[-1:]] * (-len(items) % step)][first::step]
 
 
 def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:

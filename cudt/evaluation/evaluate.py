@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from cudt.data.batching import Batch, n_batches
-from cudt.data.loading import batches
 from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits
 from cudt.evaluation.grid import Grid
+from cudt.evaluation.passes import Measuring, loading
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
-from cudt.models.layer_losses import LayerwiseLosses, measure, measure_batches
+from cudt.evaluation.team import led_by_main, results
+from cudt.method.measurement import Measurement
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
 from cudt.runs.examples import Part, Pieces
@@ -24,6 +24,7 @@ from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.tasks.base import Task
 from cudt.training import trained
+from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
@@ -63,14 +64,18 @@ def evaluate_ood(
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
     `with_exits` also evaluates early exits.
     """
-    layerwise = _load(run, device, data_root)
-    test_data = layerwise.task.fingerprint(["test"])
-    check_same_test(run, test_data)
-    for kind in grid.kinds(run.recipe.settings.evaluation):
-        _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
-    _summarise(run, layerwise, grid, track)
-    if with_exits:
-        exits.evaluate_exits(run, layerwise, grid, track)
+    with processes.agreed():
+        layerwise = _load(run, device, data_root)
+        test_data = layerwise.task.fingerprint(["test"])
+        check_same_test(run, test_data)
+    with led_by_main(layerwise) as leads:
+        if not leads:
+            return
+        for kind in grid.kinds(run.recipe.settings.evaluation):
+            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
+        _summarise(run, layerwise, grid, track)
+        if with_exits:
+            exits.evaluate_exits(run, layerwise, grid, track)
 
 
 def _evaluate_kind(
@@ -166,11 +171,11 @@ def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Tra
     Of the training data, as many examples as validation data has.
     """
     task, settings = layerwise.task, run.recipe.settings
-    examples = task.examples(split)
-    indices = carry_over.spaced(len(examples), len(task.examples("validation")))
-    tracked = _tracked(run, layerwise, [examples[index] for index in indices], f"{split} data", track)
+    indices = carry_over.spaced(len(task.examples(split)), len(task.examples("validation")))
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
-    return measure(layerwise, tracked, noise, [settings.noise.gamma_train])[0].layer_losses.tolist()
+    one = Measuring(split, *loading(settings), noise, [settings.noise.gamma_train], only=indices)
+    measured = _tracked(run, layerwise, one, f"{split} data", track)
+    return Measurement.joined([part for (part,) in measured]).layer_losses.tolist()
 
 
 def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
@@ -244,22 +249,21 @@ def _measure(
     track: Track,
 ) -> list[StoredMeasurement]:
     """Every example of a split at each level, for one noise seed."""
-    task, noise = layerwise.task, noise_kind(kind)
+    task, noise, loaded = layerwise.task, noise_kind(kind), loading(run.recipe.settings)
     if not isinstance(noise, TextNoise):
-        examples = task.examples(split)
-        tracked = _tracked(run, layerwise, examples, kind, track)
-        return file.add(measure_batches(layerwise, tracked, _noise(run, kind, seed), levels), len(examples))
+        one = Measuring(split, *loaded, _noise(run, kind, seed), levels)
+        return file.add(_tracked(run, layerwise, one, kind, track), len(one.examples(task)))
     measured = []
     for level in levels:
         what = f"{kind} {noise.scale.symbol} = {level:g}"
-        examples = task.corrupted(split, noise, level, seed)
-        tracked = _tracked(run, layerwise, examples, what, track)
-        measured += file.add(measure_batches(layerwise, tracked, None, [0.0]), len(examples))
+        one = Measuring(split, *loaded, corrupted=(kind, level, seed))
+        measured += file.add(_tracked(run, layerwise, one, what, track), len(one.examples(task)))
     return measured
 
 
-def _tracked(run: Run, layerwise: LayerwiseLosses, examples: Sequence[Any], what: str, track: Track) -> Iterable[Batch]:
-    """The batches of some examples, with progress."""
-    size, device = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
-    found = batches(layerwise.task, examples, size, device, run.recipe.settings.loading.workers)
-    return track(found, n_batches(examples, size), f"{run.label} {what}")
+def _tracked(
+    run: Run, layerwise: LayerwiseLosses, one: Measuring, what: str, track: Track
+) -> Iterable[list[Measurement]]:
+    """The measurements of one pass, with progress."""
+    total = one.total(layerwise.task)
+    return track(results(one, layerwise, total), total, f"{run.label} {what}")

@@ -15,12 +15,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.data.batching import Batch, n_batches
-from cudt.data.loading import batches
+from cudt.data.batching import Batch
+from cudt.data.loading import Share
 from cudt.data.splits import Split
 from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
+from cudt.evaluation.passes import Pass, loading
+from cudt.evaluation.team import results
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
@@ -122,41 +124,50 @@ class _Observer:
     def __init__(self, run: Run, layerwise: LayerwiseLosses, track: Track) -> None:
         if not isinstance(layerwise.task, Classification):
             raise UserError(f"early exits need a classification task, not {type(layerwise.task).__name__}")
-        self._run, self._layerwise, self._track = run, layerwise.eval(), track
-        self._task: Classification = layerwise.task
-        self._flops = FlopCounts(layerwise.model)
+        self._run, self._layerwise, self._track = run, layerwise, track
 
-    @torch.no_grad()
     def answered(self, split: Split, kind: str, seed: int, levels: Sequence[float]) -> Iterator[_Answered]:
         """Every batch of a split at each level."""
-        noise = noise_kind(kind)
-        if isinstance(noise, TextNoise):
-            for level in levels:
-                for batch in self._batches(self._task.corrupted(split, noise, level, seed), kind):
-                    yield self._read(batch, None, level)
-            return
-        source = NoiseSource(kind, self._run.finished_info().sigma_x.evaluation, seed)
-        examples = self._batches(self._task.examples(split), kind)
-        for batch, drawn in with_noise(self._layerwise.model, examples, source if any(levels) else None):
-            for level in levels:
-                yield self._read(batch, level * drawn if drawn is not None and level else None, level)
+        loaded = loading(self._run.recipe.settings)
+        if isinstance(noise_kind(kind), TextNoise):
+            passes = [_Answering(split, *loaded, corrupted=(kind, level, seed)) for level in levels]
+        else:
+            source = NoiseSource(kind, self._run.finished_info().sigma_x.evaluation, seed)
+            passes = [_Answering(split, *loaded, source if any(levels) else None, levels)]
+        for one in passes:
+            total = one.total(self._layerwise.task)
+            found = results(one, self._layerwise, total)
+            for answers in self._track(found, total, f"{self._run.label} early exits, {kind}"):
+                yield from answers
 
-    def _batches(self, examples: Sequence[Any], kind: str) -> Iterable[Batch]:
-        size, device = self._run.recipe.settings.evaluation.batch_size, next(self._layerwise.parameters()).device
-        what = f"{self._run.label} early exits, {kind}"
-        found = batches(self._task, examples, size, device, self._run.recipe.settings.loading.workers)
-        return self._track(found, n_batches(examples, size), what)
 
-    def _read(self, batch: Batch, noise: Tensor | None, level: float) -> _Answered:
-        signal, _ = self._layerwise.model.signal(batch)
-        layers: list[LayerAnswers] = []
+class _Answering(Pass):
+    """A pass that keeps what rules read of the layers."""
 
-        def read(answer: Tensor) -> None:
-            probabilities = self._task.probabilities(answer.double()).cpu()
-            layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
+    @torch.no_grad()
+    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[_Answered]]:
+        """The answers to each batch of one process, at each level."""
+        flops = FlopCounts(layerwise.eval().model)
+        for batch, drawn in with_noise(layerwise.model, self.batches(layerwise, share), self.noise):
+            if self.corrupted is not None:
+                yield [_read(layerwise, flops, batch, None, self.corrupted[1])]
+            else:
+                scaled = [level * drawn if drawn is not None and level else None for level in self.levels]
+                at_levels = zip(scaled, self.levels, strict=True)
+                yield [_read(layerwise, flops, batch, noise, level) for noise, level in at_levels]
 
-        flops = self._flops.visit(signal if noise is None else signal + noise, batch, read)
-        return _Answered(level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), flops)
+
+def _read(layerwise: LayerwiseLosses, flops: FlopCounts, batch: Batch, noise: Tensor | None, level: float) -> _Answered:
+    task, (signal, _) = layerwise.task, layerwise.model.signal(batch)
+    assert isinstance(task, Classification)
+    layers: list[LayerAnswers] = []
+
+    def read(answer: Tensor) -> None:
+        probabilities = task.probabilities(answer.double()).cpu()
+        layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
+
+    counted = flops.visit(signal if noise is None else signal + noise, batch, read)
+    return _Answered(level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), counted)
 
 
 class _Tally:

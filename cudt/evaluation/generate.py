@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +20,10 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Weights
+from cudt.data.batching import n_batches
+from cudt.data.loading import Share, shared
 from cudt.data.records import Columns, read_files
+from cudt.evaluation.team import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
@@ -29,6 +32,7 @@ from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
 from cudt.training import trained
+from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_text
@@ -88,18 +92,25 @@ def check(run: Run) -> None:
 
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
     """Write completions into the run folder, batch by batch; existing ones are kept. `check` the run first."""
-    asked = request.read()
     path = path_of(run, request)
-    done = _read_done(path, asked)
+    with processes.agreed():
+        asked = request.read()
+        done = _read_done(path, asked)
+    # The main process writes the file, so that the others may see it later.
+    done = processes.from_main(done)
     left = asked[len(done) :]
-    if left:
+    if not left:
+        return path
+    with processes.agreed():
         layerwise = trained.load_for_noise(run, device, data_root)
-        noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
-        starts = range(0, len(left), request.batch_size)
-        for start in track(starts, len(starts), f"{run.label} γ = {request.gamma:g}"):
-            batch = left[start : start + request.batch_size]
-            done += _completed(layerwise, batch, noise, request, f"{run.recipe.name}-{run.label}")
-            write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+    with led_by_main(layerwise) as leads:
+        if leads:
+            noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
+            work = _Completing(left, noise, request, f"{run.recipe.name}-{run.label}")
+            total = n_batches(left, request.batch_size)
+            for new in track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}"):
+                done += new
+                write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
@@ -158,20 +169,33 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
     return done[: len(asked)]
 
 
-def _completed(
-    layerwise: LayerwiseLosses, asked: Sequence[Instruction], noise: NoiseSource, request: Request, generator: str
-) -> list[Completion]:
-    model, task = layerwise.model, layerwise.task
-    assert isinstance(model, Causal)
-    assert isinstance(task, Alpaca)
-    prompts = [_prompt(model, task, one, request.max_new_tokens) for one in asked]
-    stream = NoiseStream(noise, request.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
-    with model.replacing(stream) if request.gamma else contextlib.nullcontext():
-        outputs = complete(model, task.tokenizer, prompts, request.max_new_tokens)
-    return [
-        {"instruction": _shown(one), "output": output, "generator": generator, "dataset": one.dataset}
-        for one, output in zip(asked, outputs, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Completing:
+    """Answers some instructions, batch by batch."""
+
+    asked: Sequence[Instruction]
+    noise: NoiseSource
+    request: Request
+    generator: str
+
+    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Completion]]:
+        """The completions of each batch of one process."""
+        size = self.request.batch_size
+        groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
+        return (self._completed(layerwise, group) for group in shared(groups, share))
+
+    def _completed(self, layerwise: LayerwiseLosses, asked: Sequence[Instruction]) -> list[Completion]:
+        model, task, request = layerwise.model, layerwise.task, self.request
+        assert isinstance(model, Causal)
+        assert isinstance(task, Alpaca)
+        prompts = [_prompt(model, task, one, request.max_new_tokens) for one in asked]
+        stream = NoiseStream(self.noise, request.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
+        with model.replacing(stream) if request.gamma else contextlib.nullcontext():
+            outputs = complete(model, task.tokenizer, prompts, request.max_new_tokens)
+        return [
+            {"instruction": _shown(one), "output": output, "generator": self.generator, "dataset": one.dataset}
+            for one, output in zip(asked, outputs, strict=True)
+        ]
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:

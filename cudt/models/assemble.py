@@ -64,13 +64,16 @@ def assemble(
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
 
 
-def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
-    """Build only the task and the model, with its layer losses."""
+def assemble_model(
+    recipe: NamedRecipe, data_root: Path | None, device: torch.device, *, spread_out: bool = False
+) -> LayerwiseLosses:
+    """Build only the task and the model, with its layer losses; `spread_out` means `model.device_map: auto`."""
     settings = recipe.settings
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)
     layerwise = LayerwiseLosses(build_model(settings.model, task, data_root), task)
+    layerwise.model.is_spread |= spread_out
     if layerwise.model.is_spread:
         spread(layerwise.model, all_like(device))
     return layerwise if layerwise.model.is_spread else layerwise.to(device)

@@ -10,6 +10,7 @@ micro-batches unsharded.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -41,6 +42,8 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
     """What `accelerate launch` was told by its configuration file; None if weights are not sharded."""
     if not parse_flag_from_env("ACCELERATE_USE_FSDP") or accelerator.num_processes == 1:
         return None
+    if os.environ.get("FSDP_VERSION", "1") != "2":
+        raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
     plugin = FullyShardedDataParallelPlugin()
     _refuse_unsupported(plugin)
     # Otherwise transformers loads random weights in all processes but one, and models could not be tried out.
@@ -52,8 +55,6 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
 def _refuse_unsupported(plugin: FullyShardedDataParallelPlugin) -> None:
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    if plugin.fsdp_version != 2:
-        raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
     if plugin.activation_checkpointing:
         raise UserError(
             "fsdp_activation_checkpointing: set it to false; the recipe's model.gradient_checkpointing does the same"
@@ -72,6 +73,9 @@ def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None
 
     mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None)
+    for weight in layerwise.parameters():
+        # FSDP shards no others.
+        weight.data = weight.data.contiguous()
     for layer in model.layer_modules():
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward)
     # Resharded after every pass, also one without a backward pass, so that weights are always shards between passes.

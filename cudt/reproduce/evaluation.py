@@ -21,8 +21,8 @@ from cudt.sweep import results
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from cudt.utils.interrupt import StopRequest
-from cudt.utils.processes import worker_environments
 from cudt.utils.progress import track
+from cudt.utils.worker_processes import worker_environments
 from cudt.utils.workers import Died, Done, Failed, Message, Reporter, Warned, Workers
 
 

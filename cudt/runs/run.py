@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ from cudt.runs import examples, info, tables
 from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.runs.predictions import Predictions
+from cudt.utils import processes
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import write_if_changed
 
@@ -166,6 +167,16 @@ class Run:
             yield
         finally:
             lock.release()
+
+    @contextmanager
+    def locked_by_main(self, *, wait: bool = False) -> Iterator[None]:
+        """The same in several processes: the main one holds the lock for all, which end the block together."""
+        with ExitStack() as held:
+            with processes.agreed():
+                if processes.is_main_process():
+                    held.enter_context(self.locked(wait=wait))
+            yield
+        processes.wait()
 
 
 def write_recipe(run: Run) -> None:

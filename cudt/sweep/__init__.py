@@ -3,9 +3,14 @@
 search.py, parse.py      the schema of a search file; parsing one, with all schema errors
 checks.py, checks_recipe.py  what the schema cannot express: checks without the recipe, and against it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
-storage.py, study.py     where trials are stored; the trials of an arm, in Optuna
-keeper.py, queue.py      one process per sweep; which cell runs next
-cell.py, messages.py     run one cell in a worker; what sweep and workers send each other
+storage.py, shared.py    the database of a URL; Optuna's storage for many workers at once
+holder.py                the process that has a trial, and whether it is alive
+queue.py, study.py       cells that workers share, each one a trial; the cells of an arm, and how they are drawn
+source.py, worker.py     where a worker takes trials from, and how it runs them; arm_worker.py is its process
+lease.py, recovery.py    one worker at a time uses a run; the trials of dead workers wait again
+stored.py                sweeps as their storage knows them, for workers that join
+cell.py, messages.py     run one cell in a worker; what it is given and returns
+observer.py              watch all trials in the storage
 run_sweep.py             run the sweep from beginning to end
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
 display.py               the sweep on a terminal

@@ -25,7 +25,7 @@ from cudt.tasks.base import Task, build_task
 from cudt.utils.device import choose
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from cudt.utils.interrupt import StopRequest
-from cudt.utils.processes import Ended, Processes, worker_environments
+from cudt.utils.worker_processes import Ended, Processes, worker_environments
 
 #: Seconds between two looks at the storage, for every so many trials; and at workers.
 _INTERVAL, _TRIALS, _WAIT = 1.0, 200, 0.2

@@ -27,7 +27,7 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import TrialState
 from sqlalchemy import event, func
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import Session, selectinload
 
 from cudt.sweep.holder import Holder, new_holder
@@ -125,7 +125,7 @@ class SharedStorage(RDBStorage):
             super().record_heartbeat(trial_id)
             is_lost = not self._is_held(trial_id)
         except Exception as error:  # drivers raise many types
-            _log.warning("no heartbeat for trial %d: %s", trial_id, error)
+            _log.warning("no heartbeat for trial %d: %s", trial_id, _first_line(error))
             return
         with self._lock:
             if (held := self._held.get(trial_id)) is not None:
@@ -229,7 +229,7 @@ class SharedStorage(RDBStorage):
             except (StorageInternalError, DBAPIError) as error:
                 if getattr(self._is_hasty, "value", False) or not _is_away(error) or time.monotonic() > end:
                     raise
-                _log.warning("the storage does not answer, trying again: %s", str(error.__cause__ or error)[:200])
+                _log.warning("the storage does not answer, trying again: %s", _first_line(error))
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -262,7 +262,13 @@ def _is_away(error: Exception) -> bool:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, DBAPIError) and "sqlite3" in type(cause.orig).__module__:
         return "locked" in str(cause.orig)
-    return isinstance(cause, OperationalError | InterfaceError) or getattr(cause, "connection_invalidated", False)
+    # Optuna tries a failed query in another way first, in the transaction that has lost its connection.
+    is_lost = isinstance(cause, OperationalError | InterfaceError | PendingRollbackError)
+    return is_lost or getattr(cause, "connection_invalidated", False)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error.__cause__ or error).strip().split("\n")[0]
 
 
 def _holder(trial: models.TrialModel, session: Session) -> Holder | None:

@@ -6,15 +6,18 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import make_url
 
+from cudt.sweep import results, run_sweep
+from cudt.sweep.definition import Sweep
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.slurm_job import NOTICE, JobWorker
 from cudt.sweep.slurm_options import SlurmOptions
+from cudt.sweep.storage import explain_storage_errors
 from cudt.utils.errors import UserError
 
 #: How often a job may reach its time limit; submitit needs a number, and there is no reason to stop before the sweep.
@@ -40,6 +43,20 @@ class SlurmArray:
                 f"  stop   scancel {self.job_id}",
             )
         )
+
+
+def launch(sweep: Sweep, options: SweepOptions, asked: SlurmOptions) -> SlurmArray:
+    """Begin a sweep and submit workers that join it; whatever can be wrong is an error before."""
+    check_cluster(options.storage)
+    # The nodes may have devices that this machine does not have.
+    run_sweep.check_score(sweep, run_sweep.first_task(sweep, replace(options, device="auto")))
+    folder = sweep.folder(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with explain_storage_errors():
+        run_sweep.begin(sweep, options)
+    results.write_definition(sweep, folder)
+    words = ["sweep", "--join", "--search", folder.name]
+    return submit_workers(words, options, asked, folder / "logs" / "slurm", f"cudt-{sweep.name}")
 
 
 def check_cluster(storage: str | None) -> None:

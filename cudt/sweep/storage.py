@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, InMemoryStorage
 from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from cudt.sweep.shared import SharedStorage
 from cudt.utils.errors import UserError
@@ -21,6 +22,8 @@ from cudt.utils.errors import UserError
 _TIMEOUT = 60
 #: Seconds to wait for a connection to a database server.
 _CONNECT_TIMEOUT = 10
+#: How often tables may appear that this process is creating.
+_ATTEMPTS = 3
 
 # Optuna would log every trial that fails.
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -36,16 +39,22 @@ def open_storage(url: str | None) -> BaseStorage:
     if url is None:
         return InMemoryStorage()
     _check_has_heartbeats(url)
-    try:
-        return SharedStorage(_with_driver(url), _engine_options(url))
-    except Exception as error:  # SQLAlchemy and the drivers raise many types
-        raise _refusal(url, error) from None
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            return SharedStorage(_with_driver(url), _engine_options(url))
+        except Exception as error:  # SQLAlchemy and the drivers raise many types
+            # Of several workers that create the tables of an empty database at the same moment, all but one fail.
+            if not attempts_left or not isinstance(error, IntegrityError | ProgrammingError):
+                raise _refusal(url, error) from None
+            time.sleep(1)
+    raise AssertionError
 
 
 def without_password(url: str) -> str:
     """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
     try:
-        return make_url(url).set(password=None).render_as_string(hide_password=False)
+        # Not `set(password=None)`, which leaves the password as it is.
+        return make_url(url)._replace(password=None).render_as_string(hide_password=False)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
 

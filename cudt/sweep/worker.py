@@ -6,6 +6,7 @@ How a trial ends:
 |---|---|
 | returns a result | is finished |
 | raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
+| raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
 | raises LostTrialError | belongs to another worker by now; nothing is written |
 | dies | waits again: its parent, or another worker, gives it back (recovery.py) |
@@ -36,12 +37,20 @@ from cudt.sweep.queue import NotACellError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
 from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.errors import (
+    DataWarning,
+    TrainingInterruptedError,
+    TrainingPrunedError,
+    TrainingStoppedError,
+    UserError,
+)
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
 #: Seconds between two looks of an idle worker: at first, and after a while.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+#: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
+_WORTH_COLLECTING = 5.0
 #: Seconds between two times that the progress of a trial is stored.
 _PROGRESS_INTERVAL = 3.0
 
@@ -127,7 +136,8 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
                 raise
             print("another worker has taken this trial over; its result is left to that worker", file=sys.stderr)
     source.queue.refresh()
-    gc.collect()
+    if attempt.seconds > _WORTH_COLLECTING:
+        gc.collect()
     return attempt.is_clean
 
 
@@ -154,6 +164,9 @@ class _Attempt:
             raise _InterruptedError from None
         except NotACellError:
             raise
+        except TrainingPrunedError as error:
+            self._finish({**self._source.facts(self._trial), "reason": str(error)})
+            raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:
             self._fail(str(error))
         except Exception as error:
@@ -176,10 +189,11 @@ class _Attempt:
         assert self._trial is not None
         if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
             raise LostTrialError
-        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self._seconds)})
+        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self.seconds)})
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
+        """Since the attempt began."""
         return time.monotonic() - self._began
 
     def report(self, progress: CellProgress) -> None:
@@ -195,7 +209,7 @@ class _Attempt:
         if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
             self._stored = time.monotonic()
             now = {"step": progress.step, "steps": progress.steps, "loss": progress.loss}
-            self._note("progress", {**now, "seconds": round(self._seconds, 1)})
+            self._note("progress", {**now, "seconds": round(self.seconds, 1)})
 
     @contextmanager
     def noting_warnings(self) -> Any:
@@ -226,7 +240,7 @@ class _Attempt:
     def give_back(self) -> None:
         """Let the trial wait for another worker."""
         if self._trial is not None:
-            self._source.queue.give_back(self._trial, spent_on(self._trial, self._seconds))
+            self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
 
     def has_lost(self, error: BaseException) -> bool:
         """Whether an error means that another process has ended or taken the trial."""

@@ -21,7 +21,8 @@ from cudt.models.sharding import is_sharded
 from cudt.runs.run import Run
 from cudt.training.history import History
 from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
-from cudt.utils import device
+from cudt.utils import processes
+from cudt.utils.device import RandomState, random_state, seed_process, set_random_state
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import delete, link_or_copy, replacing, write_atomically
 
@@ -68,19 +69,18 @@ class Checkpoints:
     _written_shards: Path | None = field(default=None, init=False)
     """The same as shards."""
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes what the processes have in common."""
-        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return self.run.last_checkpoint.is_file()
 
-    def save(self, state: TrainingState, history: History) -> None:
-        """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints."""
+    def save(self, state: TrainingState, history: History, *, lost: bool = False) -> None:
+        """Append to history.csv, write the weights and last.pt, and delete the weights of earlier checkpoints.
+
+        `lost` says that another process ended, so that the main one saves what it has.
+        """
+        generators = [random_state()] if lost else processes.gathered(random_state())
         shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
-        if not self.is_main:
+        if not processes.is_main_process():
             return
         history.append(self.run)
         weights = shards or self._write_weights(state.step)
@@ -95,8 +95,8 @@ class Checkpoints:
             "optimizer": optimizer if shards is None else {"param_groups": optimizer["param_groups"]},
             "descent": self.descent.state_dict(),
             "history_bytes": history.size,
-            "generator": torch.get_rng_state(),
-            "device_generator": device.generator_state(),
+            **generators[0],
+            "other_generators": [*generators[1:]],
         }
         write_atomically(self.run.last_checkpoint, lambda file: torch.save(content, file))
         for path in self.run.checkpoint_weights():
@@ -104,7 +104,10 @@ class Checkpoints:
                 delete(path)
 
     def restore(self) -> tuple[TrainingState, History]:
-        """Load last.pt into model, optimisers and random generators; return the state and the history."""
+        """Load last.pt into model, optimisers and random generators; return the state and the history.
+
+        The checkpoint may be of another number of processes; one that it does not know seeds its generators.
+        """
         content = load_last(self.run)
         optimizer = content["optimizer"]
         if "state" in optimizer:
@@ -115,9 +118,7 @@ class Checkpoints:
             load_shards(shards, self.layerwise, self.optimizer, optimizer["param_groups"])
             self._written_shards = shards
         self.descent.load_state_dict(content["descent"])
-        torch.set_rng_state(content["generator"])
-        # Earlier versions called it after CUDA, the only accelerator they knew.
-        device.set_generator_state(content.get("device_generator", content.get("cuda_generator")))
+        self._restore_generators(content)
         state = TrainingState(**content["progress"], validation_losses=content["validation_losses"])
         if "best_multipliers" not in content["progress"]:
             # Ranks of the two rules cannot be compared.
@@ -130,12 +131,22 @@ class Checkpoints:
             )
         return state, _history(self.run, content)
 
+    def _restore_generators(self, content: dict[str, Any]) -> None:
+        # Earlier versions called it after CUDA, the only accelerator they knew.
+        of_device = content.get("device_generator", content.get("cuda_generator"))
+        main: RandomState = {"generator": content["generator"], "device_generator": of_device}
+        known, process = [main, *content.get("other_generators", [])], processes.index()
+        if process < len(known):
+            set_random_state(known[process])
+        else:
+            seed_process(self.run.recipe.settings.seed, content["progress"]["step"], process)
+
     def save_weights(self, which: Weights, step: int) -> None:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
             weights = self._write_weights(step)
-            if self.is_main:
+            if processes.is_main_process():
                 link_or_copy(weights, self.run.weights_file(which))
 
     def _write_shards(self, step: int) -> Path:
@@ -150,8 +161,8 @@ class Checkpoints:
         """The file of the weights after `step` updates; it is written once."""
         path = self.run.path / "checkpoints" / f"step-{step}.safetensors"
         if path != self._written:
-            weights = gathered_weights(self.layerwise, keep=self.is_main)
-            if self.is_main:
+            weights = gathered_weights(self.layerwise, keep=processes.is_main_process())
+            if processes.is_main_process():
                 with replacing(path) as temporary:
                     save_file(weights, temporary)
             self._written = path

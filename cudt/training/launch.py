@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+
+from accelerate import Accelerator
 
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
@@ -28,8 +31,17 @@ from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.target import Announce
 from cudt.training.trainer import AfterEpoch, Trainer
+from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, name_of
-from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingPrunedError, TrainingStoppedError
+from cudt.utils.errors import (
+    DataWarning,
+    ProcessLostError,
+    TrainingInterruptedError,
+    TrainingPrunedError,
+    TrainingStoppedError,
+    UserError,
+)
+from cudt.utils.interrupt import StopRequest
 
 #: Packages whose versions run.json records.
 _RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
@@ -56,34 +68,52 @@ def train(
     waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
     `after_epoch` may end the training early.
     """
-    if (run := run_for(recipe, out)).info().status == "finished":
+    with processes.agreed():
+        is_finished = (run := run_for(recipe, out)).info().status == "finished"
+    if processes.from_main(is_finished):
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    sharding = sharding_for(accelerator := accelerator_for(device, recipe.settings.training.precision))
-    with data_root_of(run, data_root) as data_root:
-        problem = assemble(recipe, data_root, accelerator.device, None if target is None else target.loss, sharding)
-    data, base = _check_same(run, problem)
-    trainer = Trainer(run, problem, accelerator, display, after_epoch)
-    if accelerator.is_main_process:
-        with run.locked(wait=wait):
-            if not (wait and run.info().status == "finished"):
-                _announce(announce, trainer, target, out)
-                started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
-                _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
-    else:
-        _fit(trainer, lambda changes: None)
-    accelerator.wait_for_everyone()
+    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    with processes.agreed(), data_root_of(run, data_root) as data_root:
+        problem, data, base = _problem(run, data_root, accelerator, target)
+    with processes.agreed():
+        trainer = Trainer(run, problem, accelerator, display, after_epoch)
+    with _held(run, wait=wait) as is_left:
+        if is_left and accelerator.is_main_process:
+            _announce(announce, trainer, target, out)
+            started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
+            _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
+        elif is_left:
+            _fit(trainer, partial(_record_for_main, run))
     return run
+
+
+@contextlib.contextmanager
+def _held(run: Run, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of a run; yields whether it is left to do: another command may have finished it meanwhile."""
+    with run.locked_by_main(wait=wait):
+        yield not processes.from_main(wait and run.info().status == "finished")
+
+
+def _record_for_main(run: Run, changes: RunInfo) -> bool:
+    """Record an interruption in place of the main process, if that ended: nobody holds the lock then."""
+    with contextlib.suppress(UserError), run.locked():
+        if changes.status == "interrupted" and run.info().status == "running":
+            run.update_info(changes)
+            return True
+    return False
 
 
 def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
     """A finished run as it is, except for what is left to do."""
-    # Evaluation settings are not part of a run's identity, so the recipe may have changed.
-    write_recipe(run)
-    load = partial(trained.load, run, device, data_root)
-    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+    if processes.is_main_process():
+        # Evaluation settings are not part of a run's identity, so the recipe may have changed.
+        write_recipe(run)
+        load = partial(trained.load, run, device, data_root)
+        _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+    processes.wait()
     return run
 
 
@@ -106,12 +136,17 @@ def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | 
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _check_same(run: Run, problem: TrainingProblem) -> tuple[str, str]:
-    """The fingerprints of data and frozen weights; refuses others than the run was started with."""
+def _problem(
+    run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
+) -> tuple[TrainingProblem, str, str]:
+    """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
+    sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
+    with processes.first_on_each_machine():
+        problem = assemble(run.recipe, data_root, accelerator.device, erm_loss, sharding)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
     check_same_data(run, data)
     check_same_base(run, base)
-    return data, base
+    return problem, data, base
 
 
 def _train_and_record(
@@ -121,7 +156,8 @@ def _train_and_record(
     run = trainer.run
     write_recipe(run)
     root = None if data_root is None else str(data_root.absolute())
-    run.update_info(started.model_copy(update={"data_root": root}))
+    sharded = {"sharded": True} if is_sharded(trainer.layerwise) else {}
+    run.update_info(started.model_copy(update={"data_root": root, **sharded}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
     # No process has all weights of a sharded model.
@@ -129,12 +165,21 @@ def _train_and_record(
     _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
 
 
-def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
+def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
     """Train, and record the status however training ends."""
     path = trainer.run.path
-    trainer.accelerator.wait_for_everyone()
     try:
-        trainer.fit()
+        # Run.json says that it is running before the first process resumes or begins.
+        processes.wait()
+        with processes.losses_noticed():
+            trainer.fit()
+    except ProcessLostError as error:
+        # The launcher stops the processes that are left, and this one has something to write.
+        with StopRequest():
+            speaks = record(RunInfo(status="interrupted", reason=str(error)))
+        raise ProcessLostError(
+            f"{path}: {error}; run the same command again to resume, with any number of processes", speaks=bool(speaks)
+        ) from None
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import like, whole
+from cudt.utils import processes
 from cudt.utils.errors import UserError
+from cudt.utils.files import delete
 
 _WEIGHTS, _OPTIMIZER = "weights.", "optimizer."
 
@@ -23,7 +25,11 @@ def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    folder.mkdir(parents=True, exist_ok=True)
+    if processes.is_main_process():
+        # Of a process that died while saving.
+        delete(folder)
+        folder.mkdir(parents=True)
+    processes.wait()
     save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder))
 
 

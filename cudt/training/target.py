@@ -16,7 +16,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
 from filelock import FileLock
 
 from cudt.config.recipe import NamedRecipe
@@ -25,6 +24,7 @@ from cudt.method.objectives.base import objective_class
 from cudt.runs.find import open_run
 from cudt.runs.info import TargetInfo
 from cudt.runs.run import Run
+from cudt.utils import processes
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
 
@@ -47,7 +47,7 @@ def resolve(
     """
     if not is_needed(run.recipe):
         return None
-    if (recorded := run.info().target) is not None:
+    if (recorded := processes.from_main(run.info().target)) is not None:
         return recorded
     twin, own = _erm_twin(run.recipe), run.recipe.settings.descent.reference
     folder = out / run.recipe.name
@@ -56,8 +56,9 @@ def resolve(
     folder.mkdir(parents=True, exist_ok=True)
     # Of several runs that start at the same time, the first one measures.
     with FileLock(folder / f".{key}.lock") if accelerator.is_main_process else nullcontext():
-        known = _known(run.recipe, out, file, announce) if accelerator.is_main_process else None
-        (target,) = broadcast_object_list([known])
+        with processes.agreed():
+            known = _known(run.recipe, out, file, announce) if accelerator.is_main_process else None
+        target = processes.from_main(known)
         if target is None:
             if announce is not None and accelerator.is_main_process:
                 announce(f"target_loss: auto: no ERM run of {run.recipe.name} has these settings; training a pilot")
@@ -129,7 +130,7 @@ def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: 
     settings = twin.settings.model_copy(update={"training": training, "seed": 0})
     pilot = train(dataclasses.replace(twin, settings=settings), folder)
     info = pilot.finished_info()
-    accelerator.wait_for_everyone()
+    processes.wait()
     if accelerator.is_main_process:
         shutil.rmtree(folder)
     source = f"{_PILOT}, {epochs} epoch{'s' if epochs > 1 else ''}, seed 0"

@@ -11,13 +11,17 @@ from cudt.runs.data_root import data_root_of
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
+from cudt.utils import processes
 from cudt.utils.device import DeviceName, choose
+from cudt.utils.processes import is_main_process
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
     with data_root_of(run, data_root) as root:
-        layerwise = assemble_model(run.recipe, root, choose(device))
+        # Of several processes each has a device of its own.
+        spread_out = run.info().sharded and processes.count() == 1
+        layerwise = assemble_model(run.recipe, root, choose(device), spread_out=spread_out)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()
@@ -26,10 +30,10 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
 def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The same, with σ_x of its weights in run.json; hold the run's lock.
 
-    Training measures σ_x of the run's own weights alone, so that of others is measured here.
+    Training measures σ_x of the run's own weights alone, so that of others is measured here, by the main process.
     """
     layerwise = load(run, device, data_root)
-    if run.other_weights and layerwise.model.signal_is_learned:
+    if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
         _record_sigma(run, layerwise)
     return layerwise
 

@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
-from cudt.data.loading import Loader, batches
+from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
 from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
@@ -35,7 +34,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
-from cudt.models.sharding import prepared, whole
+from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
@@ -44,8 +43,9 @@ from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
-from cudt.utils.device import matmul_in
-from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils import processes
+from cudt.utils.device import matmul_in, seed_process
+from cudt.utils.errors import ProcessLostError, TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -79,19 +79,11 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
+        # Before the processes wait for each other to share the weights.
+        with processes.agreed():
+            self._read_data()
         self.wrapped = prepared(problem.layerwise, self.model, accelerator)
-        self.train_examples = self.task.examples("train")
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
-        # Read now, so that errors in the validation data are reported before the first epoch.
-        self.task.examples("validation")
-        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
-        self.updates_per_epoch = len(self.train_examples) // self.batch_size
-        if self.batch_size < self.settings.training.accumulation * accelerator.num_processes:
-            raise UserError(
-                f"training.batch_size: cannot split {self.batch_size} examples into "
-                f"{self.settings.training.accumulation} micro-batches on {accelerator.num_processes} processes; "
-                "lower training.accumulation or use fewer processes"
-            )
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
         self.state = TrainingState()
@@ -99,16 +91,31 @@ class Trainer:
         self.history = History()
         self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
 
+    def _read_data(self) -> None:
+        """Read training and validation data, so that their errors are reported before the first epoch."""
+        self.train_examples = self.task.examples("train")
+        self.task.examples("validation")
+        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
+        self.updates_per_epoch = len(self.train_examples) // self.batch_size
+        if self.batch_size < self.settings.training.accumulation * self.accelerator.num_processes:
+            raise UserError(
+                f"training.batch_size: cannot split {self.batch_size} examples into "
+                f"{self.settings.training.accumulation} micro-batches on {self.accelerator.num_processes} processes; "
+                "lower training.accumulation or use fewer processes"
+            )
+
     # ---------------------------------------------------------------- the loop
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
-        if self.checkpoints.exist():
-            self.state, self.history = self.checkpoints.restore()
-        else:
-            self.state.sigma_x = self._measure_sigma()
+        with processes.agreed():
+            if self.checkpoints.exist():
+                self.state, self.history = self.checkpoints.restore()
+            else:
+                seed_process(self.settings.seed, 0, self.accelerator.process_index)
+                self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
-        with StopRequest() as self.stop, self.display:
+        with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
@@ -262,15 +269,10 @@ class Trainer:
 
     def _validate(self) -> Measurement:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
-        index, count = self.accelerator.process_index, self.accelerator.num_processes
+        gammas, share = [self.settings.noise.gamma_train], (processes.index(), processes.count())
+        mine = measure_batches(self.layerwise, self._split("validation", share), self._noise("validation"), gammas)
         total = n_batches(self.task.examples("validation"), self.settings.evaluation.batch_size)
-        own, rounds = len(range(index, total, count)), -(-total // count)
-        mine = itertools.islice(self._split("validation"), index, None, count)
-        # Processes that share their weights compute together, so each needs a batch as long as one has.
-        surplus = itertools.islice(self._split("validation"), rounds - own)
-        gammas, batches_of_all = [self.settings.noise.gamma_train], itertools.chain(mine, surplus)
-        parts = [part for (part,) in measure_batches(self.layerwise, batches_of_all, self._noise("validation"), gammas)]
-        return Measurement.joined(gather_object(parts[:own]))
+        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
@@ -325,10 +327,10 @@ class Trainer:
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
         return measure_sigma(self.model, track(self._split("train"), total, "measuring σ_x"))
 
-    def _split(self, split: Split) -> Iterator[Batch]:
+    def _split(self, split: Split, share: Share = ALL) -> Iterator[Batch]:
         examples = self.task.examples(split)
         size, workers = self.settings.evaluation.batch_size, self.settings.loading.workers
-        return batches(self.task, examples, size, self.accelerator.device, workers)
+        return batches(self.task, examples, size, self.accelerator.device, workers, share)
 
     # ---------------------------------------------------------------- history and display
 
@@ -365,7 +367,9 @@ class Trainer:
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
 
     def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
-        self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
+        # The main process writes it.
+        if self.accelerator.is_main_process:
+            self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained
@@ -395,6 +399,18 @@ class Trainer:
             self._save()
         if stopping:
             raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _saving_if_lost(self) -> Iterator[None]:
+        """Save the updates that are done if another process ended: none is half done while processes wait."""
+        try:
+            with processes.losses_noticed():
+                yield
+        except ProcessLostError:
+            # Sharded weights cannot be saved without the other process.
+            if self.accelerator.is_main_process and not is_sharded(self.layerwise):
+                self.checkpoints.save(self.state, self.history, lost=True)
+            raise
 
     def _save_weights(self, which: Weights) -> None:
         self.checkpoints.save_weights(which, self.state.step)

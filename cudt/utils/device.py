@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections.abc import Iterator
 from typing import Literal
@@ -12,24 +11,34 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedDataParallelKwargs, patch_environment
+from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env, patch_environment
 
+from cudt.utils import processes
 from cudt.utils.errors import UserError
 
 #: `auto`, `cpu`, or the name of an accelerator that torch finds, such as `cuda` or `xpu`.
 DeviceName = str
+RandomState = dict[str, torch.Tensor | None]
 
 
 def choose(device: DeviceName) -> torch.device:
-    """The torch device of a name; `auto` is the accelerator if torch finds one."""
+    """The torch device of a name; `auto` is the accelerator if torch finds one. Each process has its own."""
     found = accelerator()
+    if parse_flag_from_env("ACCELERATE_USE_CPU"):
+        if device not in ("auto", "cpu"):
+            raise UserError(
+                f"--device {device}: accelerate launch was told to use the CPU; leave out --device or --cpu"
+            )
+        return torch.device("cpu")
+    if processes.count() > 1 and found is not None:
+        found = torch.device(found.type, processes.local_index() % torch.accelerator.device_count())
     if device == "auto":
         return found or torch.device("cpu")
     if device == "mps":
         raise UserError("--device mps: losses are measured in double precision, which MPS lacks; use --device cpu")
     if device != "cpu" and (found is None or found.type != device):
         raise UserError(f"--device {device}: torch finds no {device.upper()} device; use --device cpu or auto")
-    return torch.device(device)
+    return torch.device("cpu") if device == "cpu" or found is None else found
 
 
 def accelerator() -> torch.device | None:
@@ -65,6 +74,28 @@ def empty_cache() -> None:
         torch.get_device_module(found).empty_cache()
 
 
+def random_state() -> RandomState:
+    """The states of torch's global generators, which dropout draws from."""
+    return {"generator": torch.get_rng_state(), "device_generator": generator_state()}
+
+
+def set_random_state(state: RandomState) -> None:
+    """Set what `random_state` returned."""
+    assert state["generator"] is not None, "every process has a generator of the CPU"
+    torch.set_rng_state(state["generator"])
+    set_generator_state(state["device_generator"])
+
+
+def seed_process(seed: int, step: int, process: int) -> None:
+    """Seed torch's global generators as no other process does: each has examples of its own, and their dropout.
+
+    The main process keeps what `seed_everything` seeded, and so does a process that is alone.
+    """
+    if process:
+        # Not seed + process, which would be the main process of another seed.
+        torch.manual_seed(int(np.random.SeedSequence([seed, step, process]).generate_state(1, np.uint64)[0] >> 1))
+
+
 def generator_state() -> torch.Tensor | None:
     """The state of the accelerator's global generator, on the CPU; None without an accelerator."""
     found = accelerator()
@@ -84,13 +115,17 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
     if PartialState._shared_state and PartialState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
+    processes.join()
     mixed = "bf16" if precision == "bf16" and chosen.type != "cpu" else "no"
+    if alone := processes.count() == 1:
+        processes.warn_if_one_of_many()
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
-    named = {} if chosen.type == "cpu" or "LOCAL_RANK" in os.environ else {"ACCELERATE_TORCH_DEVICE": chosen.type}
+    named = {"ACCELERATE_TORCH_DEVICE": chosen.type} if alone and chosen.type != "cpu" else {}
     # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.
     buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     # cudt shards models itself (models/sharding.py).
-    with patch_environment(ACCELERATE_USE_FSDP="false", **named):
+    named["ACCELERATE_USE_FSDP"] = "false"
+    with patch_environment(**named), processes.not_launched() if alone else contextlib.nullcontext():
         return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
 
 

@@ -14,6 +14,21 @@ class UserError(Exception):
     """An error that the user can fix: printed without a traceback, exit code 2."""
 
 
+class AgreedError(UserError):
+    """A UserError that all processes of one command raise together: the main one prints it."""
+
+
+class ProcessLostError(Exception):
+    """Another process of the same command ended or hangs: printed without a traceback, exit code 1.
+
+    The main process prints it. If that ended itself, another one `speaks` for it.
+    """
+
+    def __init__(self, message: str, *, speaks: bool = False) -> None:
+        super().__init__(message)
+        self.speaks = speaks
+
+
 class TrainingStoppedError(Exception):
     """Training cannot continue, for example after a non-finite loss: printed without a traceback, exit code 1."""
 

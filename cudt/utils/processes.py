@@ -1,162 +1,277 @@
-"""Worker processes: start them, see how they end, stop them; any of them may die at any time.
+"""Several processes that do one command's work together: which one this is, and what they tell each other.
 
-Nothing heavy is imported here: a worker sets which GPU it may see before torch is imported.
+A launcher (torchrun, accelerate launch, or srun with these variables) starts the same command several times and sets
+RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Process 0 is the main one: it prints and writes files. All
+functions here also work in a process that is alone, where they do nothing and torch is not imported.
+
+Gradients and losses go through torch's default group, on the accelerator if there is one. Everything else goes through
+a second group, over gloo, in which a process may wait for another as long as that takes.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import multiprocessing
-import multiprocessing.connection
 import os
-import pkgutil
-import signal
 import sys
 import threading
-import time
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from cudt.utils.device import DeviceName
+from cudt.utils.errors import AgreedError, DataWarning, ProcessLostError, UserError
 
-#: Seconds that a worker has to save its run after it was asked to stop.
-_GRACE_PERIOD = 60.0
+Value = TypeVar("Value")
+#: How long a process waits for the others in an update; then it takes them for lost.
+PATIENCE = timedelta(minutes=10)
+#: As long as another process may prepare data, or wait for the lock of a run.
+_FOR_EVER = timedelta(days=30)
+#: Seconds after which a process says that it waits for the others to start.
+_SILENT = 20.0
+_NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+#: What launchers set, and Accelerate reads. Some of it is also set where every process works alone, as by srun.
+_LAUNCHERS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
 
-
-@dataclass(frozen=True)
-class Ended:
-    """A worker process that has ended."""
-
-    worker: int
-    """Its index."""
-    process: int
-    """Its process id."""
-    code: int
-    """Its exit code; negative if a signal ended it."""
-    log: Path
-
-    @property
-    def how(self) -> str:
-        if self.code < 0:
-            return f"by signal {-self.code} ({signal.Signals(-self.code).name}); see {self.log}"
-        return f"with exit code {self.code}; see {self.log}"
+#: The group for everything but gradients and losses.
+_group: Any = None
 
 
-class Processes:
-    """Workers, one for each environment. `function` names what a worker calls with `argument`, and its exit code.
+class NotConnectedError(UserError):
+    """The other processes cannot be reached, so that each one reports the error itself."""
 
-    The function is named (`module:function`) because a worker imports it only after its environment is set.
+
+def count() -> int:
+    """The number of processes that work together."""
+    return max(1, _number("WORLD_SIZE", 1))
+
+
+def index() -> int:
+    """The number of this process; the main one is 0."""
+    return _number("RANK", 0) if count() > 1 else 0
+
+
+def local_index() -> int:
+    """The number of this process among those on the same machine."""
+    return _number("LOCAL_RANK", _number("SLURM_LOCALID", index()))
+
+
+def is_main_process() -> bool:
+    """Whether this process prints and writes files."""
+    return index() == 0
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else default
+
+
+def warn_if_one_of_many() -> None:
+    """Warn if accelerate launch was asked for several processes on the CPU, of which it starts one without mpirun."""
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and os.environ.get("MASTER_PORT"):
+        warnings.warn(
+            "accelerate launch --cpu started one process; for several on CPUs use torchrun, or accelerate launch "
+            "--multi_gpu, with --device cpu",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+@contextmanager
+def not_launched() -> Iterator[None]:
+    """Hide what launchers set from Accelerate, for a process that is alone although some of it is set."""
+    hidden = {name: os.environ.pop(name) for name in _LAUNCHERS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+# ---------------------------------------------------------------- starting together
+
+
+def join() -> None:
+    """Connect the processes that were launched together; the first call waits for all of them."""
+    global _group
+    if count() == 1 or _group is not None:
+        return
+    _check_environment()
+    import torch.distributed as dist
+
+    # Accelerate asks for it, and not every launcher sets it.
+    os.environ["LOCAL_RANK"] = str(local_index())
+    notice = threading.Timer(_SILENT, _say_waiting)
+    notice.start()
+    try:
+        # Without a backend: gloo for the CPU and, if there is an accelerator, its own for that.
+        dist.init_process_group(timeout=PATIENCE)
+        _group = dist.new_group(backend="gloo", timeout=_FOR_EVER)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise NotConnectedError(f"{_where()}: the others did not connect ({reason}); {_HINT}") from None
+    finally:
+        notice.cancel()
+
+
+def leave() -> None:
+    """Disconnect; for the end of a command in which nothing went wrong."""
+    global _group
+    if _group is not None:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+        _group = None
+
+
+_HINT = "start all processes with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one process"
+
+
+def _where() -> str:
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    return f"process {index()} of {count()}, which meet at {address}"
+
+
+def _say_waiting() -> None:
+    sys.stderr.write(f"{_where()}: waiting for the others; if there are none, {_HINT}\n")
+
+
+def _check_environment() -> None:
+    """Refuse what a launcher would not set: often left over from an earlier command."""
+    missing = [name for name in _NEEDED if not os.environ.get(name)]
+    problem = f"{', '.join(missing)} is not set" if missing else ""
+    if not missing and index() >= count():
+        problem = f"RANK={index()} is not below it"
+    if problem:
+        raise NotConnectedError(f"WORLD_SIZE={count()} is set, but {problem}; {_HINT}")
+
+
+# ---------------------------------------------------------------- telling each other
+
+
+def gathered(value: Value) -> list[Value]:
+    """The values of all processes, in their order."""
+    if count() == 1:
+        return [value]
+    join()
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * count()
+    with losses_noticed():
+        dist.all_gather_object(values, value, group=_group)
+    return values
+
+
+def at_main(value: Value) -> list[Value]:
+    """In the main process, the values of all processes, in their order; in the others, none."""
+    if count() == 1:
+        return [value]
+    join()
+    import torch.distributed as dist
+
+    values: list[Any] | None = [None] * count() if is_main_process() else None
+    with losses_noticed():
+        dist.gather_object(value, values, dst=0, group=_group)
+    return values or []
+
+
+def from_main(value: Value) -> Value:
+    """The value of the main process; the others' values are not used."""
+    if count() == 1:
+        return value
+    join()
+    import torch.distributed as dist
+
+    values = [value if is_main_process() else None]
+    with losses_noticed():
+        dist.broadcast_object_list(values, src=0, group=_group)
+    return values[0]  # type: ignore[return-value]
+
+
+def wait() -> None:
+    """Wait until all processes are here."""
+    gathered(None)
+
+
+def in_order(mine: Sequence[Value], total: int) -> list[Value]:
+    """All `total` items in every process, where process i of n has items i, i + n, i + 2n, … and all have as many."""
+    return [item for one in zip(*gathered(mine), strict=True) for item in one][:total]
+
+
+# ---------------------------------------------------------------- failing together
+
+
+@contextmanager
+def agreed() -> Iterator[None]:
+    """If the block fails for the user in any process, all processes raise the same error, and the main one prints it.
+
+    Every process must come here. Without it, one process would end alone and the others would wait for it.
     """
-
-    def __init__(self, environments: Sequence[dict[str, str]], logs: Path, function: str, argument: Any) -> None:
-        self._environments, self._logs = environments, logs
-        self._function, self._argument = function, argument
-        self._running: dict[int, BaseProcess] = {}
-        self._asked: set[int] = set()
-
-    def __enter__(self) -> Processes:
-        for worker in range(len(self._environments)):
-            self.start(worker)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for process in self._running.values():
-            process.kill()
-            process.join()
-
-    @property
-    def n_running(self) -> int:
-        return len(self._running)
-
-    def start(self, worker: int) -> None:
-        """Start a worker, at first or after it has ended."""
-        arguments = (self._environments[worker], self.log_of(worker), self._function, self._argument)
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=_run, args=arguments, name="cudt-worker")
-        process.start()
-        self._running[worker] = process
-
-    def wait(self, timeout: float) -> Iterator[Ended]:
-        """The workers that end within `timeout` seconds."""
-        ended = multiprocessing.connection.wait([process.sentinel for process in self._running.values()], timeout)
-        for worker, process in list(self._running.items()):
-            if process.sentinel in ended:
-                process.join()
-                del self._running[worker]
-                yield Ended(worker, process.pid or 0, process.exitcode or 0, self.log_of(worker))
-
-    def stop(self) -> None:
-        """Ask every worker, once, to save its run and end."""
-        for worker, process in self._running.items():
-            if worker not in self._asked:
-                self._asked.add(worker)
-                process.terminate()
-
-    def log_of(self, worker: int) -> Path:
-        return self._logs / f"worker-{worker + 1}.log"
+    if count() == 1:
+        yield
+        return
+    mine: str | None = None
+    try:
+        yield
+    except AgreedError:
+        raise
+    except (UserError, OSError) as error:
+        mine = str(error)
+    _raise_first(mine)
 
 
-# ---------------------------------------------------------------- in the worker's process
+def _raise_first(mine: str | None) -> None:
+    found = [(number, text) for number, text in enumerate(gathered(mine)) if text is not None]
+    if found:
+        number, text = found[0]
+        raise AgreedError(f"process {number} of {count()}: {text}" if number else text)
 
 
-def _run(environment: dict[str, str], log: Path, function: str, argument: Any) -> None:
-    os.environ.update(environment)
-    if hasattr(os, "setsid"):
-        # Ctrl-C must reach the parent alone, which asks each worker to stop once.
-        os.setsid()
-    redirect_output(log)
-    threading.Thread(target=stop_with_parent, daemon=True).start()
-    sys.exit(pkgutil.resolve_name(function)(argument))
+def agree_on(error: Exception) -> Exception:
+    """The error to report for one that ended the command here: all processes' if they have not met yet.
+
+    Processes that have met fail together inside `agreed`; outside it, every process has errors of its own.
+    """
+    if count() == 1 or isinstance(error, AgreedError | NotConnectedError):
+        return error
+    if _group is not None:
+        return type(error)(f"process {index()} of {count()}: {error}")
+    try:
+        _raise_first(str(error))
+    except (UserError, ProcessLostError) as found:
+        return found
+    return error
 
 
-def redirect_output(log: Path) -> None:
-    """Send stdout and stderr to a log: they would garble the parent's display, and a crash leaves its trace there."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for number in (1, 2):
-        os.dup2(handle, number)
-    faulthandler.enable()
+@contextmanager
+def first_on_each_machine() -> Iterator[None]:
+    """The first process of each machine goes through the block before the others, which find its files in the cache."""
+    is_first = local_index() == 0
+    if not is_first:
+        wait()
+    try:
+        yield
+    finally:
+        if is_first:
+            wait()
 
 
-def stop_with_parent() -> None:
-    """Wait until the parent ends, then make this process save its run and end too."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_PERIOD)
-        os._exit(1)
+@contextmanager
+def losses_noticed() -> Iterator[None]:
+    """Raise a ProcessLostError where torch says that another process does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        if count() == 1 or not _is_loss(error):
+            raise
+        # Without the line of torch's source before it, and its advice after it.
+        reason = str(error).strip().split("\n")[0].split("] ", 1)[-1].split(". This")[0]
+        raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})") from None
 
 
-# ---------------------------------------------------------------- sharing the machine
+def _is_loss(error: RuntimeError) -> bool:
+    import torch.distributed as dist
 
-
-def worker_environments(n_workers: int, device: DeviceName) -> list[dict[str, str]]:
-    """The environment variables of each worker: its share of the cores, and one GPU where there are any."""
-    share = os.environ.get("OMP_NUM_THREADS") or str(max(1, _n_cores() // n_workers))
-    visible = _gpus(device)
-    return [
-        {"OMP_NUM_THREADS": share, **({"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]} if visible else {})}
-        for number in range(n_workers)
-    ]
-
-
-def _n_cores() -> int:
-    """The cores that this process may use: a container or a cluster may grant only some of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _gpus(device: DeviceName) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none when computing on the CPU."""
-    from cudt.utils.device import choose
-
-    if choose(device).type != "cuda":
-        return []
-    import torch
-
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return named or [str(number) for number in range(torch.cuda.device_count())]
+    # gloo raises plain RuntimeErrors that begin with the line of its source.
+    return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -1,8 +1,7 @@
-"""Progress bars, durations, and which of several processes prints."""
+"""Progress bars and durations."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -12,16 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track as rich_track
 
+from cudt.utils.processes import is_main_process
+
 Item = TypeVar("Item")
 Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
 """`track` with its console."""
 #: Without a terminal, seconds between two lines about the progress.
 _INTERVAL = 30.0
-
-
-def is_main_process() -> bool:
-    """Whether this process prints and writes files; launchers number the processes in RANK."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def track(items: Iterable[Item], total: int, what: str, console: Console | None = None) -> Iterable[Item]:

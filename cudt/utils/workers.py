@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, TrainingStoppedError, UserError
-from cudt.utils.processes import redirect_output, stop_with_parent
+from cudt.utils.worker_processes import redirect_output, stop_with_parent
 
 #: Seconds that a worker has to save its run after it was asked to stop.
 _GRACE_PERIOD = 60.0

@@ -16,7 +16,7 @@ from cudt.cli import main as cli
 from cudt.sweep import definition, run_sweep
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils.errors import UserError
-from cudt.utils.processes import Ended
+from cudt.utils.worker_processes import Ended
 from tests.sweep.searches import planted, write_search
 
 Command = Callable[..., tuple[int, str, str]]

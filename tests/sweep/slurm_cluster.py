@@ -11,7 +11,11 @@ import pytest
 JOB = "4242"
 #: `sbatch FILE` keeps the file; `srun OPTIONS COMMAND` runs the command with the options' output.
 _COMMANDS = {
-    "sbatch": 'cp "$1" $CLUSTER/submission.sh; echo "Submitted batch job 4242"',
+    "sbatch": """
+        cp "$1" $CLUSTER/submission.sh
+        echo "$CUDT_STORAGE" > $CLUSTER/storage
+        echo "Submitted batch job 4242"
+        """,
     "srun": """
         while [[ $1 == -* ]]; do
             case $1 in
@@ -51,6 +55,14 @@ class Cluster:
     def submission(self) -> str:
         """The batch script that was submitted last."""
         return (self.folder / "submission.sh").read_text()
+
+    @property
+    def has_jobs(self) -> bool:
+        return (self.folder / "submission.sh").is_file()
+
+    def storage(self) -> str:
+        """CUDT_STORAGE in the environment of `sbatch`, which jobs inherit."""
+        return (self.folder / "storage").read_text().strip()
 
     def requeued(self) -> list[str]:
         """The requests that jobs sent to `scontrol`."""

@@ -168,14 +168,14 @@ def test_the_ending_counts_the_cells_that_are_left(tmp_path):
     assert "2 trials are left; run the same command to resume" in ending(made, tmp_path)
 
 
-def test_a_deleted_best_run_is_marked(tmp_path):
+def test_a_best_run_that_was_deleted_or_is_elsewhere_is_marked(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 1)})
     studies = studies_of(sweep)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "(deleted; " in ending(made, tmp_path)
+    assert "(not in this folder; " in ending(made, tmp_path)
     (tmp_path / made.best["run"].iloc[0]).mkdir(parents=True)
-    assert "(deleted; " not in ending(made, tmp_path)
+    assert "(not in this folder; " not in ending(made, tmp_path)
 
 
 def test_settings_are_shown_next_to_their_arms(tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pickle
 import signal
 import sys
 import time
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cudt.sweep import slurm
+from benchmarks.scale.postgres import PASSWORD
+from cudt.sweep import slurm, stored
+from cudt.sweep.slurm_job import JobWorker
 from cudt.sweep.slurm_options import parse_slurm
 from cudt.utils.errors import UserError
+from tests.sweep.searches import write_search
 from tests.sweep.slurm_cluster import Cluster
 
 pytest.importorskip("submitit", reason="the extra cudt[slurm] is not installed")
@@ -186,3 +190,45 @@ def test_without_slurm_or_submitit_the_error_says_how_to_get_them(cluster, monke
 def test_a_file_is_no_storage_for_the_nodes_of_a_cluster(cluster, storage):
     with pytest.raises(UserError, match=r"need a database that all nodes reach.* use --storage postgresql://"):
         slurm.check_cluster(storage)
+
+
+def joining(logs: Path) -> list[str]:
+    """The command of a job that was submitted."""
+    (pickled,) = logs.glob("*_1_submitted.pkl")
+    worker = pickle.loads(pickled.read_bytes()).function
+    assert isinstance(worker, JobWorker)
+    return list(worker.command)
+
+
+def test_a_sweep_has_begun_before_its_jobs_are_submitted(cluster, command, postgres_url, tmp_path):
+    path = write_search(tmp_path)
+    options = ("--launcher", "slurm", "--slurm", "partition=gpu,time=60", "--workers", 2, "--device", "cuda")
+    code, said, errors = command("sweep", "--search", path, "--storage", postgres_url, *map(str, options))
+    assert (code, errors) == (0, "")
+    (folder,) = (tmp_path / "outputs" / "sweeps" / "reviews-ut").iterdir()
+    logs = folder / "logs" / "slurm"
+    assert said == slurm.SlurmArray("4242", 2, logs).summary() + "\n"
+    assert "#SBATCH --job-name=cudt-mine" in cluster.submission()
+    assert cluster.storage() == postgres_url
+    words = joining(logs)
+    assert words[1:7] == ["-m", "cudt", "sweep", "--join", "--search", folder.name]
+    assert words[7:] == ["--device", "cuda", "--out", str(tmp_path / "outputs")]
+    # The password is in no file, and what the jobs join is there.
+    assert not [file for file in folder.rglob("*") if file.is_file() and PASSWORD in file.read_text(errors="ignore")]
+    assert stored.find(postgres_url, folder.name).search.arms.keys() == {"constrained"}
+
+
+def test_errors_of_a_sweep_come_before_its_jobs(cluster, command, tmp_path):
+    path = write_search(tmp_path, score={"measure": "metric", "direction": "minimize"})
+    options = ["sweep", "--search", path, "--launcher", "slurm", "--storage", "postgresql://cudt@127.0.0.1:1/cudt"]
+    for more, problem in {
+        (): "error: --launcher slurm: needs --slurm, for example",
+        ("--slurm", "tme=60"): "error: --slurm: unknown key 'tme'; did you mean 'time'?",
+        ("--slurm", "time=60"): "error: search mine: score.direction must be 'maximize'",
+    }.items():
+        code, _, errors = command(*options, *more)
+        assert (code, errors[: len(problem)]) == (2, problem)
+    code, _, errors = command("sweep", "--search", write_search(tmp_path), *options[3:], "--slurm", "time=60")
+    assert (code, errors[:57]) == (2, "error: cannot open storage postgresql://cudt@127.0.0.1:1/")
+    assert command("sweep", "--search", path, "--slurm", "time=1")[2] == "error: --slurm: needs --launcher slurm\n"
+    assert not cluster.has_jobs

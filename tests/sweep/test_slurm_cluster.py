@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cudt.sweep import slurm
 from cudt.sweep.slurm_options import parse_slurm
 from cudt.utils.errors import UserError
+from tests.sweep.searches import FIXED, grid, write_search
 from tests.sweep.slurm_server import output, slurm_cluster, until
 
 pytest.importorskip("submitit", reason="the extra cudt[slurm] is not installed")
@@ -66,3 +68,33 @@ def test_stopped_jobs_are_requeued_and_a_cancelled_one_is_not(cluster, tmp_path)
 def test_what_sbatch_refuses_is_an_error_with_its_reason(cluster):
     with pytest.raises(UserError, match=r"^sbatch refused the jobs: invalid partition specified: gpuu; Batch job"):
         slurm.submit(["true"], 2, parse_slurm("time=10,partition=gpuu"), Path("logs"), "cudt")
+
+
+def trials(out: Path) -> dict[float, tuple[str, float, int]]:
+    """State, score and updates of every trial, by the searched α."""
+    (path,) = out.rglob("trials_wide.csv")
+    table = pd.read_csv(path)
+    assert not table["descent.alpha"].duplicated().any()
+    return {row["descent.alpha"]: (row["state"], row["score"], row["updates"]) for _, row in table.iterrows()}
+
+
+@pytest.mark.slow
+def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, postgres_url, tmp_path):
+    alphas = [0.1, 0.2, 0.3, 0.4]
+    fixed = {**FIXED, "task.train": 960, "training.epochs": 10}
+    search = write_search(tmp_path, arms={"constrained": grid({"descent.alpha": alphas})}, fixed=fixed)
+    sweep = [sys.executable, "-m", "cudt", "sweep", "--search", str(search), "--device", "cpu"]
+    jobs = ["--workers", "2", "--storage", postgres_url, "--launcher", "slurm", "--slurm", "time=30"]
+    said = output(*sweep, "--out", "jobs", *jobs)
+    array = said.partition("job array ")[2].split()[0]
+    until(lambda: list(Path("jobs").rglob("history.csv")), 120)
+    output("scancel", "--signal=USR2", f"{array}_1")
+    until(lambda: state(f"{array}_1") == "PENDING")
+    output("scontrol", "update", f"jobid={array}_1", "starttime=now")
+    output("scontrol", "requeue", f"{array}_0")  # as if its node had failed
+    until(lambda: state(f"{array}_0") == "PENDING")
+    output("scontrol", "update", f"jobid={array}_0", "starttime=now")
+    until(lambda: not output("squeue", "--noheader"), 300)
+    output(*sweep, "--out", "one")
+    assert trials(Path("jobs")) == trials(Path("one"))
+    assert [found[0] for found in trials(Path("jobs")).values()] == ["finished"] * len(alphas)

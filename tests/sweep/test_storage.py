@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,14 @@ def test_a_storage_that_fails_under_way_is_reported_in_a_line():
     assert "disk is full" in str(error.value)
     assert "run the same command to resume" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_workers_that_start_together_create_the_tables_of_an_empty_database(postgres_url):
+    together = threading.Barrier(4)
+
+    def open_together(_: int) -> object:
+        together.wait()
+        return open_storage(postgres_url).get_all_studies()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(open_together, range(4))) == [[], [], [], []]

@@ -57,6 +57,7 @@ def test_the_file_has_these_keys(tmp_path):
         "history_bytes",
         "generator",
         "device_generator",
+        "other_generators",
     ]
     assert list(content["progress"]) == [
         "epoch",

@@ -1,98 +1,373 @@
-"""Training in several processes: the same step as in one, and one stop for all."""
+"""Training in several processes: the steps of one, the same multipliers in all, one stop and one error for all."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
-import subprocess
-import sys
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from cudt.runs.find import find_runs, open_run
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.find import find_runs, open_run, run_for
+from cudt.runs.run import Run
+from cudt.training import launch
 from cudt.training.checkpoint import load_last
-from tests.conftest import TINY
-from tests.training.test_stopping import STOPPING
-
-RANKS = """
-import sys
-from pathlib import Path
-import torch
-from rich.console import Console
-torch.set_num_threads(1)
-from cudt.config import recipe
-from cudt.runs.find import run_for
-from cudt.utils.device import accelerator_for
 from cudt.training.display import PlainDisplay
-from cudt.models.assemble import assemble
-from cudt.models.unrolled_network import UnrolledTransformer
-from cudt.training.trainer import Trainer
-
-loaded = recipe.load("reviews-ut", sys.argv[2:])
-accelerator = accelerator_for("cpu", "fp32")
-out = Path(sys.argv[1])
-run = run_for(loaded, out)
-trainer = Trainer(run, assemble(loaded, None, accelerator.device), accelerator, PlainDisplay(Console(quiet=True)))
-trainer.primal.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
-trainer.primal._full_rates = [0.1]
-trainer.fit()
-torch.save(trainer.descent.multiplier_values, out / f"multipliers-{accelerator.process_index}.pt")
-"""
+from cudt.training.view import TrainingView
+from cudt.utils.errors import TrainingInterruptedError, UserError
+from tests.conftest import TINY, tiny_recipe
+from tests.processes import Ended, commands, together
+from tests.shadow.cases import Case, write_data
 
 
-@pytest.mark.parametrize("settings", [("descent.alpha=0.5",), ("descent.alpha=0.5", "descent.form=log")])
-def test_two_processes_train_as_one_and_hold_the_same_multipliers(tmp_path, settings):
-    script = tmp_path / "ranks.py"
-    script.write_text(RANKS)
-    for name, count in (("one", 1), ("two", 2)):
-        (tmp_path / name).mkdir()
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        command = [*(launcher if count > 1 else [sys.executable]), str(script), str(tmp_path / name), *TINY, *settings]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    first, second = (torch.load(tmp_path / "two" / f"multipliers-{rank}.pt") for rank in (0, 1))
-    alone = torch.load(tmp_path / "one" / "multipliers-0.pt")
-    assert torch.equal(first, second)
-    assert torch.allclose(first, alone, atol=1e-4)
-    assert alone.max() > 0
-    weights = [load_file(next((tmp_path / name).rglob("best.safetensors"))) for name in ("one", "two")]
-    assert all(torch.allclose(weights[0][key], weights[1][key], atol=1e-4) for key in weights[0])
-    histories = [pd.read_csv(next((tmp_path / name).rglob("history.csv"))) for name in ("one", "two")]
-    assert histories[0]["value"].tolist() == pytest.approx(histories[1]["value"].tolist(), abs=1e-4)
+class Recorder:
+    """Keeps λ and the losses after each update."""
+
+    def __init__(self, stop_at: int = -1) -> None:
+        self.seen: list[tuple[list[float] | None, list[float]]] = []
+        self._stop_at = stop_at
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def update(self, view: TrainingView) -> None:
+        self.seen.append((view.multipliers, list(view.train_losses.values())))
+        if view.step == self._stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def epoch_ended(self, view: TrainingView, metric: str) -> None:
+        pass
 
 
-def torchrun(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+@pytest.fixture(autouse=True)
+def _no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process draws dropout for its own examples, so that only training without it has one process's numbers."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def without(*inputs: Any, dropout_p: float = 0.0, **options: Any) -> torch.Tensor:
+        return attention(*inputs, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda values, *settings, **options: values)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", without)
 
 
-def test_the_command_line_under_torchrun_speaks_once_and_ends_well(tmp_path):
-    settings = [part for setting in TINY for part in ("--set", setting)]
-    done = torchrun(tmp_path, "-m", "cudt", "train", "--recipe", "reviews-ut", "--device", "cpu", *settings)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("training reviews-ut") == 1
-    assert done.stdout.count("epoch 2/2") == 1
-    assert done.stdout.count("next: cudt eval-ood") == 1
+def train(recipe: NamedRecipe, out: Path, root: Path | None = None) -> list[tuple[list[float] | None, list[float]]]:
+    recorder = Recorder()
+    launch.train(recipe, out, "cpu", root, recorder)
+    return recorder.seen
 
 
-ONE_RANK_STOPS = STOPPING.replace("if view.step ==", "if os.environ['RANK'] == '1' and view.step ==")
+def train_until(recipe: NamedRecipe, out: Path, stop_at: int) -> None:
+    with pytest.raises(TrainingInterruptedError):
+        launch.train(recipe, out, "cpu", None, Recorder(stop_at))
 
 
-def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path):
-    script = tmp_path / "stopping.py"
-    script.write_text(ONE_RANK_STOPS)
-    done = torchrun(tmp_path, str(script), str(tmp_path / "out"), "2", str(int(signal.SIGINT)), *TINY)
-    assert done.returncode != 0
-    assert "RuntimeError" not in done.stderr
-    (path,) = find_runs([tmp_path / "out"])
-    run = open_run(path)
+def assert_same_training(one: Run, other: Run) -> None:
+    """The same rows of history.csv and layers.csv, and the same weights, to 1e-5."""
+    for name in ("history", "layers"):
+        pd.testing.assert_frame_equal(one.read_table(name), other.read_table(name), rtol=1e-5, atol=1e-5)
+    for which in ("best", "last"):
+        weights, others = (load_file(run.weights_file(which)) for run in (one, other))
+        assert weights.keys() == others.keys()
+        for key in weights:
+            assert torch.allclose(weights[key], others[key], rtol=1e-4, atol=1e-4), key
+    infos = [run.finished_info() for run in (one, other)]
+    assert infos[0].best.epoch == infos[1].best.epoch
+    assert infos[0].sigma_x.training == infos[1].sigma_x.training
+
+
+def assert_as_one(recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root: Path | None = None) -> None:
+    """Several processes have the same λ bit by bit after each update, and one process's losses."""
+    together(1, lambda: train(recipe, out / "1", root))
+    for count in counts:
+        folder = out / str(count)
+        first, *others = together(count, partial(train, recipe, folder, root))
+        assert len(first) > 1
+        assert all(other == first for other in others)
+        assert run_for(recipe, folder).info().processes == count
+        assert_same_training(run_for(recipe, out / "1"), run_for(recipe, folder))
+
+
+# 32 examples do not divide by 3, and 31 examples in 2 micro-batches do not divide by anything.
+SETTINGS = {
+    "linear": ("descent.alpha=0.5",),
+    "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
+    "log slack": ("descent.form=log", "descent.resilience=slack", "descent.beta=1.0", "training.accumulation=3"),
+    "warm-up": (
+        "descent.warmup_epochs=1",
+        "descent.resilience=decay",
+        "descent.beta=2.0",
+        "descent.dual.optimizer=nupi",
+    ),
+    "proxy": ("descent.gradient=proxy", "training.clip_norm=0.1", "training.weight_decay=0.1"),
+    "sampled": ("objective=supervised", "readout.layers=1", "training.group_by_length=true"),
+    "erm": ("objective=erm", "training.batch_size=7", "training.warmup_share=0.5"),
+}
+
+
+def some_slow(fast: set[Any], values: Iterable[Any]) -> list[Any]:
+    """The values as parameters of a test; those that are not `fast` are left to the slow tests."""
+    return [pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow) for one in values]
+
+
+@pytest.mark.parametrize("name", some_slow({"uneven", "log slack", "sampled"}, SETTINGS))
+def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(name, tmp_path):
+    assert_as_one(tiny_recipe(*SETTINGS[name]), tmp_path, (2, 3))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder
+
+
+MODELS = [
+    Case("bert", "imdb", "linear slack"),
+    Case("distilbert", "mnli", "supervised"),
+    Case("modernbert", "text", "erm"),
+    Case("roberta", "imdb", "linear decay"),
+    Case("unrolled", "imdb", "log decay"),
+    Case("llama lora", "alpaca", "log slack", (("readout.tokens", 3),)),
+    Case("llama", "alpaca", "linear decay", (("training.accumulation", 2),)),
+    Case("vit", "shapes", "linear decay"),
+    Case("dust", "folder", "log slack"),
+    Case("unrolled_video", "shapes", "linear slack"),
+]
+
+
+@pytest.mark.parametrize("case", some_slow({one for one in MODELS if one.model in ("bert", "llama lora")}, MODELS))
+def test_so_does_every_model(case, root, tmp_path):
+    assert_as_one(case.recipe(root), tmp_path, (2,), root)
+
+
+# ---------------------------------------------------------------- resuming
+
+
+@pytest.mark.parametrize("counts", some_slow({(1, 3)}, [(2, 1), (1, 3), (3, 2)]))
+def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
+    before, after = counts
+    recipe = tiny_recipe("descent.alpha=0.5", "training.batch_size=31", "descent.resilience=slack", "descent.beta=1.0")
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    together(before, lambda: train_until(recipe, tmp_path / "stopped", 4))
+    stopped = run_for(recipe, tmp_path / "stopped")
+    assert stopped.info().status == "interrupted"
+    assert load_last(stopped)["progress"]["step"] in (4, 5)
+    together(after, lambda: train(recipe, tmp_path / "stopped"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), stopped)
+
+
+def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(tmp_path, monkeypatch):
+    def draws(stop_at: int) -> list[float]:
+        drawn: list[float] = []
+
+        class Drawing(Recorder):
+            def update(self, view: TrainingView) -> None:
+                drawn.append(torch.rand(()).item())
+                super().update(view)
+
+        with contextlib.suppress(TrainingInterruptedError):
+            launch.train(tiny_recipe(), tmp_path / out, "cpu", None, Drawing(stop_at))
+        return drawn
+
+    out = "whole"
+    first, second = together(2, lambda: draws(-1))
+    assert len(first) == 6
+    assert set(first).isdisjoint(second)
+    out = "alone"
+    assert together(1, lambda: draws(-1)) == [first]
+    out = "stopped"
+    begun = together(2, lambda: draws(2))
+    resumed = together(2, lambda: draws(-1))
+    assert [one + rest for one, rest in zip(begun, resumed, strict=True)] == [first, second]
+    # A third process has none to go on with, and seeds its own.
+    out = "more"
+    together(2, lambda: draws(2))
+    *known, new = together(3, lambda: draws(-1))
+    assert known == [one[len(begun[0]) :] for one in (first, second)]
+    assert len(new) == len(known[0])
+    assert set(new).isdisjoint(first + second)
+
+
+# ---------------------------------------------------------------- a process that ends or hangs
+
+LOST = "processes ended or hangs ("
+TRAIN = ("train", "--recipe", "reviews-ut", "--device", "cpu", *(part for one in TINY for part in ("--set", one)))
+
+
+def at_update(monkeypatch: pytest.MonkeyPatch, process: int, step: int, action) -> None:
+    """Let one process do something after an update."""
+    shown = PlainDisplay.update
+
+    def update(self: PlainDisplay, view: TrainingView) -> None:
+        shown(self, view)
+        if os.environ.get("RANK") == str(process) and view.step == step:
+            action()
+
+    monkeypatch.setattr(PlainDisplay, "update", update)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("killed", some_slow({0, 1}, range(3)))
+def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resumes_on_one(killed, tmp_path, monkeypatch):
+    recipe = tiny_recipe("training.checkpoint_every=1")
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        at_update(patch, killed, 4, kill)
+        began = time.monotonic()
+        ended = commands(3, *TRAIN, "--set", "training.checkpoint_every=1", "--out", tmp_path / "killed")
+        assert time.monotonic() - began < 60
+    assert [one.code for one in ended] == [-signal.SIGKILL if number == killed else 1 for number in range(3)]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    run = run_for(recipe, tmp_path / "killed")
+    assert line.startswith(f"{run.path}: another of the 3 {LOST}")
+    assert line.endswith("; run the same command again to resume, with any number of processes")
     assert run.info().status == "interrupted"
+    assert LOST in (run.info().reason or "")
+    assert load_last(run)["progress"]["step"] in (3, 4)
+    together(1, lambda: train(recipe, tmp_path / "killed"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), run)
+    assert run.info().reason is None
+
+
+def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_killed(tmp_path, monkeypatch):
+    at_update(monkeypatch, 1, 5, kill)
+    commands(2, *TRAIN, "--out", tmp_path)
+    (path,) = find_runs([tmp_path])
+    # Without it, the checkpoint would be that of the first epoch, of three updates.
+    assert load_last(open_run(path))["progress"]["step"] == 5
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=2))
+    at_update(monkeypatch, 1, 2, lambda: time.sleep(6))
+    ended = commands(2, *TRAIN, "--out", tmp_path)
+    assert [one.code for one in ended] == [1, 1]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    assert LOST in line
+
+
+# ---------------------------------------------------------------- stops and errors, once for all
+
+
+def only_line(ended: list[Ended], code: int) -> str:
+    """The one line that all processes together print to standard error."""
+    assert [one.code for one in ended] == [code] * len(ended), ended
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    return line
+
+
+def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path, monkeypatch):
+    at_update(monkeypatch, 1, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 130)
+    assert line.endswith("interrupted; run the same command again to resume")
+    (path,) = find_runs([tmp_path])
+    assert open_run(path).info().status == "interrupted"
     # Asked after update 2; the processes learn of it together, with the losses of the next one.
-    assert load_last(run)["progress"]["step"] == 3
+    assert load_last(open_run(path))["progress"]["step"] == 3
+
+
+def test_the_main_process_speaks_alone_and_a_finished_run_is_kept(tmp_path):
+    first, *others = commands(3, *TRAIN, "--seed", "0", "1", "--out", tmp_path)
+    assert (first.code, first.errors) == (0, "")
+    assert [first.output.count(text) for text in ("training reviews-ut", "epoch 2/2", "next: cudt eval-ood")] == [
+        2,
+        2,
+        1,
+    ]
+    assert others == [Ended(0, "", "")] * 2
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    first, *others = commands(3, *TRAIN, "--seed", "0", "1", "--out", tmp_path)
+    assert first.output.count("already finished") == 2
+    assert others == [Ended(0, "", "")] * 2
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def failing_in(process: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a function raise an error for the user in one process."""
+    module, _, function = name.rpartition(".")
+    original = getattr(importlib.import_module(module), function)
+
+    def fail(*given: object, **options: object) -> object:
+        if os.environ.get("RANK") == str(process):
+            raise UserError("no such data")
+        return original(*given, **options)
+
+    monkeypatch.setattr(name, fail)
+
+
+@pytest.mark.parametrize(
+    "function", ["cudt.cli.options.check_data_root", "cudt.training.launch.run_for", "cudt.training.launch.assemble"]
+)
+def test_an_error_of_one_process_ends_all_with_one_line(function, tmp_path, monkeypatch):
+    failing_in(1, function, monkeypatch)
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path / "out", "--data-root", tmp_path), 2)
+    assert line == "error: process 1 of 2: no such data"
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "training.epoch=3"), "training.epoch: unknown key"),
+        (("--set", "training.batch_size=1"), "error: training.batch_size: cannot split 1 examples"),
+        (("--set", "training.readout_learning_rate=-1"), "error: "),
+    ],
+)
+def test_so_does_an_error_of_all(arguments, message, tmp_path):
+    assert message in only_line(commands(2, *TRAIN, *arguments, "--out", tmp_path), 2)
+
+
+def test_a_run_that_another_command_uses_is_refused_by_all(tmp_path):
+    with run_for(tiny_recipe(), tmp_path).locked():
+        line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert "another process is using this run" in line
+
+
+def test_a_loss_that_is_not_finite_stops_all_with_one_line(tmp_path):
+    line = only_line(commands(2, *TRAIN, "--set", "training.learning_rate=1e30", "--out", tmp_path), 1)
+    assert line.startswith("stopped: ")
+    assert "not finite" in line
+
+
+def test_an_error_of_one_process_on_the_way_is_printed_by_it_and_stops_the_others(tmp_path, monkeypatch):
+    def fail() -> None:
+        raise UserError("clip 7: deleted")
+
+    at_update(monkeypatch, 1, 2, fail)
+    main, other = commands(2, *TRAIN, "--out", tmp_path)
+    assert (other.code, other.errors) == (2, "error: process 1 of 2: clip 7: deleted\n")
+    assert main.code == 1
+    assert LOST in main.errors
+    assert len(main.errors.splitlines()) == 1
+
+
+def test_a_pilot_is_trained_by_all_and_its_target_is_one_processes(tmp_path):
+    recipe = tiny_recipe("descent.alpha={target_loss: auto}", "descent.reference=0.8")
+    for count in (1, 2):
+        together(count, partial(train, recipe, tmp_path / str(count)))
+    one, two = (run_for(recipe, tmp_path / str(count)) for count in (1, 2))
+    expected, target = one.info().target, two.info().target
+    assert expected is not None
+    assert target is not None
+    assert target.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert "pilot" in target.source
+    assert_same_training(one, two)

@@ -2,118 +2,146 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 
 import pytest
-import torch
 
-from cudt.utils.processes import Ended, Processes, worker_environments
-from tests.utils.worker_jobs import until
-
-
-@pytest.fixture
-def hire(tmp_path):
-    """Start workers that end with the test."""
-    hired: list[Processes] = []
-
-    def some(argument, *environments: dict[str, str], function: str = "tests.utils.process_jobs:obey") -> Processes:
-        hired.append(Processes(environments or [{}], tmp_path / "logs", function, argument))
-        return hired[-1].__enter__()
-
-    yield some
-    for one in hired:
-        one.__exit__()
+from cudt.utils import processes
+from cudt.utils.device import accelerator_for, choose
+from cudt.utils.errors import DataWarning, ProcessLostError, UserError
+from tests.processes import Ended, commands, environment, free_port, together
+from tests.shadow.device import active
 
 
-def end_of(workers: Processes) -> Ended:
-    """How the only worker ends."""
-    (ended,) = list(workers.wait(30))
-    return ended
+def test_a_process_that_is_alone_needs_no_others():
+    assert (processes.count(), processes.index(), processes.is_main_process()) == (1, 0, True)
+    assert processes.gathered("a") == processes.at_main("a") == ["a"]
+    assert processes.from_main("a") == "a"
+    assert processes.in_order(["a", "b"], 2) == ["a", "b"]
+    with processes.first_on_each_machine(), pytest.raises(UserError, match=r"^mine$"), processes.agreed():
+        raise UserError("mine")
+
+
+def exchange() -> tuple[object, ...]:
+    index = processes.index()
+    processes.wait()
+    mine = [f"{index}{letter}" for letter in "ab"]
+    found = (processes.gathered(index), processes.from_main(index), processes.at_main(index))
+    return (*found, processes.in_order(mine, 5))
+
+
+def test_values_of_all_processes_are_in_their_order():
+    in_order = ["0a", "1a", "2a", "0b", "1b"]
+    assert together(3, exchange) == [([0, 1, 2], 0, [0, 1, 2] if not index else [], in_order) for index in range(3)]
+
+
+def test_the_first_process_of_a_machine_fills_the_cache_for_the_others(tmp_path):
+    def look() -> bool:
+        with processes.first_on_each_machine():
+            found = (tmp_path / "cache").exists()
+            time.sleep(0 if found else 0.3)
+            (tmp_path / "cache").touch()
+        return found
+
+    assert together(3, look) == [False, True, True]
+
+
+def test_an_error_of_one_process_is_raised_by_all():
+    def fail() -> str:
+        try:
+            with processes.agreed():
+                if processes.index() == 1:
+                    raise UserError("no clips")
+        except UserError as error:
+            return str(error)
+        return "none"
+
+    assert together(3, fail) == ["process 1 of 3: no clips"] * 3
+
+
+def test_a_process_that_ended_is_noticed():
+    def end_early() -> str:
+        processes.wait()
+        if processes.index() == 1:
+            os._exit(0)
+        with pytest.raises(ProcessLostError) as raised:
+            processes.wait()
+        return str(raised.value)
+
+    with pytest.raises(AssertionError, match=r"1\.pkl: ended without a result"):
+        together(2, end_early)
+
+
+def test_other_errors_of_torch_stay_what_they_are():
+    with pytest.raises(RuntimeError, match="out of memory"), processes.losses_noticed():
+        raise RuntimeError("out of memory")
+
+
+# ---------------------------------------------------------------- the environment
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize(
-    ("word", "code", "how"),
+    ("variables", "message"),
     [
-        ("done", 0, "with exit code 0"),
-        ("code", 75, "with exit code 75"),
-        ("crash", 1, "with exit code 1"),
-        ("exit", 7, "with exit code 7"),
-        ("be killed", -9, "by signal 9 (SIGKILL)"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 is set, but RANK, MASTER_ADDR, MASTER_PORT is not set; start all"),
+        ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_PORT": "1"}, "but MASTER_ADDR is not set"),
+        ({**environment(3, 2, 1)}, "but RANK=3 is not below it"),
     ],
 )
-def test_the_end_of_a_worker_is_reported(word, code, how, hire, tmp_path):
-    workers = hire(word)
-    ended = end_of(workers)
-    log = tmp_path / "logs" / "worker-1.log"
-    assert (ended.worker, ended.code, ended.how) == (0, code, f"{how}; see {log}")
-    assert workers.n_running == 0
-    # What it printed, and the traceback of what it did not expect.
-    assert f"job: {word}" in log.read_text()
-    assert ("Traceback" in log.read_text()) == (word == "crash")
+def test_what_is_left_over_from_a_launcher_is_refused(variables, message, monkeypatch):
+    set_all(monkeypatch, **variables)
+    with pytest.raises(UserError, match=message):
+        accelerator_for("cpu", "fp32")
 
 
-def test_a_worker_is_started_again(hire):
-    workers = hire("exit")
-    first = end_of(workers)
-    workers.start(first.worker)
-    assert end_of(workers).process != first.process
+def test_a_process_whose_others_do_not_come_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "PATIENCE", timedelta(seconds=2))
+    monkeypatch.setattr(processes, "_SILENT", 0.5)
+    monkeypatch.setattr("tests.processes.environment", lambda index, count, port: environment(0, 2, port))
+    (ended,) = commands(1, "train", "--recipe", "reviews-ut", "--out", tmp_path)
+    waiting, error = ended.errors.splitlines()
+    assert waiting.startswith("process 0 of 2, which meet at 127.0.0.1:")
+    assert "waiting for the others; if there are none, start all processes with torchrun" in waiting
+    assert error.startswith("error: process 0 of 2, which meet at 127.0.0.1:")
+    assert "unset RANK WORLD_SIZE" in error
+    assert ended.code == 2
 
 
-def test_workers_are_asked_once_to_stop_and_then_save(hire, tmp_path):
-    workers = hire(("wait", tmp_path), {}, {})
-    until(lambda: len(list(tmp_path.glob("running-*"))) == 2)
-    workers.stop()
-    until(lambda: len(list(tmp_path.glob("saving-*"))) == 2)
-    # A second signal would kill them.
-    workers.stop()
-    (tmp_path / "go").touch()
-    ended: list[Ended] = []
-    while workers.n_running:
-        ended += workers.wait(10)
-    assert [one.code for one in ended] == [130, 130]
+@pytest.mark.parametrize("variables", [{"RANK": "1"}, {"LOCAL_RANK": "1"}, {"PMI_SIZE": "4", "PMI_RANK": "3"}])
+def test_what_is_set_for_processes_that_work_alone_does_not_matter(variables, monkeypatch):
+    set_all(monkeypatch, **variables)
+    assert accelerator_for("cpu", "fp32").num_processes == 1
+    assert processes.is_main_process()
+    assert variables.items() <= os.environ.items()
 
 
-def test_the_environment_is_set_before_the_function_is_imported(hire, monkeypatch, tmp_path):
-    monkeypatch.setenv("PLANTED", "ours")
-    end_of(hire("look", {"PLANTED": "one"}))
-    log = (tmp_path / "logs" / "worker-1.log").read_text()
-    assert "at import: one" in log
-    # Ctrl-C goes to the process group in the foreground.
-    assert f"group: {os.getpgid(0)}\n" not in log
-    assert os.environ["PLANTED"] == "ours"
+def test_every_process_has_a_device_of_its_own(monkeypatch):
+    set_all(monkeypatch, **environment(1, 2, free_port()))
+    with active():
+        monkeypatch.setattr("torch.accelerator.device_count", lambda: 4)
+        assert (choose("auto").index, choose("shadow").index) == (1, 1)
+        monkeypatch.setenv("LOCAL_RANK", "6")
+        assert choose("auto").index == 2
+        assert choose("cpu").type == "cpu"
 
 
-def test_leaving_ends_the_workers(tmp_path):
-    with Processes([{}], tmp_path / "logs", "tests.utils.process_jobs:obey", ("wait", tmp_path)):
-        until(lambda: list(tmp_path.glob("running-*")))
-        (number,) = (int(path.name.split("-")[-1]) for path in tmp_path.glob("running-*"))
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
+def test_the_cpu_that_accelerate_launch_was_told_to_use(monkeypatch):
+    set_all(monkeypatch, ACCELERATE_USE_CPU="True", MASTER_PORT="29500")
+    with active():
+        assert choose("auto").type == "cpu"
+        with pytest.raises(UserError, match="--device shadow: accelerate launch was told to use the CPU"):
+            choose("shadow")
+    with pytest.warns(DataWarning, match="accelerate launch --cpu started one process"):
+        accelerator_for("auto", "fp32")
 
 
-def test_waiting_ends_after_a_while(hire, tmp_path):
-    workers = hire(("wait", tmp_path))
-    began = time.monotonic()
-    assert list(workers.wait(0.1)) == []
-    assert time.monotonic() - began < 5
-
-
-# ---------------------------------------------------------------- sharing the machine
-
-
-def test_workers_share_the_cores_unless_the_number_of_threads_is_set(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for workers, share in ((1, "8"), (3, "2"), (20, "1")):
-        assert worker_environments(workers, "cpu") == [{"OMP_NUM_THREADS": share}] * workers
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert worker_environments(2, "cpu") == [{"OMP_NUM_THREADS": "5"}] * 2
-
-
-@pytest.mark.parametrize(("visible", "given"), [("", ["0", "1", "0"]), ("4,7", ["4", "7", "4"])])
-def test_workers_get_one_visible_gpu_each(visible, given, monkeypatch):
-    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: torch.device("cuda"))
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = [one["CUDA_VISIBLE_DEVICES"] for one in worker_environments(3, "auto")]
-    assert found == given
-    assert "CUDA_VISIBLE_DEVICES" not in worker_environments(1, "cpu")[0]
+def test_other_commands_run_in_one_process(tmp_path):
+    first, second = commands(2, "report", tmp_path)
+    assert first.code == 2
+    assert first.errors.startswith("error: cudt report: runs in one process; start it without torchrun")
+    assert second == Ended(2, "", "")

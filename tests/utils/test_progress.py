@@ -71,6 +71,7 @@ def test_without_a_terminal_what_takes_long_prints_a_line_every_half_minute(monk
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_other_processes_print_nothing(monkeypatch, terminal):
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("cudt.utils.progress._INTERVAL", -1.0)
     screen = io.StringIO()
     assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == ["a", "b", "c"]

@@ -88,6 +88,7 @@ def _engine_options(url: str) -> dict[str, Any]:
 
 def has_studies(url: str) -> bool:
     """Whether a storage exists and contains studies; creates nothing."""
+    _check_has_heartbeats(url)
     try:
         file = _file_of(url)
         if file is not None and not file.is_file():

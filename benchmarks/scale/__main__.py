@@ -11,7 +11,7 @@ import argparse
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import page
@@ -74,6 +74,9 @@ def _lengths(given: argparse.Namespace) -> list[lengths.Lengths]:
 
 
 def _workers(given: argparse.Namespace) -> list[workers.Outcome]:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     found = []
     with postgres(max_connections=2200) as server:
         for case in cases.QUICK if given.quick else cases.ALL:
@@ -83,13 +86,13 @@ def _workers(given: argparse.Namespace) -> list[workers.Outcome]:
     return found
 
 
-MEASURES: dict[str, Callable[[argparse.Namespace], list[object]]] = {
+MEASURES: dict[str, Callable[[argparse.Namespace], Sequence[object]]] = {
     "flops": _flops,
     "memory": _memory,
     "traffic": _traffic,
     "lengths": _lengths,
     "workers": _workers,
-}  # type: ignore[dict-item]
+}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.scale import machines, paper, tables
 
 _GPUS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_WORKERS = (1, 10, 100, 1000)
 
 
 def draw(file: Path, folder: Path) -> None:
@@ -44,10 +45,18 @@ def _queue(axes: Any, folder: Path) -> None:
     for start, label in (("running", "sweep under way"), ("together", "all start at once")):
         rows = [one for one in plain if one.case.start == start]
         workers = [one.case.workers for one in rows]
-        (line,) = axes.plot(workers, [one.median for one in rows], marker="o", markersize=4, label=f"{label}: median")
+        (line,) = axes.plot(workers, [one.median for one in rows], marker="o", markersize=4, label=f"{label}, median")
         axes.plot(
-            workers, [one.worst for one in rows], "--", marker="v", markersize=4, color=line.get_color(), label="worst"
+            workers,
+            [one.worst for one in rows],
+            "--",
+            marker="v",
+            markersize=4,
+            color=line.get_color(),
+            label=f"{label}, worst",
         )
-    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="queue time, s", title="One PostgreSQL")
+    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="queue time, s", title="One PostgreSQL, two cores")
+    axes.set_xticks(_WORKERS, [f"{count:,}" for count in _WORKERS])
+    axes.minorticks_off()
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)

@@ -1,9 +1,9 @@
 """The assumptions: GPUs, how much of their peak a step reaches, and links between them.
 
 Peaks and NVLink are those of NVIDIA's data sheets (A100 80GB SXM, H100 SXM), without sparsity; NVLink in one direction.
-PCIe 4.0 ×16 has 32 GB/s. No GPU was measured: the utilisation is an assumption, 40 % of the peak in bf16 with a range of
-25 to 50 %, which is what large transformers report (Megatron-LM and PaLM: 44 to 57 %, smaller models less); in fp32 the
-12 TFLOP/s of recipes/reproduce/full.yaml.
+PCIe 4.0 ×16 has 32 GB/s. No GPU was measured: the utilisation is an assumption, 40 % of the peak in bf16, with a range
+of 25 to 50 %. Large transformers on many GPUs report 44 to 52 % (Megatron-LM, A100, Narayanan et al. 2021) and 46 %
+(PaLM, Chowdhery et al. 2022); smaller models reach less. In fp32 it is the 12 TFLOP/s of recipes/reproduce/full.yaml.
 """
 
 from __future__ import annotations

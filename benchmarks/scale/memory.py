@@ -54,8 +54,10 @@ def measure(shape: Shape, use: Literal["fit", "check"] = "check") -> Measured:
 
 
 def kind(shape: Shape) -> str:
-    """Shapes of one kind have one model of what they keep."""
-    return f"{shape.family}{'' if shape.lora else ' full'}{' recompute' if shape.recompute else ''}"
+    """Shapes of one kind have one model of what they keep; with gradient checkpointing, whatever is trained."""
+    if shape.recompute:
+        return f"{shape.family} recompute"
+    return shape.family if shape.lora else f"{shape.family} full"
 
 
 def features(shape: Shape) -> list[float]:
@@ -66,7 +68,7 @@ def features(shape: Shape) -> list[float]:
     if shape.family == "causal":
         of_a_layer = [n * d, read * d, read]
         # Positions are rotated by as many angles as a head is wide; a trained head has its gradient from the start.
-        once += [shape.tokens * d / shape.heads, 0 if shape.lora else shape.words * d]
+        once += [shape.tokens * d / shape.heads, 0 if shape.lora or shape.recompute else shape.words * d]
         if shape.recompute:
             # The state of the generator, with which dropout is drawn again.
             of_a_layer += [1]

@@ -8,6 +8,7 @@ and sends twice as much, which NCCL's does not. The losses f add two sums of L +
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import struct
@@ -47,14 +48,20 @@ def bytes_sent(way: Way, shape: Shape, processes: int, *, scatter: int = 1, dtyp
 
 def measure(way: Way, shape: Shape, processes: int) -> Sent:
     """Run some updates in processes of their own."""
-    import torch.multiprocessing as mp
-
-    context = mp.get_context("spawn")
-    results = context.SimpleQueue()
+    context = multiprocessing.get_context("spawn")
+    results: Any = context.SimpleQueue()
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = int(one.getsockname()[1])
-    mp.start_processes(_rank, (way, shape, processes, port, results), processes, start_method="spawn")
+    ranks = [
+        context.Process(target=_rank, args=(rank, way, shape, processes, port, results)) for rank in range(processes)
+    ]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    if any(one.exitcode for one in ranks):
+        raise RuntimeError(f"{way} on {processes} processes failed; its error is printed above")
     return Sent(way, shape, processes, results.get(), bytes_sent(way, shape, processes, scatter=2))
 
 

@@ -5,8 +5,9 @@ processes hold them all, because a thousand Python processes do not fit on a sma
 loop (`study.optimize`), with heartbeats, on trials that were put into the queue before or are made when asked for. The
 queue time is from the end of a trial's function to the start of the worker's next one.
 
-Two situations are simulated. In `running` the sweep is under way: every worker has a trial, of which a random part is
-left. In `together` all workers start at the same moment.
+Three situations are simulated. In `running` the sweep is under way: every worker has a trial, of which a random part is
+left. In `together` all workers start at the same moment. In `idle` all trials have workers elsewhere, and these wait.
+With `loop="cudt"` the workers run the loop of cudt.sweep.worker instead of Optuna's alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._heartbeat import get_heartbeat_thread
 from optuna.trial import TrialState
 
+from benchmarks.scale import own_loop
+from benchmarks.scale.own_loop import OwnWorker
 from benchmarks.scale.postgres import Postgres
+from benchmarks.scale.worker_log import Log
 
 #: Threads in a process.
 _THREADS = 50
@@ -49,7 +53,7 @@ class Case:
     trial_seconds: float
     seconds: float
     """How long the simulation runs."""
-    start: Literal["running", "together"] = "running"
+    start: Literal["running", "together", "idle"] = "running"
     queue: Literal["enqueued", "new"] = "enqueued"
     """Whether trials wait in the storage, or are made when a worker asks for one."""
     storage: Literal["direct", "grpc"] = "direct"
@@ -61,6 +65,7 @@ class Case:
     """Studies that the workers are spread over."""
     shuffled: bool = False
     """Whether a worker takes any waiting trial instead of the first."""
+    loop: Literal["optuna", "cudt"] = "optuna"
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ def simulate(case: Case, server: Postgres) -> Outcome:
     _prepare(case, url)
     context = multiprocessing.get_context("fork")
     with ExitStack() as stack:
-        port = stack.enter_context(_proxy(context, url)) if case.storage == "grpc" else 0
+        proxy = stack.enter_context(_Proxy(context, url)) if case.storage == "grpc" else None
+        port = proxy.port if proxy else 0
         parts = [min(_THREADS, case.workers - start) for start in range(0, case.workers, _THREADS)]
         ready, go = context.Barrier(len(parts) + 1), context.Event()
         results: Any = context.Queue()
@@ -107,9 +113,11 @@ def simulate(case: Case, server: Postgres) -> Outcome:
             process.start()
         ready.wait(timeout=300)
         before, connections = _cpu_of_server(server), _connections(url)
+        before_proxy = _cpu_of(proxy.process_id) if proxy else 0.0
         go.set()
         found = [results.get(timeout=600) for _ in processes]
         used = _cpu_of_server(server) - before
+        found.append(([], _cpu_of(proxy.process_id) - before_proxy if proxy else 0.0))
         for process in processes:
             process.join()
     return _outcome(case, found, used, connections, _size(url))
@@ -121,9 +129,9 @@ def _prepare(case: Case, url: str) -> None:
     names = [f"{_STUDY}{number}" for number in range(case.studies)]
     ids = [optuna.create_study(storage=storage, study_name=name)._study_id for name in names]
     for study in ids:
-        running = -(-case.workers // case.studies) if case.start == "running" else 0
-        expected = case.workers / case.studies * (1 + case.seconds / case.trial_seconds)
-        insert(url, study, running, round(expected) + case.waiting if case.queue == "enqueued" else 0)
+        running = 0 if case.start == "together" else -(-case.workers // case.studies)
+        expected = round(case.workers / case.studies * (1 + case.seconds / case.trial_seconds)) + case.waiting
+        insert(url, study, running, 0 if case.queue == "new" or case.start == "idle" else expected)
     storage.engine.dispose()
 
 
@@ -138,28 +146,34 @@ def insert(url: str, study: int, running: int, waiting: int) -> None:
         "INSERT INTO trial_system_attributes (trial_id, key, value_json) "
         "SELECT trial_id, 'fixed_params', '{\"cell\": ' || number || '}' FROM trials WHERE study_id = :study"
     )
+    cell = sqlalchemy.text(
+        "INSERT INTO trial_user_attributes (trial_id, key, value_json) "
+        "SELECT trial_id, 'cell', number::text FROM trials WHERE study_id = :study"
+    )
     engine = sqlalchemy.create_engine(url)
     with engine.begin() as connection:
         connection.execute(trials, {"study": study, "running": running, "last": running + waiting - 1})
         connection.execute(fixed, {"study": study})
+        connection.execute(cell, {"study": study})
     engine.dispose()
 
 
-def _proxy(context: Any, url: str) -> Any:
-    """A gRPC proxy in a process of its own; gives its port."""
-    return _Proxy(context, url)
-
-
 class _Proxy:
+    """A gRPC proxy in a process of its own."""
+
     def __init__(self, context: Any, url: str) -> None:
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
-            self._port = int(one.getsockname()[1])
-        self._process = context.Process(target=_serve, args=(url, self._port), daemon=True)
+            self.port = int(one.getsockname()[1])
+        self._process = context.Process(target=_serve, args=(url, self.port), daemon=True)
 
-    def __enter__(self) -> int:
+    def __enter__(self) -> _Proxy:
         self._process.start()
-        return self._port
+        return self
+
+    @property
+    def process_id(self) -> int:
+        return int(self._process.pid)
 
     def __exit__(self, *error: Any) -> None:
         self._process.terminate()
@@ -184,8 +198,14 @@ def _process(case: Case, url: str, port: int, number: int, count: int, ready: An
     """Run some workers, and put what they did into a queue."""
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    make = _storages(case, url, port, count)
-    workers = [_Worker(case, make, number * _THREADS + index) for index in range(count)]
+    numbers = range(number * _THREADS, number * _THREADS + count)
+    workers: list[_Worker | OwnWorker]
+    if case.loop == "cudt":
+        own_loop.prepare()
+        workers = [OwnWorker(case, url, one) for one in numbers]
+    else:
+        make = _storages(case, url, port, count)
+        workers = [_Worker(case, make, one) for one in numbers]
     threads = [threading.Thread(target=worker.run, args=(go,)) for worker in workers]
     for thread in threads:
         thread.start()
@@ -220,18 +240,12 @@ def _storages(case: Case, url: str, port: int, count: int) -> Callable[[], BaseS
     return lambda: optuna.storages.get_storage(shared)
 
 
-class _Worker:
-    """A worker, and when its trials started and ended."""
+class _Worker(Log):
+    """A worker that runs Optuna's loop."""
 
     def __init__(self, case: Case, make: Callable[[], BaseStorage], number: int) -> None:
+        super().__init__()
         self._case, self._make, self._number = case, make, number
-        self._end = 0.0
-        self.is_ready = threading.Event()
-        self.free: list[float] = []
-        """When it had nothing to do."""
-        self.busy: list[float] = []
-        """When it had a trial."""
-        self.errors = 0
 
     def run(self, go: Any) -> None:
         case = self._case
@@ -244,28 +258,23 @@ class _Worker:
         first = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
         self.is_ready.set()
         go.wait()
-        self._end = time.time() + case.seconds
+        self.end = time.time() + case.seconds
         if case.start == "running":
             with get_heartbeat_thread(first, storage):
-                self._sleep(random.random() * case.trial_seconds)
-            if time.time() < self._end:
+                self.sleep(random.random() * case.trial_seconds)
+            if time.time() < self.end:
                 study.tell(number, 0.0)
         self.free.append(time.time())
-        while time.time() < self._end:
+        while time.time() < self.end:
             try:
-                study.optimize(self._trial, timeout=self._end - time.time())
+                study.optimize(self._trial, timeout=self.end - time.time())
             except Exception:
                 # What a worker cannot do, such as get a connection, is part of the result.
                 self.errors += 1
                 time.sleep(1)
 
-    def _sleep(self, seconds: float) -> None:
-        time.sleep(max(0.0, min(seconds, self._end - time.time())))
-
     def _trial(self, trial: optuna.Trial) -> float:
-        self.busy.append(time.time())
-        self._sleep(self._case.trial_seconds)
-        self.free.append(time.time())
+        self.work(self._case.trial_seconds)
         return trial.suggest_float("cell", 0, 1e6)
 
 
@@ -285,15 +294,14 @@ def _shuffle(storage: Any) -> None:
 
 def _outcome(case: Case, found: list[Any], used: float, connections: int, size: int) -> Outcome:
     workers = [worker for part, _ in found for worker in part]
-    waits, trials, end = [], 0, max(free[0] for free, _, _ in workers) + case.seconds
+    waits, trials = [], 0
     for free, busy, _ in workers:
-        end = min(end, free[0] + case.seconds) if case.start == "together" else end
         taken = busy[:1] if case.start == "together" else busy
         waits += [start - since for since, start in zip(free, taken, strict=False)]
         trials += len(busy)
-        if not busy:
-            # Whoever never got a trial waited for the rest of the time.
-            waits += [max(0.0, end - free[0])] if case.start == "together" else []
+        if case.start == "together" and not busy:
+            # Whoever never got a trial waited for the whole time.
+            waits.append(case.seconds)
     ordered = sorted(waits) or [float("nan")]
     return Outcome(
         case,
@@ -317,16 +325,18 @@ def _own_cpu() -> float:
 
 def _cpu_of_server(server: Postgres) -> float:
     """CPU seconds of the server's processes, and of those that have ended."""
-    total = 0.0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        # After the name: state, parent, …; user and system time of the process, then of its ended children.
-        if server.process_id in (int(path.parent.name), int(fields[1])):
-            total += sum(int(field) for field in fields[11:15])
-    return total / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{server.process_id}/task/{server.process_id}/children").read_text().split()
+    return sum(_cpu_of(process) for process in (server.process_id, *map(int, children)))
+
+
+def _cpu_of(process: int) -> float:
+    """CPU seconds of a process and of its ended children; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # After the name: user and system time of the process, then of its ended children.
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def _query(url: str, query: str) -> int:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from accelerate import Accelerator
 from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
-from accelerate.utils.fsdp_utils import disable_fsdp_ram_efficient_loading
 from torch import Tensor, nn
 
 from cudt.models.base import LayeredModel
@@ -46,8 +45,6 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
         raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
     plugin = FullyShardedDataParallelPlugin()
     _refuse_unsupported(plugin)
-    # Otherwise transformers loads random weights in all processes but one, and models could not be tried out.
-    disable_fsdp_ram_efficient_loading()
     dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
     return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
 
@@ -73,6 +70,9 @@ def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None
 
     mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None)
+    for weight in layerwise.parameters():
+        # FSDP shards no others.
+        weight.data = weight.data.contiguous()
     for layer in model.layer_modules():
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward)
     # Resharded after every pass, also one without a backward pass, so that weights are always shards between passes.

@@ -25,7 +25,7 @@ from cudt.report.figures import Figure
 from cudt.report.groups import by_recipe
 from cudt.report.material import Material
 from cudt.report.sections import PageSection
-from cudt.report.sweeps import SPENT, ReadSweep
+from cudt.report.sweeps import PRUNED, SPENT, ReadSweep
 from cudt.report.text_table import TextTable
 
 _HERE = Path(__file__).parent
@@ -157,6 +157,8 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> d
     """A sweep's section: the best trial of each arm, what each arm spent, and what failed."""
     info = sweep.info
     named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
+    if "pruned" in sweep.best:
+        named |= PRUNED
     # The name of a setting includes its values.
     searched = {key: key for key in sweep.keys if key not in info.settings}
     columns = {**named, **searched, "run": "run"}

@@ -24,8 +24,9 @@ from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
-#: The columns of best.csv on what an arm spent, with their headings.
+#: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
+PRUNED = {"pruned": "pruned"}
 
 #: Values that differ by more than this factor are drawn on a logarithmic axis.
 _MANY_TIMES = 20

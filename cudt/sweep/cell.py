@@ -59,7 +59,10 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
         export_model=False,
         keep_weights=True,
         wait=True,
+        after_epoch=None if job.referee is None else job.referee.after_epoch,
     )
+    if job.referee is not None:
+        job.referee.after_training(run)
     with run.locked(wait=True):
         if job.gammas is not None:
             evaluate.evaluate_validation(run, job.gammas, job.device, job.data_root, track)

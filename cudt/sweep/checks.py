@@ -67,6 +67,7 @@ def _arm(name: str, arm: Arm, search: Search, broken: Set[str]) -> Iterator[Mist
         message = "sampler seeds sets the seed, which is also set in settings; remove one of them"
         yield _mistake(*path, "sampler", message=message)
     yield from _sampler(path, arm)
+    yield from _pruner(path, arm)
     if arm.search and not is_broken(f"arms.{name}.search", broken):
         yield from _size(path, arm)
 
@@ -89,6 +90,18 @@ def _sampler(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         yield _mistake(*path, "search", message=f"missing; sampler {arm.sampler} needs settings to search")
     if arm.sampler != "grid" and arm.budget is None:
         yield _mistake(*path, "budget", message="missing; set the number of runs")
+
+
+def _pruner(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
+    """Whether the arm's runs can be compared after the same number of epochs, and any of them ended."""
+    if arm.pruner is None:
+        return
+    if "training.epochs" in arm.search:
+        message = "compares runs after the same number of epochs, so training.epochs cannot be searched; remove one"
+        yield _mistake(*path, "pruner", message=message)
+    if (runs := arm.runs_per_setting) is not None and arm.pruner.min_finished >= runs:
+        message = f"no run could be ended early: expected fewer than the arm's {runs} runs"
+        yield Mistake((*path, "pruner", "min_finished"), arm.pruner.min_finished, message)
 
 
 def _size(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:

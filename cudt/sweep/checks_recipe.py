@@ -67,6 +67,7 @@ def with_recipe(search: Search, name: str, values: dict[str, Any], broken: Set[s
         one.seen |= seen
         yield from _tried_alone(one, name)
         yield from _ignored_by_objective(one, search)
+        yield from _never_prunes(one)
     yield from _tried_settings(arms, search, name)
     yield from _tried_cells(arms, search)
 
@@ -154,6 +155,17 @@ def _ignored_by_objective(one: _Tried, search: Search) -> Iterator[Mistake]:
         for key in (key for key in one.arm.search if key.startswith("descent.") and key != "descent.form"):
             message = f"ignored by objective {' and '.join(free)}, so its runs would all be the same"
             yield Mistake((*one.path, "search", key), NO_VALUE, message)
+
+
+def _never_prunes(one: _Tried) -> Iterator[Mistake]:
+    """A pruner whose first decision would come after the last epoch, when runs are finished."""
+    recipe = recipes.check(_with(one.base, one.centre)[0])[0]
+    if one.arm.pruner is None or recipe is None:
+        return
+    epochs, first = recipe.training.epochs, one.arm.pruner.warmup_epochs + 1
+    if first >= epochs:
+        message = f"no run could be ended early: training.epochs is {epochs}, expected at least {first + 1}"
+        yield Mistake((*one.path, "pruner"), NO_VALUE, message)
 
 
 def _new(

@@ -64,6 +64,10 @@ class SweepDisplay:
         self._total = self._done + left
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
+        search = studies[0].sweep.search
+        if 0 < len(search.pruning_arms) < len(search.arms):
+            only = " and ".join(search.pruning_arms)
+            self.warn(f"only {only} prunes: budgets count runs, so compare the arms by the updates that they spent")
 
     def running(self, cell: Cell, progress: CellProgress | None) -> None:
         """Show a cell among the running ones; `progress` is None until its training has begun."""
@@ -71,7 +75,7 @@ class SweepDisplay:
         self._draw()
 
     def ended(self, cell: Cell) -> None:
-        """Remove a cell from the running ones; `finished`, `failed`, `died` or `interrupted` follows."""
+        """Remove a cell from the running ones; `finished`, `failed`, `pruned`, `died` or `interrupted` follows."""
         self._running.pop(cell, None)
 
     def finished(self, cell: Cell, score: float) -> None:
@@ -79,6 +83,9 @@ class SweepDisplay:
 
     def failed(self, cell: Cell, reason: str) -> None:
         self._end_line(cell, f"failed: {reason}", "red")
+
+    def pruned(self, cell: Cell, reason: str) -> None:
+        self._end_line(cell, reason)
 
     def died(self, cell: Cell, how: str) -> None:
         self._line(f"{cell.name}: the worker process ended {how}; another worker resumes it", "yellow")
@@ -140,7 +147,9 @@ def best_table(made: Results) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0))
     has_settings = bool(made.sweep.search.settings)
     names = ("setting", "arm") if has_settings else ("arm",)
-    for name in (*names, "score", "feasible", "runs", "failed", "updates", "time"):
+    counts = {"runs": "runs", "failed": "failed", "pruned": "pruned", "spent_updates": "updates"}
+    shown = {name: heading for name, heading in counts.items() if name in made.best}
+    for name in (*names, "score", "feasible", *shown.values(), "time"):
         table.add_column(name, justify="left" if name in names else "right", no_wrap=name != "setting", overflow="fold")
     for row in made.best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
@@ -149,7 +158,7 @@ def best_table(made: Results) -> Table:
             *([made.sweep.spelled(setting)] if has_settings else []),
             row["arm"],
             *found,
-            *(str(row[name]) for name in ("runs", "failed", "spent_updates")),
+            *(str(row[name]) for name in shown),
             duration(row["spent_seconds"]),
         )
     return table
@@ -167,6 +176,10 @@ def ending(made: Results, out: Path) -> str:
         lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{where}")
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms have different budgets: {why}")
+    if made.n_pruned:
+        spent = made.best.groupby("arm", sort=False)["spent_updates"].sum()
+        updates = ", ".join(f"{arm} {int(count):,}" for arm, count in spent.items())
+        lines.append(f"{made.n_pruned} runs were ended early (pruned), after fewer updates: the arms spent {updates}")
     if made.left:
         lines.append(f"{made.left} trials are left; run the same command to resume")
     if made.n_failed:

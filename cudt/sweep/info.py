@@ -20,6 +20,8 @@ class ArmInfo(BaseModel):
     sampler: str
     budget: int
     """Runs in each setting."""
+    pruner: str | None = None
+    """What ends runs early."""
 
 
 class SweepInfo(BaseModel):
@@ -47,6 +49,8 @@ class SweepInfo(BaseModel):
     """Keys that are searched on a logarithmic scale."""
     finished: int
     failed: int
+    pruned: int = 0
+    """Runs that were ended early."""
     left: int
     """Cells that are waiting or running."""
     command: str

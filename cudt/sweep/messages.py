@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cudt.sweep.pruning import Referee
     from cudt.utils.device import DeviceName
 
 
@@ -20,6 +21,8 @@ class CellJob:
     data_root: Path | None
     measure: str
     gammas: list[float] | None
+    referee: Referee | None = None
+    """Decides after each epoch whether the run is ended early; None if the arm does not prune."""
 
 
 @dataclass(frozen=True)

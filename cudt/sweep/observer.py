@@ -65,6 +65,8 @@ class Observer:
         self._display.ended(cell)
         if trial.state == "finished":
             self._display.finished(cell, trial.score or 0.0)
+        elif trial.state == "pruned":
+            self._display.pruned(cell, trial.facts["reason"])
         elif trial.state == "failed":
             self.n_failed += 1
             self._display.failed(cell, trial.facts["reason"])

@@ -23,7 +23,7 @@ from cudt.utils.progress import duration
 from cudt.utils.worker_processes import worker_environments
 
 #: States of cells that cost nothing more.
-_DONE = ("finished", "failed", "damaged")
+_DONE = ("finished", "failed", "pruned", "damaged")
 #: States of cells that a sweep would run.
 TO_DO = ("to do", "started")
 
@@ -34,7 +34,7 @@ class PlannedCell:
 
     name: str
     state: str
-    """finished, failed, started, refused, damaged or to do."""
+    """finished, failed, pruned, started, refused, damaged or to do."""
     seconds: float | None
     """None if there is no estimate."""
 
@@ -119,14 +119,15 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
     is_tpe = sweep.arm(arm).sampler == "tpe"
     # The other samplers do not depend on results, so their cells can be drawn now.
     trials = [trial for trial in known if trial.parameters] if is_tpe else list(iter(fresh.next, None))
-    failed = [trial.parameters for trial in known if trial.state == "failed"]
+    # By repr, because True == 1 in Python.
+    ended = {repr(trial.parameters): trial.state for trial in known if trial.state in ("failed", "pruned")}
     for trial in trials:
         try:
             recipe = sweep.recipe(setting, arm, trial.parameters)
         except UserError:
             yield fresh.describe(trial), None, "refused"
             continue
-        yield fresh.describe(trial), recipe, "failed" if trial.parameters in failed else _state(recipe, out)
+        yield fresh.describe(trial), recipe, ended.get(repr(trial.parameters)) or _state(recipe, out)
     if is_tpe:
         some = sweep.recipe(setting, arm, sweep.first_parameters(arm))
         for _ in range(fresh.budget - len(trials)):

@@ -33,7 +33,12 @@ MAX_DEATHS = 5
 Key = int | str
 Direction = Literal["minimize", "maximize"]
 
-_STATES = {TrialState.WAITING: "waiting", TrialState.RUNNING: "running", TrialState.COMPLETE: "finished"}
+_STATES = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+}
 
 
 class NotACellError(Exception):
@@ -48,7 +53,7 @@ class Trial:
     trial_id: int
     cell: Key
     state: str
-    """waiting, running, finished or failed."""
+    """waiting, running, finished, failed or pruned."""
     parameters: Parameters
     score: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)

@@ -62,6 +62,10 @@ class Results:
         return int((self.trials["state"] == "failed").sum())
 
     @property
+    def n_pruned(self) -> int:
+        return int((self.trials["state"] == "pruned").sum())
+
+    @property
     def n_finished(self) -> int:
         return int((self.trials["state"] == "finished").sum())
 
@@ -75,7 +79,8 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str)
     """Write every file except the studies themselves; `command` is the one that resumes the sweep."""
     trials = wide(sweep, studies)
     left = sum(study.left for study in studies)
-    best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings))
+    prunes = bool(sweep.search.pruning_arms)
+    best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings), prunes=prunes)
     made = Results(folder, trials, best, sweep, left)
     write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
     write_text(folder / "trials.csv", long(trials).to_csv(index=False))
@@ -130,10 +135,13 @@ def long(trials: pd.DataFrame) -> pd.DataFrame:
     return kept[LONG]
 
 
-def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] = ()) -> pd.DataFrame:
+def best_of_arms(
+    trials: pd.DataFrame, direction: str, settings: Sequence[str] = (), *, prunes: bool = False
+) -> pd.DataFrame:
     """The best finished trial of each arm in each setting (the first one of a tie), and what the arm spent.
 
-    The columns `settings` are filled in even if the arm has no finished trial.
+    The columns `settings` are filled in even if the arm has no finished trial. With `prunes`, a column has the number
+    of runs that were ended early; what they spent counts in any case.
     """
     rows = []
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
@@ -144,6 +152,7 @@ def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] =
             **{key: group[key].iloc[0] for key in settings},
             "runs": len(finished),
             "failed": int((group["state"] == "failed").sum()),
+            **({"pruned": int((group["state"] == "pruned").sum())} if prunes else {}),
             "spent_updates": group["updates"].fillna(0).astype(int).sum(),
             "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
         }
@@ -151,7 +160,8 @@ def best_of_arms(trials: pd.DataFrame, direction: str, settings: Sequence[str] =
             ordered = finished.sort_values("score", ascending=direction == "minimize", kind="stable")
             spent |= {str(name): value for name, value in ordered.iloc[0].items() if name not in ("setting", "arm")}
         rows.append(spent)
-    first = ["setting", "arm", "score", "runs", "failed", "spent_updates", "spent_seconds"]
+    first = ["setting", "arm", "score", "runs", "failed", *(["pruned"] if prunes else [])]
+    first += ["spent_updates", "spent_seconds"]
     # dtype object, for the reason given in `wide`.
     table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])), dtype=object)
     return table.drop(columns=["state", "reason"]).astype({"score": float})
@@ -191,16 +201,23 @@ def _info(made: Results, command: str) -> SweepInfo:
         measure=sweep.search.score.measure,
         gammas=sweep.gammas,
         direction=sweep.search.score.direction,
-        arms={name: ArmInfo(sampler=arm.sampler, budget=sweep.budget(name)) for name, arm in sweep.search.arms.items()},
+        arms={name: _arm_info(sweep, name) for name in sweep.search.arms},
         settings=list(sweep.search.settings),
         unequal_budgets=sweep.search.unequal_budgets,
         keys=varied(sweep),
         log_keys=_log_keys(sweep),
         finished=made.n_finished,
         failed=made.n_failed,
+        pruned=made.n_pruned,
         left=made.left,
         command=command,
     )
+
+
+def _arm_info(sweep: Sweep, name: str) -> ArmInfo:
+    arm = sweep.arm(name)
+    pruner = None if arm.pruner is None else arm.pruner.name
+    return ArmInfo(sampler=arm.sampler, budget=sweep.budget(name), pruner=pruner)
 
 
 def _log_keys(sweep: Sweep) -> list[str]:

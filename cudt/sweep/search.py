@@ -142,6 +142,19 @@ class Score(Section):
         return gammas
 
 
+class Pruner(Section):
+    """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same number of epochs."""
+
+    name: Literal["median", "halving", "hyperband"]
+    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch (`median`), or if it
+    is not among the best quarter of those that came as far (`halving`, asynchronous successive halving; `hyperband`
+    runs it from several first epochs, with the best third)."""
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs after which no run is ended."""
+    min_finished: Count = 3
+    """Runs in the same setting that finish before any is ended."""
+
+
 class Arm(Section):
     """One side of a comparison: its settings, and how its runs are drawn."""
 
@@ -150,6 +163,13 @@ class Arm(Section):
     """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
+    pruner: Pruner | None = None
+    """Ends runs early that look worse than others; its name alone takes the defaults."""
+
+    @field_validator("pruner", mode="before")
+    @classmethod
+    def _by_name(cls, pruner: Any) -> Any:
+        return {"name": pruner} if isinstance(pruner, str) else pruner
 
     @property
     def runs_per_setting(self) -> int | None:
@@ -184,3 +204,8 @@ class Search(Section):
     """Why the arms have different budgets; shown with the results."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the samplers."""
+
+    @property
+    def pruning_arms(self) -> list[str]:
+        """The arms that end runs early."""
+        return [name for name, arm in self.arms.items() if arm.pruner is not None]

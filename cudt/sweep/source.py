@@ -13,6 +13,7 @@ from cudt.runs.find import run_for
 from cudt.sweep.definition import setting_name
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
+from cudt.sweep.pruning import Referee
 from cudt.sweep.queue import Trial, TrialQueue
 from cudt.sweep.study import ArmStudy
 from cudt.utils.errors import UserError
@@ -49,7 +50,7 @@ class Source(Protocol):
         ...
 
     def facts(self, trial: Trial) -> dict[str, Any]:
-        """What the tables say about a trial that failed, besides the reason and what it cost."""
+        """What the tables say about a trial that failed or was pruned, besides the reason and what it cost."""
         ...
 
 
@@ -64,9 +65,11 @@ class ArmSource:
     cell_function: str
 
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
-        sweep = self.queue.sweep
+        sweep, measure = self.queue.sweep, self.queue.sweep.search.score.measure
         recipe = self._recipe(trial)
-        job = CellJob(recipe.text(), self.out, self.device, self.data_root, sweep.search.score.measure, sweep.gammas)
+        pruner = sweep.arm(self.queue.arm).pruner
+        referee = None if pruner is None else Referee(self.queue, trial, pruner, measure)
+        job = CellJob(recipe.text(), self.out, self.device, self.data_root, measure, sweep.gammas, referee)
         # Imported for the first trial, because it imports torch.
         function = pkgutil.resolve_name(self.cell_function)
         with lease.of_run(run_for(recipe, self.out), self.out):

@@ -21,6 +21,7 @@ from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPE
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
+from cudt.sweep import pruning
 from cudt.sweep.definition import Parameters, Sweep, setting_name
 from cudt.sweep.queue import Key, NotACellError, Trial, TrialQueue
 from cudt.sweep.search import Range, Scalar, combinations, values_of
@@ -41,6 +42,9 @@ class ArmStudy(TrialQueue):
         self._listed = sweep.listed(arm)
         self.budget = sweep.budget(arm)
         self._distributions = _distributions(sweep, arm, self._listed)
+        if (pruner := sweep.arm(arm).pruner) is not None:
+            first = sweep.recipe(setting, arm, sweep.first_parameters(arm))
+            self.study.pruner = pruning.build(pruner, first.settings.training.epochs)
         self._old_cells: dict[int, int] | None = None
 
     def cells(self) -> Iterable[tuple[Key, Parameters]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cudt.config import strict_yaml
 from cudt.sweep.messages import CellProgress, CellResult
-from cudt.utils.errors import TrainingInterruptedError, TrainingStoppedError, UserError
+from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from tests.utils.worker_jobs import until
 
@@ -125,6 +125,36 @@ def paced(job: Any, report: Any) -> Any:
     note("ends", cell)
     descent = values["descent"]
     return result(height(descent["alpha"], descent["dual"]["learning_rate"]))
+
+
+#: By α, the validation metric after each epoch; the last epoch is the score.
+CURVES = {
+    0.05: [0.5, 0.6, 0.7, 0.8],
+    0.1: [0.4, 0.5, 0.6, 0.7],
+    0.15: [0.1, 0.2, 0.3, 0.4],
+    0.2: [0.4, 0.5, 0.6, 0.6],
+    # It would be the best of all.
+    0.25: [0.4, 0.45, 0.9, 0.99],
+    0.3: [0.39, 0.9, 0.9, 0.9],
+    0.35: [0.55, 0.1, 0.1, 0.9],
+    0.4: [0.9, 0.9, 0.9, 0.85],
+}
+
+
+def curved(job: Any, report: Any) -> Any:
+    """Follows its curve, unless the referee ends it."""
+    values = settings_of(job)
+    alpha, cell = values["descent"]["alpha"], f"{values['descent']['alpha']} {values['seed']}"
+    curve = dict(enumerate(CURVES[alpha], 1))
+    note("begins", cell)
+    for epoch in curve:
+        time.sleep(float(os.environ[PACE]) / len(curve))
+        so_far = {one: value for one, value in curve.items() if one <= epoch}
+        if job.referee.is_behind(so_far) and epoch < len(curve):
+            note("ends", cell)
+            raise TrainingPrunedError(f"after epoch {epoch}")
+    note("ends", cell)
+    return result(curve[len(curve)])
 
 
 def note(word: str, cell: str) -> None:

@@ -113,6 +113,20 @@ def test_the_command_tells_all_five_and_leaves_nothing_behind(command, tmp_path)
             },
             "arms.constrained.search.descent.alpha.stepp: unknown key; did you mean 'step'?",
         ),
+        (
+            {"arms": {"drawn": drawn("tpe", 5, pruner="medain")}},
+            "arms.drawn.pruner.name: expected one of 'median', 'halving', 'hyperband', got 'medain'; "
+            "did you mean 'median'?",
+        ),
+        (
+            {"arms": {"drawn": drawn("tpe", 5, pruner={"name": "median", "min_finished": 5})}},
+            "arms.drawn.pruner.min_finished: no run could be ended early: expected fewer than the arm's 5 runs, got 5",
+        ),
+        (
+            {"arms": {"drawn": drawn("tpe", 3, {"training.epochs": [2, 3, 4]}, pruner="median")}},
+            "arms.drawn.pruner: compares runs after the same number of epochs, so training.epochs cannot be searched; "
+            "remove one",
+        ),
         ({"seed": -1}, "seed: expected an integer ≥ 0 and < 4294967296, got -1"),
         (
             {"settings": {"model.layers": 3}},

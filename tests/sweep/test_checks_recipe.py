@@ -216,8 +216,18 @@ SOUND = {
         "arms": {"resilient": grid({"descent.beta": [1.0, 10.0]}, fixed={"descent.resilience": "slack"})},
     },
     "a grid of levels": {"score": {"measure": "grid", "direction": "maximize", "gammas": "0:1:0.5"}},
+    "a pruner": {"arms": {"drawn": drawn("tpe", 5, pruner={"name": "halving", "warmup_epochs": 2, "min_finished": 4})}},
+    "a pruner by its name": {"arms": {"drawn": drawn("tpe", 5, pruner="hyperband")}},
     "every draw of what there is": {"arms": {"drawn": drawn("random", 4, {"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}},
 }
+
+
+@pytest.mark.parametrize(("epochs", "warmup", "is_valid"), [(1, 0, False), (2, 0, True), (3, 2, False), (4, 2, True)])
+def test_a_pruner_needs_an_epoch_to_decide_after_and_one_to_save(epochs, warmup, is_valid, errors_of):
+    arm = drawn("tpe", 5, pruner={"name": "median", "warmup_epochs": warmup})
+    why = f"no run could be ended early: training.epochs is {epochs}, expected at least {warmup + 2}"
+    expected = [] if is_valid else [f"arms.drawn.pruner: {why}"]
+    assert errors_of(fixed={"training.epochs": epochs}, arms={"drawn": arm}) == expected
 
 
 @pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)

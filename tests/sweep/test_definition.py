@@ -96,6 +96,7 @@ def test_a_larger_budget_is_the_same_sweep(arms, tmp_path):
         # A default that is spelled out, and numbers that are equal.
         {"seed": 0},
         {"arms": {"constrained": grid(ALPHAS, fixed={})}},
+        {"arms": {"constrained": grid(ALPHAS, pruner=None)}},
     ],
 )
 def test_what_says_nothing_about_runs_or_the_score_leaves_the_identity(changes, tmp_path):
@@ -116,6 +117,7 @@ def test_what_says_nothing_about_runs_or_the_score_leaves_the_identity(changes, 
         {"arms": {"other": grid(ALPHAS)}},
         {"arms": {"constrained": grid(ALPHAS, fixed={"training.optimizer": "adamw"})}},
         {"arms": {"constrained": drawn("random", 3, ALPHAS)}},
+        {"arms": {"constrained": grid(ALPHAS, pruner={"name": "median", "min_finished": 2})}},
         {"arms": {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}},
     ],
 )

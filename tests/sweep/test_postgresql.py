@@ -183,7 +183,7 @@ def test_real_runs_of_four_computers_equal_those_of_one_though_two_die_and_the_d
 ):
     score = {"measure": "grid", "direction": "maximize", "gammas": [0, 1]}
     # A checkpoint after every update: whoever is killed has begun one, and another begins from scratch elsewhere.
-    fixed = {**FIXED, "task.train": 320, "training.checkpoint_every": 1}
+    fixed = {**FIXED, "task.train": 640, "training.epochs": 6, "training.checkpoint_every": 1}
     path = write_search(tmp_path, arms=ARMS, score=score, fixed=fixed)
     started: dict[str, Computer] = {}
 
@@ -195,10 +195,11 @@ def test_real_runs_of_four_computers_equal_those_of_one_though_two_die_and_the_d
         join = ("--join", "--storage", postgres_url)
         first = start("a", "--search", path, "--storage", postgres_url)
         until(lambda: "sweep mine of reviews-ut" in first.printed and first.runs("running"), seconds=120)
-        start("b", *join).kill()
+        start("b", *join)
         start("c", *join)
+        started["b"].kill()
         start("d", *join)
-        until(lambda: sum(len(one.runs("finished")) for one in started.values()) >= 6, seconds=180)
+        until(lambda: all(started[name].runs("finished") for name in "acd"), seconds=180)
         postgres_server.restart("immediate", away=2)
         started["c"].kill()
         for name in ("a", "d"):

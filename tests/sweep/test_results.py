@@ -189,8 +189,8 @@ def test_the_summary_counts(sweep, studies, tmp_path):
     assert (summary["finished"], summary["failed"], summary["left"]) == (6, 4, 2)
     assert (summary["measure"], summary["direction"], summary["gammas"]) == ("metric", "maximize", None)
     assert summary["arms"] == {
-        "constrained": {"sampler": "grid", "budget": 3},
-        "erm": {"sampler": "seeds", "budget": 3},
+        "constrained": {"sampler": "grid", "budget": 3, "pruner": None},
+        "erm": {"sampler": "seeds", "budget": 3, "pruner": None},
     }
     assert summary["settings"] == ["noise.gamma_train"]
     assert summary["keys"] == ["noise.gamma_train", "descent.alpha", "seed"]

@@ -23,7 +23,7 @@ from cudt.training.checkpoint import load_last
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
 from tests.shadow.device import active
-from tests.sharded import ONE_MACHINE, RESUMED, ROOT, environment, write_recipes
+from tests.sharded import MODELS, ONE_MACHINE, RESUMED, ROOT, environment, write_recipes
 
 TWO_MACHINES = ONE_MACHINE.with_name("fsdp-2x8.yaml")
 
@@ -82,6 +82,14 @@ def test_two_processes_that_share_the_weights_train_as_one(core, case):
     assert_same(core / "shared" / case, core / "alone" / case)
     alone, shared = (the_run(core / name / case).info() for name in ("alone", "shared"))
     assert (shared.processes, shared.sharded, alone.sharded) == (2, True, False)
+
+
+@pytest.mark.parametrize("case", ["whole", "lora"])
+def test_both_processes_have_the_same_multipliers_after_every_update(core, case):
+    first, second = (json.loads((core / f"multipliers-{case}-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert len(first) > 1
+    assert max(first[-1]) > 0
 
 
 @pytest.mark.parametrize("case", ["whole", "lora"])
@@ -170,6 +178,26 @@ def test_other_models_and_settings_train_as_in_one_process(more, case, tolerance
 @pytest.mark.parametrize(("before", "count", "sharded"), RESUMED)
 def test_a_run_resumes_in_any_number_of_processes_sharded_or_not(more, before, count, sharded):
     assert_same(more / f"from-{before}-to-{count}-{'sharded' if sharded else 'whole'}", more / "alone" / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_so_does_every_model(more, case):
+    alone, shared = (the_run(more / name / str(case)) for name in ("alone", "shared"))
+    assert shared.info().sharded
+    for name in ("history", "layers"):
+        pd.testing.assert_frame_equal(shared.read_table(name), alone.read_table(name), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_reported_by_the_other_and_the_run_resumes_from_the_last_checkpoint(more):
+    ended = json.loads((more / "lost.json").read_text())
+    assert [code for code, _ in ended] == [1, -9]
+    *before, line = "".join(errors for _, errors in ended).splitlines()
+    assert "another of the 2 processes ended or hangs" in line
+    assert all(one.startswith("warning: ") for one in before), before
+    lost = the_run(more / "from-9")
+    assert (lost.info().status, load_last(lost)["progress"]["step"]) == ("interrupted", 2)
 
 
 @pytest.mark.slow

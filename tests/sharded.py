@@ -99,32 +99,38 @@ def environment(config: Path = ONE_MACHINE, processes: int = 2) -> dict[str, str
     return {name: value for name, value in prepare_multi_gpu_env(arguments).items() if os.environ.get(name) != value}
 
 
-def together(count: int, work: Callable[[], None], *, sharded: bool = True) -> None:
+def together(count: int, work: Callable[[], object], *, sharded: bool = True) -> None:
     """Do some work in several processes; an error in one of them is raised here."""
-    with patch_environment(**environment(processes=count) if sharded else {}):
+    # The default of `accelerate config`, which would leave all processes but one with random weights.
+    loading = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    with patch_environment(**{**environment(processes=count), **loading} if sharded else {}):
         processes.together(count, work)
 
 
 class _Stopping(PlainDisplay):
-    """Asks its own process to stop after an update."""
+    """Keeps λ after each update; asks its own process to stop after one."""
 
     def __init__(self, step: int) -> None:
         super().__init__(Console(quiet=True))
         self._step = step
+        self.multipliers: list[list[float] | None] = []
 
     def update(self, view: TrainingView) -> None:
+        self.multipliers.append(view.multipliers)
         if view.step == self._step:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def train(folder: Path, case: str, out: Path, *settings: str, stop: int = -1) -> None:
-    """Train a case of the recipes in a folder, to its end or until an update."""
+def train(folder: Path, case: str, out: Path, *settings: str, stop: int = -1) -> list[list[float] | None]:
+    """Train a case of the recipes in a folder, to its end or until an update; returns λ after each update."""
+    display = _Stopping(stop)
     name, own = CASES[case]
     file = folder / name / ("own.yaml" if name == "encoder" else "tiny-alpaca.yaml")
     limit = ("task.limit={train: 16, validation: 40}",) if name == "encoder" else FEW
     loaded = recipe.load(str(file), (*limit, *own, *settings), objective="constrained")
     with contextlib.suppress(TrainingInterruptedError):
-        launch.train(loaded, out, "cpu", folder / name, _Stopping(stop), export_model=case == "whole")
+        launch.train(loaded, out, "cpu", folder / name, display, export_model=case == "whole")
+    return display.multipliers
 
 
 # ---------------------------------------------------------------- what the tests need
@@ -140,7 +146,8 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
     def shared() -> None:
         for case in cases:
             with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
-                train(folder, case, folder / "shared" / case)
+                found = train(folder, case, folder / "shared" / case)
+            (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
 
     together(1, alone, sharded=False)
     together(2, shared)

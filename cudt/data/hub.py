@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 import shlex
 import threading
 from collections.abc import Callable
@@ -97,6 +98,8 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         import transformers
         from transformers.utils import logging
 
+        # With it, transformers would load random weights in all processes but one; models are tried out in all of them.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from accelerate import Accelerator
 from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
-from accelerate.utils.fsdp_utils import disable_fsdp_ram_efficient_loading
 from torch import Tensor, nn
 
 from cudt.models.base import LayeredModel
@@ -46,8 +45,6 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
         raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
     plugin = FullyShardedDataParallelPlugin()
     _refuse_unsupported(plugin)
-    # Otherwise transformers loads random weights in all processes but one, and models could not be tried out.
-    disable_fsdp_ram_efficient_loading()
     dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
     return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
 

@@ -216,7 +216,8 @@ def _info(made: Results, command: str) -> SweepInfo:
 
 def _arm_info(sweep: Sweep, name: str) -> ArmInfo:
     arm = sweep.arm(name)
-    return ArmInfo(sampler=arm.sampler, budget=sweep.budget(name), pruner=arm.pruner and arm.pruner.name)
+    pruner = None if arm.pruner is None else arm.pruner.name
+    return ArmInfo(sampler=arm.sampler, budget=sweep.budget(name), pruner=pruner)
 
 
 def _log_keys(sweep: Sweep) -> list[str]:

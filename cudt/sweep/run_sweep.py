@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
         environments = worker_environments(options.workers, options.device)
         with (
             StopRequest() as stop,
-            Processes(environments, folder / "logs", "cudt.sweep.arm_worker:main", job) as workers,
+            Processes(environments, _logs(folder, options), "cudt.sweep.arm_worker:main", job) as workers,
             display,
         ):
             watch = _Watch(sweep, options, display, studies)
@@ -77,6 +78,11 @@ def begin(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
         stored.begin(sweep, studies, fail_fast=options.fail_fast, retry_failed=options.retry_failed)
     recovery.give_back_lost(_sources(studies, options))
     return studies
+
+
+def _logs(folder: Path, options: SweepOptions) -> Path:
+    # Machines that share the folder must not write into one file.
+    return folder / "logs" if options.storage is None else folder / "logs" / socket.gethostname()
 
 
 class _Watch:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
+from cudt.runs.options import RunOptions
 from cudt.sweep import results, run_sweep
 from cudt.sweep.definition import Sweep
 from cudt.sweep.run_sweep import SweepOptions
@@ -56,7 +57,7 @@ def launch(sweep: Sweep, options: SweepOptions, asked: SlurmOptions) -> SlurmArr
         run_sweep.begin(sweep, options)
     results.write_definition(sweep, folder)
     words = ["sweep", "--join", "--search", folder.name]
-    return submit_workers(words, options, asked, folder / "logs" / "slurm", f"cudt-{sweep.name}")
+    return submit_workers(words, options, options.storage, asked, folder, f"cudt-{sweep.name}")
 
 
 def check_cluster(storage: str | None) -> None:
@@ -73,17 +74,17 @@ def check_cluster(storage: str | None) -> None:
 
 
 def submit_workers(
-    words: Sequence[str], options: SweepOptions, asked: SlurmOptions, logs: Path, name: str
+    words: Sequence[str], options: RunOptions, storage: str | None, asked: SlurmOptions, folder: Path, name: str
 ) -> SlurmArray:
-    """Submit `cudt WORDS` with the options as an array of jobs with one worker each."""
+    """Submit `cudt WORDS` with the options as an array of jobs with one worker each; logs are below `folder`."""
     from submitit.helpers import environment_variables
 
     command = [sys.executable, "-m", "cudt", *words, "--device", options.device, "--out", str(options.out.resolve())]
     if options.data_root is not None:
         command += ["--data-root", str(options.data_root.resolve())]
     # Not as an option: other users of a node can read command lines, and the URL may have a password.
-    with environment_variables(CUDT_STORAGE=options.storage):
-        return submit(command, options.workers, asked, logs, name)
+    with environment_variables(CUDT_STORAGE=storage):
+        return submit(command, options.workers, asked, folder / "logs" / "slurm", name)
 
 
 def submit(command: Sequence[str], n_jobs: int, asked: SlurmOptions, logs: Path, name: str) -> SlurmArray:

@@ -85,12 +85,13 @@ def _work(
 ) -> int:
     pause, looked = _FIRST_PAUSE, time.monotonic()
     while not is_closed():
-        if (source := next(filter(_has_waiting, sources()), None)) is not None:
-            if not _run_next(source, on_failure):
+        found = list(_up_to_waiting(sources()))
+        if found and found[-1].queue.has_waiting:
+            if not _run_next(found[-1], on_failure):
                 return RESTART
             pause = _FIRST_PAUSE
             continue
-        others = [source for source in sources() if not source.queue.is_done]
+        others = [source for source in found if not source.queue.is_done]
         if not others:
             return DONE
         if time.monotonic() - looked > heartbeat_interval() / 2:
@@ -114,10 +115,14 @@ def _stopping_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _has_waiting(source: Source) -> bool:
-    if not source.queue.is_done:
-        source.queue.top_up()
-    return source.queue.has_waiting
+def _up_to_waiting(sources: Iterable[Source]) -> Iterator[Source]:
+    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not."""
+    for source in sources:
+        if not source.queue.is_done:
+            source.queue.top_up()
+        yield source
+        if source.queue.has_waiting:
+            return
 
 
 def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
@@ -165,6 +170,7 @@ class _Attempt:
         except NotACellError:
             raise
         except TrainingPrunedError as error:
+            assert self._trial is not None
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:

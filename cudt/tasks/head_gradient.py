@@ -93,7 +93,8 @@ class _Attached(torch.autograd.Function):
     def forward(ctx: Any, losses: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
         announced, ctx.sums = rest
         ctx.save_for_backward(announced)
-        return losses.view_as(losses)
+        # Not a view: hooks on one (FSDP's) get lost in operations in place, and torch warns of that.
+        return losses.clone()
 
     @staticmethod
     @once_differentiable

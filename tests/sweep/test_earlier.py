@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.sweep.searches import drawn, finish, grid, study_of, sweep_of, swept
 
 EARLIER = Path(__file__).parent / "earlier"
 DRAWS = json.loads((EARLIER / "draws.json").read_text())
-SPACES: dict[str, dict] = {
+SPACES: dict[str, dict[str, Any]] = {
     "hill": {
         "descent.alpha": {"low": 0.0, "high": 0.9},
         "descent.dual.learning_rate": {"low": 1e-5, "high": 1.0, "log": True},

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,9 @@ import pytest
 from optuna.trial import TrialState
 
 from cudt.runs.find import open_run
-from cudt.sweep import pruning, results
+from cudt.sweep import definition, plan, pruning, results
 from cudt.sweep.pruning import Referee
+from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.search import Pruner
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.study import study_name
@@ -204,6 +206,10 @@ def test_cells_end_once_though_workers_prune_at_the_same_time_and_one_dies(postg
         assert (trial.state == TrialState.COMPLETE) == (len(trial.intermediate_values) == 4)
 
 
+def curve_of(folder: Path) -> list[float]:
+    return list(pruning.epoch_values(open_run(folder), "metric").values())
+
+
 def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, command, tmp_path):
     # The first three finish; the last one hardly changes its weights.
     rates = {"training.learning_rate": [1e-2, 2e-2, 3e-2, 1e-9]}
@@ -217,10 +223,8 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     table, best = pd.read_csv(folder / "trials_wide.csv"), pd.read_csv(folder / "best.csv").set_index("arm")
     (ended,) = table[table["state"] == "pruned"].to_dict("records")
     others = table[(table["arm"] == "pruned") & (table["state"] == "finished")]["run"]
-    curves = np.array(
-        [list(pruning.epoch_values(open_run(tmp_path / "out" / run), "metric").values()) for run in others]
-    )
-    own_curve = list(pruning.epoch_values(open_run(tmp_path / "out" / ended["run"]), "metric").values())
+    curves = np.array([curve_of(tmp_path / "out" / run) for run in others])
+    own_curve = curve_of(tmp_path / "out" / ended["run"])
     is_behind = np.maximum.accumulate(own_curve) < np.median(curves, axis=0)[: len(own_curve)]
     assert is_behind.tolist() == [False] * (len(own_curve) - 1) + [True]
     # Three updates an epoch.
@@ -231,11 +235,10 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     assert json.loads((folder / "sweep.json").read_text())["pruned"] == 1
     run = open_run(tmp_path / "out" / ended["run"])
     assert (run.info().status, run.info().reason) == ("interrupted", ended["reason"])
-    assert ended["reason"].startswith(
-        f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric "
-    )
+    assert ended["reason"].startswith(f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric")
     # The sweep is done; nothing is begun again.
-    assert "pruned" in command("sweep", "--search", path, "--out", "out", "--plan")[1]
+    options = SweepOptions(tmp_path / "out", "cpu")
+    assert [state for _, _, state in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
     assert command("sweep", "--search", path, "--out", "out")[0] == 0
     assert run.info().status == "interrupted"
     train_quietly(run.recipe, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +80,9 @@ def trials(out: Path) -> dict[float, tuple[str, float, int]]:
 
 
 @pytest.mark.slow
-def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, postgres_url, tmp_path):
+def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, postgres_url, tmp_path, monkeypatch):
+    # A requeued job is not missed for two minutes.
+    monkeypatch.setenv("CUDT_HEARTBEAT", "5")
     alphas = [0.1, 0.2, 0.3, 0.4]
     fixed = {**FIXED, "task.train": 960, "training.epochs": 10}
     search = write_search(tmp_path, arms={"constrained": grid({"descent.alpha": alphas})}, fixed=fixed)
@@ -95,6 +98,7 @@ def test_a_sweep_as_jobs_that_are_stopped_gives_one_workers_results(cluster, pos
     until(lambda: state(f"{array}_0") == "PENDING")
     output("scontrol", "update", f"jobid={array}_0", "starttime=now")
     until(lambda: not output("squeue", "--noheader"), 300)
+    assert list(Path("jobs").rglob(f"logs/{socket.gethostname()}/worker-1.log"))
     output(*sweep, "--out", "one")
     assert trials(Path("jobs")) == trials(Path("one"))
     assert [found[0] for found in trials(Path("jobs")).values()] == ["finished"] * len(alphas)

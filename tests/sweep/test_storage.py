@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage
+from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage, without_password
 from cudt.utils.errors import UserError
 from tests.sweep.searches import study_of, sweep_of
 
@@ -34,6 +34,19 @@ def test_a_port_that_is_no_number_is_reported_without_the_password():
     with pytest.raises(UserError) as error:
         open_storage("postgresql://me:secret@nowhere:port/trials")
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("postgresql://me:secret@db:5432/trials", "postgresql://me@db:5432/trials"),
+        ("postgresql://me@db/trials", "postgresql://me@db/trials"),
+        ("sqlite:////tmp/trials.db", "sqlite:////tmp/trials.db"),
+        ("me:secret", "(not a valid URL)"),
+    ],
+)
+def test_what_is_written_to_files_has_no_password(url, printed):
+    assert without_password(url) == printed
 
 
 def test_a_sweeps_own_storage_is_in_its_folder_wherever_we_are(tmp_path, monkeypatch):

@@ -85,6 +85,14 @@ def test_two_processes_that_share_the_weights_train_as_one(core, case):
 
 
 @pytest.mark.parametrize("case", ["whole", "lora"])
+def test_both_processes_have_the_same_multipliers_after_every_update(core, case):
+    first, second = (json.loads((core / f"multipliers-{case}-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert len(first) > 1
+    assert max(first[-1]) > 0
+
+
+@pytest.mark.parametrize("case", ["whole", "lora"])
 def test_each_process_holds_half_of_weights_gradients_and_optimizer(core, case):
     for rank in (0, 1):
         held = json.loads((core / f"bytes-{case}-{rank}.json").read_text())
@@ -185,8 +193,9 @@ def test_so_does_every_model(more, case):
 def test_a_killed_process_is_reported_by_the_other_and_the_run_resumes_from_the_last_checkpoint(more):
     ended = json.loads((more / "lost.json").read_text())
     assert [code for code, _ in ended] == [1, -9]
-    (line,) = "".join(errors for _, errors in ended).splitlines()
+    *before, line = "".join(errors for _, errors in ended).splitlines()
     assert "another of the 2 processes ended or hangs" in line
+    assert all(one.startswith("warning: ") for one in before), before
     lost = the_run(more / "from-9")
     assert (lost.info().status, load_last(lost)["progress"]["step"]) == ("interrupted", 2)
 

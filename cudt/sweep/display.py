@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import Key
+from cudt.sweep.queue import Key, TrialQueue
 from cudt.sweep.results import Results
-from cudt.sweep.study import ArmStudy
 from cudt.utils.progress import duration
 
 #: The most runs that the suggested next command lists.
@@ -41,7 +40,6 @@ class SweepDisplay:
         self._console = console
         is_live = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
-        self._studies: Sequence[ArmStudy] = ()
         self._running: dict[Cell, CellProgress | None] = {}
         self._warned: set[str] = set()
         self._is_stopping = False
@@ -57,10 +55,10 @@ class SweepDisplay:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
-    def begin(self, studies: Sequence[ArmStudy]) -> None:
+    def begin(self, queues: Sequence[TrialQueue]) -> None:
         """Count the cells."""
-        left = sum(study.left for study in studies)
-        self._done = self._done_before = sum(len(study.trials()) for study in studies) - _n_open(studies)
+        left = sum(queue.left for queue in queues)
+        self._done = self._done_before = sum(trial.has_ended for queue in queues for trial in queue.trials())
         self._total = self._done + left
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
@@ -78,8 +76,8 @@ class SweepDisplay:
         """Remove a cell from the running ones; `finished`, `failed`, `pruned`, `died` or `interrupted` follows."""
         self._running.pop(cell, None)
 
-    def finished(self, cell: Cell, score: float) -> None:
-        self._end_line(cell, f"score {score:.5g}")
+    def finished(self, cell: Cell, outcome: str) -> None:
+        self._end_line(cell, outcome)
 
     def failed(self, cell: Cell, reason: str) -> None:
         self._end_line(cell, f"failed: {reason}", "red")
@@ -136,10 +134,6 @@ class SweepDisplay:
             return ""
         seconds = (time.monotonic() - self._began) / done * (self._total - self._done)
         return f"about {duration(seconds)} left"
-
-
-def _n_open(studies: Sequence[ArmStudy]) -> int:
-    return sum(trial.state in ("waiting", "running") for study in studies for trial in study.trials())
 
 
 def best_table(made: Results) -> Table:

@@ -73,6 +73,9 @@ class Trial:
 class TrialQueue(ABC):
     """The cells of one study."""
 
+    title = ""
+    """What the trials belong to, where trials of several kinds are shown."""
+
     def __init__(self, storage: BaseStorage, name: str, direction: Direction = "minimize") -> None:
         self.storage, self.name = storage, name
         self.study = optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
@@ -88,6 +91,10 @@ class TrialQueue(ABC):
     @abstractmethod
     def describe(self, trial: Trial) -> str:
         """A trial in one line."""
+
+    def outcome(self, trial: Trial) -> str:
+        """The result of a finished trial in some words."""
+        return f"score {trial.score:.5g}"
 
     def draw(self, trial: optuna.Trial) -> None:  # noqa: B027 - most queues have nothing to draw
         """Choose the parameters of a trial that was started; raise NotACellError if they exist already."""

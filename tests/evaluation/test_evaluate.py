@@ -246,7 +246,12 @@ def test_levels_that_other_processes_have_measured_give_the_same_bytes(run, tmp_
         measure_parts(other, every[start:end], "cpu", None, untracked, tmp_path / "measured")
     measured: list[list[float]] = []
     real = evaluation._measure
-    monkeypatch.setattr(evaluation, "_measure", lambda *given: measured.append(given[6]) or real(*given))
+
+    def watched(*given):
+        measured.append(given[6])
+        return real(*given)
+
+    monkeypatch.setattr(evaluation, "_measure", watched)
     evaluate_ood(other, grid, "cpu", None, untracked, measured=tmp_path / "measured")
     assert measured == [[every[-1].gamma]]
     tables = [*run.path.glob("*.csv"), run.path / "examples.parquet"]

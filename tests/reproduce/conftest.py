@@ -56,5 +56,5 @@ class PoolInThisProcess:
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run cells and evaluations in this process, and do not time the imports in another."""
     monkeypatch.setattr(startup, "worker_seconds", lambda: 2.5)
-    monkeypatch.setattr("cudt.sweep.run_sweep.Processes", InThisProcess)
+    monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)
     monkeypatch.setattr(evaluation, "Workers", PoolInThisProcess)

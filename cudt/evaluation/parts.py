@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ def write(folder: Path, part: Part, measured: MeasuredExamples) -> None:
     """Store the losses and scores of all examples at one level, to the last bit and in their order."""
     one = Measurement.joined(list(measured.blocks()))
     columns = {"losses": one.losses, "scores": one.scores, "weights": one.weights, "input_scores": one.input_scores}
-    arrays = {name: values.numpy() for name, values in columns.items() if values is not None}
+    arrays: dict[str, Any] = {name: values.numpy() for name, values in columns.items() if values is not None}
     write_atomically(_file(folder, part), lambda file: np.savez(file, ids=np.array(one.ids, dtype=str), **arrays))
 
 

@@ -56,10 +56,8 @@ class Observer:
             if trial.state != "failed":
                 self._display.died(cell, trial.facts.get("died", ""))
         if trial.state == "running":
-            progress = trial.progress
-            self._display.running(
-                cell, CellProgress(progress["step"], progress["steps"], progress["loss"]) if progress else None
-            )
+            progress = {key: value for key, value in trial.progress.items() if key != "seconds"}
+            self._display.running(cell, CellProgress(**progress) if progress else None)
             return
         self._display.ended(cell)
         if trial.state == "finished":

@@ -108,20 +108,26 @@ class TrialQueue(ABC):
     def trials(self) -> list[Trial]:
         """The trial of every cell that has one, as it is now, in order of their numbers."""
         self.refresh()
+        return self.known()
+
+    def known(self) -> list[Trial]:
+        """The same as it was at the last reading."""
         return [self._as_trial(cell, trial) for cell, trial in self._wanted()]
 
     @property
     def left(self) -> int:
         """Cells that have not ended, as it is now."""
         self.refresh()
-        return self._n_left()
+        return self.n_left
 
     @property
     def is_done(self) -> bool:
         """Whether every cell has ended."""
-        return self._has_read and self._n_left() == 0
+        return self._has_read and self.n_left == 0
 
-    def _n_left(self) -> int:
+    @property
+    def n_left(self) -> int:
+        """Cells that have not ended."""
         return len(list(self.cells())) - sum(trial.state.is_finished() for _, trial in self._wanted())
 
     @property
@@ -197,8 +203,12 @@ class TrialQueue(ABC):
 
     def retry_failed(self) -> None:
         """Enqueue every failed cell again, with the same parameters."""
-        for trial in self.trials():
-            if trial.state == "failed":
+        self.repeat(trial for trial in self.trials() if trial.state == "failed")
+
+    def repeat(self, trials: Iterable[Trial]) -> None:
+        """Enqueue the cells of some trials that have ended again, with the same parameters."""
+        for trial in list(trials):
+            if trial.has_ended:
                 again = {"cell": trial.cell, "retry_of": trial.number}
                 self.study.enqueue_trial(trial.parameters, user_attrs=again)
 

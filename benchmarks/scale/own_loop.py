@@ -23,12 +23,12 @@ STUDY = "simulated"
 
 
 class _Cells(TrialQueue):
-    """As many cells as the study has trials."""
+    """Cells 0, 1, 2 …"""
+
+    count = 0
 
     def cells(self) -> Iterable[tuple[Key, Parameters]]:
-        if not self._has_read:
-            self.refresh()
-        return [(number, {"cell": number}) for number in range(len(self._read))]
+        return [(number, {"cell": number}) for number in range(self.count)]
 
     def describe(self, trial: Trial) -> str:
         return str(trial.cell)
@@ -70,6 +70,8 @@ class OwnWorker(Log):
 
         case, storage = self._case, open_storage(self._url)
         queues = [_Cells(storage, f"{STUDY}{number}") for number in range(case.studies)]
+        for queue in queues:
+            queue.count = case.running + case.enqueued
         sources = [_Sleeping(queue, self, case.trial_seconds) for queue in queues]
         self.is_ready.set()
         go.wait()

@@ -56,11 +56,11 @@ def measure(way: Way, shape: Shape, processes: int) -> Sent:
     ranks = [
         context.Process(target=_rank, args=(rank, way, shape, processes, port, results)) for rank in range(processes)
     ]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join()
-    if any(one.exitcode for one in ranks):
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    if any(process.exitcode for process in ranks):
         raise RuntimeError(f"{way} on {processes} processes failed; its error is printed above")
     return Sent(way, shape, processes, results.get(), bytes_sent(way, shape, processes, scatter=2))
 

@@ -67,6 +67,18 @@ class Case:
     """Whether a worker takes any waiting trial instead of the first."""
     loop: Literal["optuna", "cudt"] = "optuna"
 
+    @property
+    def running(self) -> int:
+        """Trials of each study that run when the simulation starts."""
+        return 0 if self.start == "together" else -(-self.workers // self.studies)
+
+    @property
+    def enqueued(self) -> int:
+        """Trials of each study that wait: as many as the workers can run, and `waiting`."""
+        if self.queue == "new" or self.start == "idle":
+            return 0
+        return round(self.workers / self.studies * (1 + self.seconds / self.trial_seconds)) + self.waiting
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -129,9 +141,7 @@ def _prepare(case: Case, url: str) -> None:
     names = [f"{_STUDY}{number}" for number in range(case.studies)]
     ids = [optuna.create_study(storage=storage, study_name=name)._study_id for name in names]
     for study in ids:
-        running = 0 if case.start == "together" else -(-case.workers // case.studies)
-        expected = round(case.workers / case.studies * (1 + case.seconds / case.trial_seconds)) + case.waiting
-        insert(url, study, running, 0 if case.queue == "new" or case.start == "idle" else expected)
+        insert(url, study, case.running, case.enqueued)
     storage.engine.dispose()
 
 

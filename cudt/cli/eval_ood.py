@@ -18,8 +18,9 @@ from cudt.cli.options import (
     parse_plugins,
     require_folder,
 )
-from cudt.cli.terminal import make_console, progress_on
+from cudt.cli.terminal import make_console, make_error_console, progress_on
 from cudt.utils import processes
+from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     from cudt.evaluation.grid import Grid
@@ -42,6 +43,9 @@ Exits = Annotated[
     bool,
     typer.Option("--exits", help="Also evaluate early exits: accuracy against depth and FLOPs (classification only)."),
 ]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Number of processes: they share the runs, or the noise levels of a few runs.")
+]
 
 
 def eval_ood(
@@ -53,6 +57,7 @@ def eval_ood(
     save_samples: SavedSamples = 0,
     weights: EvaluatedWeights = None,
     exits: Exits = False,
+    workers: Workers = 1,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
@@ -73,7 +78,10 @@ def eval_ood(
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     runs = [open_run(path, weights.value if weights else None) for path in run]
-    evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
+    if workers == 1:
+        evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
+    else:
+        _evaluate_shared(make_console(), runs, grid, device, data_root, save_samples, exits, workers)
 
 
 def evaluate_all(
@@ -95,12 +103,40 @@ def evaluate_all(
         with run.locked_by_main():
             evaluate.evaluate_ood(run, grid, device, data_root, progress_on(console), n_samples, with_exits=with_exits)
         if processes.is_main_process():
-            _print_curve(console, run)
-        if n_samples:
-            console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)
+            _print_result(console, run, n_samples)
 
 
-def _print_curve(console: Console, run: Run) -> None:
+def _evaluate_shared(
+    console: Console,
+    runs: list[Run],
+    grid: Grid,
+    device: str,
+    data_root: Path | None,
+    n_samples: int,
+    with_exits: bool,
+    n_workers: int,
+) -> None:
+    """Check all runs, let worker processes evaluate them, and print the curves; a run that fails stops no other."""
+    from cudt.evaluation import evaluate
+    from cudt.sweep.display import SweepDisplay
+    from cudt.sweep.evaluate_runs import EvaluationRequest, evaluate_runs
+
+    if processes.count() > 1:
+        raise UserError("--workers: leave it out with torchrun or accelerate, which start the processes themselves")
+    for run in runs:
+        evaluate.check(run, grid, n_samples, with_exits=with_exits)
+    request = EvaluationRequest(grid, device, data_root, n_samples, with_exits)
+    failed = evaluate_runs(runs, request, n_workers, SweepDisplay(console))
+    for run in runs:
+        if run.path not in failed:
+            _print_result(console, run, n_samples)
+    for path, reason in failed.items():
+        make_error_console().print(f"error: {path}: {reason}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_result(console: Console, run: Run, n_samples: int) -> None:
     from cudt.evaluation.display import curve_table, descent_table, exit_table, ratio_table
 
     console.print(curve_table(run))
@@ -108,3 +144,5 @@ def _print_curve(console: Console, run: Run) -> None:
         if table.row_count:
             console.print(table)
     console.print(f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True)
+    if n_samples:
+        console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import carry_over, exits
+from cudt.evaluation import carry_over, exits, parts
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.passes import Measuring, loading
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
@@ -58,11 +58,12 @@ def evaluate_ood(
     n_samples: int = 0,
     *,
     with_exits: bool = False,
+    measured: Path | None = None,
 ) -> None:
     """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the run first.
 
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
-    `with_exits` also evaluates early exits.
+    `with_exits` also evaluates early exits. `measured` is a folder in which `measure_parts` has stored some levels.
     """
     with processes.agreed():
         layerwise = _load(run, device, data_root)
@@ -72,23 +73,58 @@ def evaluate_ood(
         if not leads:
             return
         for kind in grid.kinds(run.recipe.settings.evaluation):
-            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples)
+            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
         _summarise(run, layerwise, grid, track)
         if with_exits:
             exits.evaluate_exits(run, layerwise, grid, track)
 
 
+def parts_of(run: Run, grid: Grid) -> list[Part]:
+    """Everything that an evaluation measures on test data: each level of each kind of noise, for each noise seed."""
+    settings = run.recipe.settings.evaluation
+    return [
+        Part(kind, level, seed)
+        for kind in grid.kinds(settings)
+        for seed in grid.seeds(settings)
+        for level in _levels(run, grid, kind)
+    ]
+
+
+def measure_parts(
+    run: Run, wanted: Sequence[Part], device: DeviceName, data_root: Path | None, track: Track, folder: Path
+) -> None:
+    """Measure some of `parts_of` a run and store them in a folder, for `evaluate_ood` to read."""
+    layerwise = _load(run, device, data_root)
+    for kind, seed in dict.fromkeys((part.perturbation, part.seed) for part in wanted):
+        levels = [part.gamma for part in wanted if (part.perturbation, part.seed) == (kind, seed)]
+        with ExampleFile(run.results) as file:
+            found = _measure(run, layerwise, file, "test", kind, seed, levels, track)
+            for level, one in zip(levels, found, strict=True):
+                parts.write(folder, Part(kind, level, seed), one)
+
+
+def _levels(run: Run, grid: Grid, kind: str) -> list[float]:
+    """The levels asked for, and that of training, where the constraints apply; the curve keeps its grid."""
+    settings = run.recipe.settings
+    return sorted({*grid.levels(kind, settings.evaluation), training_level(kind, settings.noise.gamma_train)})
+
+
 def _evaluate_kind(
-    run: Run, layerwise: LayerwiseLosses, kind: str, grid: Grid, test_data: str, track: Track, n_samples: int
+    run: Run,
+    layerwise: LayerwiseLosses,
+    kind: str,
+    grid: Grid,
+    test_data: str,
+    track: Track,
+    n_samples: int,
+    measured: Path | None,
 ) -> None:
     """Evaluate under one kind of noise and write its rows."""
-    settings = run.recipe.settings
-    asked, seeds = grid.levels(kind, settings.evaluation), grid.seeds(settings.evaluation)
-    # Layer losses are also measured at the training level, where the constraints apply; the curve keeps its grid.
-    levels = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
+    settings = run.recipe.settings.evaluation
+    asked, seeds, levels = grid.levels(kind, settings), grid.seeds(settings), _levels(run, grid, kind)
     replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
     with ExampleFile(run.results) as file:
-        by_seed = {seed: _measure(run, layerwise, file, "test", kind, seed, levels, track) for seed in seeds}
+        by_seed = {seed: _test(run, layerwise, file, kind, seed, levels, track, measured) for seed in seeds}
         tables = _rows(layerwise.task, kind, asked, levels, by_seed)
         tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
         note = _note(run, kind, asked, seeds, n_samples)
@@ -236,6 +272,27 @@ def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
     """Whether the rows in ood.csv have the same noise seeds; one curve must not mix levels of different seeds."""
     stored = run.read_table("ood")
     return set(stored[stored["perturbation"] == kind]["seed"]) == set(seeds)
+
+
+def _test(
+    run: Run,
+    layerwise: LayerwiseLosses,
+    file: ExampleFile,
+    kind: str,
+    seed: int,
+    levels: Sequence[float],
+    track: Track,
+    folder: Path | None,
+) -> list[StoredMeasurement]:
+    """Every test example at each level: read from the folder where it has them, else measured."""
+    found: dict[float, StoredMeasurement] = {}
+    for level in levels if folder else []:
+        if folder and (one := parts.read(folder, Part(kind, level, seed))) is not None:
+            (found[level],) = file.add([[one]], len(one.ids))
+    if left := [level for level in levels if level not in found]:
+        measured = _measure(run, layerwise, file, "test", kind, seed, left, track)
+        found |= dict(zip(left, measured, strict=True))
+    return [found[level] for level in levels]
 
 
 def _measure(

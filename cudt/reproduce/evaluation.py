@@ -1,12 +1,22 @@
-"""Which runs of a sweep are evaluated, and evaluating them in several processes; finished evaluations are skipped."""
+"""Evaluations and completions as trials: which runs of a sweep they are of, and how one is made.
+
+A run is evaluated where its folder is, so every home has queues of its own. An evaluation becomes a trial when its
+sweep has ended, which decides the best run of each arm; if all runs are evaluated, when the run has ended. Completions
+take hours for a large model, so those of a run at each γ are a trial.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar
 
-import pandas as pd
+from optuna.storages import BaseStorage
 
 from cudt.evaluation import evaluate, generate
 from cudt.evaluation.generate import Request
@@ -17,201 +27,269 @@ from cudt.reproduce.scale import Experiment
 from cudt.runs.find import open_run
 from cudt.runs.options import RunOptions
 from cudt.runs.run import Run
-from cudt.sweep import results
-from cudt.utils.device import DeviceName
-from cudt.utils.errors import TrainingInterruptedError, UserError
-from cudt.utils.interrupt import StopRequest
-from cudt.utils.progress import track
-from cudt.utils.worker_processes import worker_environments
-from cudt.utils.workers import Died, Done, Failed, Message, Reporter, Warned, Workers
-
-
-@dataclass(frozen=True)
-class EvaluationJob:
-    """The evaluation of one run, and the instructions that it answers."""
-
-    run: Path
-    device: DeviceName
-    data_root: Path | None
-    grid: Grid
-    samples: int = 0
-    requests: tuple[Request, ...] = ()
-
-    def is_done(self) -> bool:
-        """Whether nothing is left to do; False for a missing or damaged run, whose evaluation then reports why."""
-        try:
-            run = open_run(self.run)
-            is_evaluated = not evaluate.left(run, self.grid, self.samples)
-            return is_evaluated and all(generate.is_done(run, request) for request in self.requests)
-        except UserError:
-            return False
-
-
-def evaluate_run(job: EvaluationJob, report: Reporter) -> None:
-    """Evaluate a run under every kind of noise that is still missing, and answer the instructions."""
-    run = open_run(job.run)
-    with run.locked(wait=True):
-        for kind in evaluate.left(run, job.grid, job.samples):
-            alone = Grid(perturbations=[kind], noise_seeds=job.grid.noise_seeds)
-            evaluate.check(run, alone, job.samples)
-            evaluate.evaluate_ood(run, alone, job.device, job.data_root, track, job.samples)
-        for request in job.requests:
-            generate.check(run)
-            generate.generate(run, request, job.device, job.data_root, track)
-
+from cudt.sweep.definition import Parameters
+from cudt.sweep.evaluate_runs import tracking
+from cudt.sweep.lease import Lease
+from cudt.sweep.messages import CellResult
+from cudt.sweep.queue import Key, Trial, TrialQueue
+from cudt.sweep.source import Report
+from cudt.sweep.study import ArmStudy
+from cudt.utils.errors import UserError
 
 # ---------------------------------------------------------------- which runs
 
 
-def jobs(experiment: Experiment, options: RunOptions, trials: pd.DataFrame) -> list[EvaluationJob]:
-    """All evaluations of a sweep with these trials, finished ones included."""
-    listed, finished = experiment.listed, trials[trials["state"] == "finished"]
-    best = set(_best(experiment, trials)["run"])
-    chosen = best if listed.evaluate == "best" else set(finished["run"])
-    requests = tuple(_requests(experiment, options))
-    grid = Grid(perturbations=[*listed.perturbations], noise_seeds=listed.noise_seeds)
-    # In the order of the trials, each run once: two cells may be the same run.
-    return [
-        EvaluationJob(
-            options.out / run,
-            options.device,
-            options.data_root,
-            grid,
-            listed.samples,
-            requests if run in best else (),
-        )
-        for run in dict.fromkeys(finished["run"])
-        if run in chosen
-    ]
+@dataclass(frozen=True)
+class ChosenRun:
+    """A run to evaluate."""
+
+    path: str
+    """Below the folder of its home."""
+    home: str | None
+    """The folder that has it; None if an earlier version of cudt trained it."""
+    is_best: bool
+    """Whether it is the best run of an arm in a setting."""
 
 
-def _best(experiment: Experiment, trials: pd.DataFrame) -> pd.DataFrame:
-    """The best finished trial of each arm in each setting."""
-    search = experiment.sweep.search
-    best = results.best_of_arms(trials, search.score.direction, list(search.settings))
-    return best[best["score"].notna()]
+def chosen(experiment: Experiment, arms: Sequence[ArmStudy]) -> list[ChosenRun]:
+    """The runs to evaluate that are known by now, in the order of their trials, each once in each home."""
+    is_over = all(arm.is_done for arm in arms)
+    if experiment.listed.evaluate == "best" and not is_over:
+        return []
+    found: dict[tuple[str, str | None], ChosenRun] = {}
+    for arm in arms:
+        finished = [trial for trial in arm.known() if trial.state == "finished"]
+        best = _best(experiment, finished) if is_over and finished else None
+        for trial in finished if experiment.listed.evaluate == "all" else [best]:
+            if trial is not None:
+                key = trial.facts["run"], trial.facts.get("home")
+                # Two cells may be the same run.
+                is_best = trial == best or (key in found and found[key].is_best)
+                found[key] = ChosenRun(*key, is_best)
+    return list(found.values())
 
 
-def _requests(experiment: Experiment, options: RunOptions) -> Iterator[Request]:
+def _best(experiment: Experiment, finished: Sequence[Trial]) -> Trial:
+    """The trial with the best score; the first one of a tie."""
+    first = min if experiment.sweep.search.score.direction == "minimize" else max
+    return first(finished, key=lambda trial: trial.score or 0.0)
+
+
+def grid_of(experiment: Experiment) -> Grid:
+    return Grid(perturbations=[*experiment.listed.perturbations], noise_seeds=experiment.listed.noise_seeds)
+
+
+def is_evaluated(experiment: Experiment, path: Path) -> bool:
+    """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
+    try:
+        return not evaluate.left(open_run(path), grid_of(experiment), experiment.listed.samples)
+    except UserError:
+        return False
+
+
+def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
     """The completions that an experiment asks for; none if the instructions file is missing."""
     asked = experiment.listed.completions
-    if asked is None or not (file := needs.instructions_file(asked, options.data_root)).is_file():
-        return
-    for gamma in asked.gammas:
-        yield Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit)
-
-
-def trials_of(experiment: Experiment, out: Path) -> pd.DataFrame | None:
-    """The trials in the sweep's folder; None before the sweep has begun."""
-    path = experiment.sweep.folder(out) / "trials_wide.csv"
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path)
-    # pandas reads the empty name of a sweep without settings as NaN.
-    return table.assign(setting=table["setting"].astype(object).fillna(""))
-
-
-def n_done(experiment: Experiment, options: RunOptions) -> int:
-    """The number of finished evaluations."""
-    trials = trials_of(experiment, options.out)
-    found = [] if trials is None else jobs(experiment, options, trials)
-    return sum(job.is_done() for job in found)
-
-
-def spent(experiment: Experiment, options: RunOptions) -> tuple[float, float]:
-    """Seconds that the finished runs of a sweep took to train, and their estimated operations."""
-    trials = trials_of(experiment, options.out)
-    if trials is None:
-        return 0.0, 0.0
-    exists = trials["run"].map(lambda run: isinstance(run, str) and (options.out / run / "recipe.yaml").is_file())
-    finished = trials[(trials["state"] == "finished") & exists]
-    sweep, operations = experiment.sweep, 0.0
-    for run in finished["run"]:
-        recipe = open_run(options.out / run).recipe
-        operations += cost.training(recipe, experiment.nominal, sweep.gammas)
-    return float(finished["seconds"].sum()), operations
-
-
-# ---------------------------------------------------------------- evaluating
-
-
-def run_jobs(
-    jobs: list[EvaluationJob], options: RunOptions, logs: Path, print_line: Callable[[str], None]
-) -> list[str]:
-    """Run the jobs that are not done, several at a time; returns why some failed. `print_line` prints a line."""
-    waiting = [job for job in jobs if not job.is_done()]
-    if not waiting:
+    if asked is None or not (file := needs.instructions_file(asked, data_root)).is_file():
         return []
-    outcomes = _Outcomes(len(waiting), print_line)
-    environments = worker_environments(options.workers, options.device)[: len(waiting)]
-    with StopRequest() as stop, Workers(environments, logs, "cudt.reproduce.evaluation:evaluate_run") as workers:
-        while True:
-            if stop.requested:
-                waiting.clear()
-                workers.stop()
-            while waiting and workers.has_room:
-                workers.start(waiting[0], waiting.pop(0))
-            if not workers.is_busy:
-                break
-            for job, seconds, message in workers.wait(timeout=1.0):
-                outcomes.add(job, seconds, message, is_stopping=stop.requested)
-    if stop.requested:
-        raise TrainingInterruptedError("interrupted; run the same command to resume")
-    return outcomes.failures
+    return [Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit) for gamma in asked.gammas]
 
 
-class _Outcomes:
-    """Counts and prints how evaluations ended, and collects why some failed."""
-
-    def __init__(self, total: int, print_line: Callable[[str], None]) -> None:
-        self._total, self._print_line = total, print_line
-        self._ended = 0
-        self._warned: set[str] = set()
-        self.failures: list[str] = []
-
-    def add(self, job: EvaluationJob, seconds: float, message: Message, *, is_stopping: bool) -> None:
-        if isinstance(message, Warned):
-            # All runs use the same data, so each warning is shown once.
-            if message.text not in self._warned:
-                self._warned.add(message.text)
-                self._print_line(f"warning: {message.text}")
-            return
-        self._ended += 1
-        problem = _problem(message)
-        if problem and not is_stopping:
-            self.failures.append(f"{job.run}: {problem}")
-        self._print_line(f"{self._ended}/{self._total}  {job.run}  " + (problem or f"evaluated in {seconds:.0f} s"))
+# ---------------------------------------------------------------- queues
 
 
-def _problem(message: Message) -> str:
-    match message:
-        case Done():
-            return ""
-        case Failed(reason):
-            return reason
-        case Died(how):
-            return f"the worker process ended {how}"
-        case _:
-            return "interrupted, can be resumed"
+class _HomeQueue(TrialQueue):
+    """Trials about the runs of an experiment that are in one home; `out` is its folder, if this process sees it."""
+
+    KIND: ClassVar[str]
+    """The beginning of the study's name."""
+
+    def __init__(
+        self, storage: BaseStorage, home: str, out: Path | None, experiment: Experiment, arms: Sequence[ArmStudy]
+    ) -> None:
+        self._home, self._out, self._experiment, self._arms = home, out, experiment, arms
+        sweep, asked = experiment.sweep, json.dumps(self._asked(), sort_keys=True)
+        # Another grid is another evaluation.
+        digest = hashlib.sha256(asked.encode()).hexdigest()[:8]
+        parts = (self.KIND, sweep.recipe_name, f"{sweep.name}-{sweep.identity()}", digest, home)
+        super().__init__(storage, "/".join(parts))
+        self.title = experiment.name
+        self._final: list[Key] | None = None
+
+    @abstractmethod
+    def _asked(self) -> Any:
+        """What the results of a trial depend on besides its run."""
+
+    @abstractmethod
+    def _keys(self, run: ChosenRun) -> Iterable[str]:
+        """The cells of a run."""
+
+    @property
+    @abstractmethod
+    def n_expected(self) -> int:
+        """The number of cells of all homes once the sweep has ended."""
+
+    def cells(self) -> Iterator[tuple[Key, Parameters]]:
+        """The cells of the runs that are to be evaluated by now."""
+        keys = self._final
+        if keys is None:
+            mine = [run for run in chosen(self._experiment, self._arms) if self._is_here(run)]
+            keys = [key for run in mine for key in self._keys(run)]
+            if self._is_final:
+                self._final = keys
+        return ((key, {}) for key in keys)
+
+    def _is_here(self, run: ChosenRun) -> bool:
+        if run.home is None:
+            return self._out is not None and (self._out / run.path).is_dir()
+        return run.home == self._home
+
+    @property
+    def _is_final(self) -> bool:
+        return all(arm.is_done for arm in self._arms)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the sweep has ended, and every cell."""
+        return self._is_final and super().is_done
+
+    @property
+    def n_left(self) -> int:
+        """Cells that have not ended; before the sweep has ended, as if all of them will be in this home."""
+        if self._is_final:
+            return super().n_left
+        return self.n_expected - sum(trial.has_ended for trial in self.known())
+
+    def describe(self, trial: Trial) -> str:
+        """A trial in one line."""
+        return str(trial.cell)
 
 
-def compare_completions(jobs: list[EvaluationJob]) -> list[Path]:
-    """For each request, write a file that pairs the completions of plain and of constrained training, in this order.
+class EvaluationQueue(_HomeQueue):
+    """The evaluations of runs under noise; a cell is named after its run."""
 
-    A pair needs a run whose objective reads the last layer only, and one whose objective is constrained; of several
-    runs the first is taken.
-    """
-    answered: dict[Request, list[Run]] = {}
-    for job in jobs:
-        if job.requests and job.is_done():
-            for request in job.requests:
-                answered.setdefault(request, []).append(open_run(job.run))
-    made = []
-    for request, runs in answered.items():
-        objectives = [(run, objective_class(run.recipe.settings.objective)) for run in runs]
-        plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
-        constrained = next((run for run, objective in objectives if objective.is_constrained), None)
-        if plain is not None and constrained is not None:
-            paths = [generate.path_of(run, request) for run in (plain, constrained)]
-            made.append(generate.compare(paths[0], paths[1], request.limit))
-    return made
+    KIND = "cudt/evaluations"
+
+    def _asked(self) -> Any:
+        listed = self._experiment.listed
+        return [listed.perturbations, listed.noise_seeds, listed.samples]
+
+    def _keys(self, run: ChosenRun) -> Iterable[str]:
+        return [run.path]
+
+    @property
+    def n_expected(self) -> int:
+        return cost.n_evaluations(self._experiment)
+
+    def outcome(self, trial: Trial) -> str:
+        """The result of a finished trial in some words."""
+        return f"evaluated in {trial.facts.get('seconds', 0.0):.0f} s"
+
+
+class CompletionQueue(_HomeQueue):
+    """The completions of the best run of each arm; a cell is a run and a γ."""
+
+    KIND = "cudt/completions"
+
+    def _asked(self) -> Any:
+        asked = self._experiment.listed.completions
+        return asked and [asked.instructions, asked.max_new_tokens, asked.limit]
+
+    def _keys(self, run: ChosenRun) -> Iterable[str]:
+        asked = self._experiment.listed.completions
+        return [f"{run.path} γ={gamma:g}" for gamma in asked.gammas] if asked and run.is_best else []
+
+    @property
+    def n_expected(self) -> int:
+        sweep, asked = self._experiment.sweep, self._experiment.listed.completions
+        return len(sweep.settings) * len(sweep.search.arms) * len(asked.gammas) if asked else 0
+
+    def outcome(self, trial: Trial) -> str:
+        """The result of a finished trial in some words."""
+        return f"answered in {trial.facts.get('seconds', 0.0):.0f} s"
+
+
+# ---------------------------------------------------------------- making them
+
+
+@dataclass(frozen=True)
+class EvaluationSource:
+    """Evaluates runs."""
+
+    queue: EvaluationQueue
+    experiment: Experiment
+    options: RunOptions
+
+    def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
+        """Evaluate a run under every kind of noise that is still missing."""
+        run, grid = open_run(self.options.out / str(trial.cell)), grid_of(self.experiment)
+        samples = self.experiment.listed.samples
+        with lease.of_run(run, self.options.out), run.locked(wait=True):
+            for kind in evaluate.left(run, grid, samples):
+                alone = Grid(perturbations=[kind], noise_seeds=grid.noise_seeds)
+                evaluate.check(run, alone, samples)
+                evaluate.evaluate_ood(
+                    run, alone, self.options.device, self.options.data_root, tracking(report), samples
+                )
+        return CellResult(0.0, self.facts(trial))
+
+    def facts(self, trial: Trial) -> dict[str, Any]:
+        return {"run": trial.cell}
+
+    def is_done(self, cell: Key) -> bool:
+        """Whether the tables of a run are complete."""
+        return is_evaluated(self.experiment, self.options.out / str(cell))
+
+
+@dataclass(frozen=True)
+class CompletionSource:
+    """Lets runs answer instructions."""
+
+    queue: CompletionQueue
+    experiment: Experiment
+    options: RunOptions
+
+    def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
+        """Answer the instructions that a run has not answered yet."""
+        run, request = self._asked(trial.cell)
+        with lease.of_run(run, self.options.out), run.locked(wait=True):
+            generate.check(run)
+            generate.generate(run, request, self.options.device, self.options.data_root, tracking(report))
+        return CellResult(0.0, self.facts(trial))
+
+    def facts(self, trial: Trial) -> dict[str, Any]:
+        return {"run": str(trial.cell).partition(" γ=")[0]}
+
+    def is_done(self, cell: Key) -> bool:
+        """Whether every instruction is answered."""
+        try:
+            return generate.is_done(*self._asked(cell))
+        except UserError:
+            return False
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        return requests(self.experiment, self.options.data_root)
+
+    def _asked(self, cell: Key) -> tuple[Run, Request]:
+        path, _, gamma = str(cell).partition(" γ=")
+        request = next(one for one in self.requests if f"{one.gamma:g}" == gamma)
+        return open_run(self.options.out / path), request
+
+    def compare(self) -> list[Path]:
+        """For each request, write a file that pairs the completions of plain and of constrained training.
+
+        A pair needs a run whose objective reads the last layer only, and one whose objective is constrained; of
+        several runs the first is taken.
+        """
+        made = []
+        for request in self.requests:
+            cells = [cell for cell, _ in self.queue.cells() if str(cell).endswith(f" γ={request.gamma:g}")]
+            runs = [self._asked(cell)[0] for cell in cells if self.is_done(cell)]
+            objectives = [(run, objective_class(run.recipe.settings.objective)) for run in runs]
+            plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
+            constrained = next((run for run, objective in objectives if objective.is_constrained), None)
+            if plain is not None and constrained is not None:
+                paths = [generate.path_of(run, request) for run in (plain, constrained)]
+                made.append(generate.compare(paths[0], paths[1], request.limit))
+        return made

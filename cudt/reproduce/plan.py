@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,14 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from cudt.reproduce import cost, evaluation, generated, needs
+from cudt.reproduce import cost, generated, needs, progress
+from cudt.reproduce.progress import NO_PROGRESS, Progress
+from cudt.reproduce.queues import own_options
 from cudt.reproduce.scale import Experiment, Reproduction, Throughput
-from cudt.runs.options import RunOptions
+from cudt.reproduce.stored import ReproduceOptions, Turn
 from cudt.sweep import plan as sweep_plans
 from cudt.sweep import startup
+from cudt.sweep.holder import counted
 from cudt.sweep.plan import TO_DO
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils import device
@@ -52,6 +56,13 @@ class PlannedExperiment:
     """Of the rest, from timings on this machine, overhead included; None if it was not timed."""
     untimed: str
     """Why it was not timed; empty if it was."""
+    spent: Progress = NO_PROGRESS
+    """What was measured so far."""
+
+    @property
+    def n_left(self) -> int:
+        """Trials of training and evaluation that are left."""
+        return self.left + self.evaluations_left
 
     def estimated_seconds(self, throughput: Throughput) -> float:
         """Seconds of the rest on a machine of this throughput."""
@@ -69,6 +80,9 @@ class ReproductionPlan:
     rows: list[PlannedExperiment]
     throughput: Throughput
     workers: int
+    """Those of this command, and those of others that are running."""
+    hosts: tuple[str, ...] = ()
+    """The hosts of those that are running."""
 
     @cached_property
     def measured(self) -> Throughput | None:
@@ -91,44 +105,49 @@ class ReproductionPlan:
         n_runs = sum(row.cells for row in self.rows if not row.missing)
         return _REPORT_PER_RUN * n_runs if self.measured and is_left else 0.0
 
+    def turns(self, reproduction: Reproduction) -> list[Turn]:
+        """The order in which workers take the experiments, with the cost of a trial of each."""
+        numbers = {experiment.name: number for number, experiment in enumerate(reproduction.experiments)}
+        return [Turn(numbers[row.experiment.name], self.seconds_of(row) / max(1, row.n_left)) for row in self.rows]
+
     def text(self, seconds: float) -> str:
         """A cost in the plan's unit."""
         return duration(seconds) if self.measured else _amount(seconds, self.throughput.unit)
 
 
-def make(reproduction: Reproduction, options: RunOptions) -> ReproductionPlan:
-    """Find out what is left of each experiment, estimate its cost, and time some of it."""
+def make(reproduction: Reproduction, options: ReproduceOptions, *, is_running: bool = False) -> ReproductionPlan:
+    """Find out what is left of each experiment, estimate its cost, and time some of it.
+
+    The cost is shared by the workers that are running now, on any machine, and those that this command starts. With
+    `is_running` it starts none if there are others.
+    """
     scale = reproduction.scale
     untimed = [_untimed(experiment, options) for experiment in reproduction.experiments]
     in_order = sorted(untimed, key=lambda row: row.operations)
     reason = "no GPU" if scale.needs_gpu and device.choose(options.device).type == "cpu" else ""
     with _restored_torch():
         timed = list(_timed(in_order, options, reason))
-    made = ReproductionPlan(timed, scale.throughput, options.workers)
+    others = progress.alive(reproduction, options)
+    own = 0 if is_running and others else options.workers
+    hosts = [holder["host"] for holder in others] + ([socket.gethostname()] if own else [])
+    made = ReproductionPlan(timed, scale.throughput, len(others) + own, tuple(hosts))
     return replace(made, rows=sorted(timed, key=made.seconds_of))
 
 
-def own_options(experiment: Experiment, options: RunOptions) -> SweepOptions:
-    """The options of the experiment's sweep, with the experiment's own data root."""
-    data_root = experiment.data_root(options.data_root, options.out)
-    return SweepOptions(options.out, options.device, data_root, options.workers, options.retry_failed)
-
-
-def _untimed(experiment: Experiment, options: RunOptions) -> PlannedExperiment:
+def _untimed(experiment: Experiment, options: ReproduceOptions) -> PlannedExperiment:
     """An experiment without timings."""
     own = own_options(experiment, options)
     sweep, nominal = experiment.sweep, experiment.nominal
     cells = list(sweep_plans.cells(sweep, own))
     left = [recipe for _, recipe, state in cells if recipe is not None and state in TO_DO]
     training = sum(cost.training(recipe, nominal, sweep.gammas) for recipe in left)
+    spent = progress.of(experiment, own)
     evaluations = cost.n_evaluations(experiment)
-    evaluations_left = evaluations - evaluation.n_done(experiment, own) if not left else evaluations
+    evaluations_left = evaluations - spent.evaluated if not left else evaluations
     # Generated data need not exist yet: the command generates them.
     is_generated = experiment.listed.generated
     unanswerable = [] if is_generated else needs.missing_instructions(experiment, own.data_root)
     evaluating = cost.evaluation(experiment, answers=not unanswerable) * evaluations_left / evaluations
-    # Training and evaluation start their own workers.
-    overhead = sum(startup.seconds(jobs, options.workers) for jobs in (len(left), evaluations_left))
     return PlannedExperiment(
         experiment,
         len(cells),
@@ -138,13 +157,14 @@ def _untimed(experiment: Experiment, options: RunOptions) -> PlannedExperiment:
         missing=[] if is_generated else needs.missing(experiment, own.data_root),
         unanswerable=unanswerable,
         operations=training + evaluating,
-        overhead=overhead,
+        overhead=startup.seconds(len(left) + evaluations_left, options.workers),
         seconds=None,
         untimed="",
+        spent=spent,
     )
 
 
-def _timed(rows: Iterable[PlannedExperiment], options: RunOptions, reason: str) -> Iterator[PlannedExperiment]:
+def _timed(rows: Iterable[PlannedExperiment], options: ReproduceOptions, reason: str) -> Iterator[PlannedExperiment]:
     """The rows with timings, in their order, until the timing budget is spent."""
     estimates: dict[str, float] = {}
     ends = time.monotonic() + _TIMING_BUDGET
@@ -154,6 +174,9 @@ def _timed(rows: Iterable[PlannedExperiment], options: RunOptions, reason: str) 
             yield replace(row, seconds=0.0)
         elif row.missing:
             yield replace(row, untimed="missing")
+        elif row.spent.operations:
+            # Measured by trials of this experiment, on whatever machines run them.
+            yield replace(row, seconds=row.spent.per_operation * row.operations + row.overhead)
         elif reason or time.monotonic() > ends:
             yield replace(row, untimed=reason or f"timing stopped after {_TIMING_BUDGET:.0f} s")
         elif row.experiment.listed.generated and not generated.exists(own.data_root or own.out):
@@ -174,13 +197,10 @@ def _with_time(row: PlannedExperiment, own: SweepOptions, estimates: dict[str, f
         return replace(row, missing=[made.problem], untimed="missing")
     training = sum(cell.seconds or 0.0 for cell in made.to_do)
     recipes = [recipe for _, recipe, state in sweep_plans.cells(sweep, own) if recipe is not None and state in TO_DO]
-    counted = sum(cost.training(recipe, nominal, sweep.gammas) for recipe in recipes)
-    if not counted:
-        seconds, counted = evaluation.spent(row.experiment, own)
-        if not counted:
-            return replace(row, untimed="nothing left to time")
-        return replace(row, seconds=seconds / counted * row.operations + row.overhead)
-    return replace(row, seconds=training / counted * row.operations + row.overhead)
+    counted_operations = sum(cost.training(recipe, nominal, sweep.gammas) for recipe in recipes)
+    if not counted_operations:
+        return replace(row, untimed="nothing left to time")
+    return replace(row, seconds=training / counted_operations * row.operations + row.overhead)
 
 
 @contextmanager
@@ -257,7 +277,7 @@ def _total_cost(plan: ReproductionPlan) -> str:
         return ""
     text = f"; about {plan.text(seconds)}" + (" on this machine" if plan.measured else " by estimate")
     if plan.measured and plan.workers > 1:
-        text += f", {duration(seconds / plan.workers)} with {plan.workers} workers"
+        text += f", {duration(seconds / plan.workers)} with {counted(plan.workers, plan.hosts)}"
     if skipped := sum(plan.seconds_of(row) for row in plan.rows if row.missing):
         text += f"; {plan.text(skipped)} of it for what is skipped"
     return text

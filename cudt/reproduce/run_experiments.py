@@ -1,73 +1,59 @@
-"""Run the experiments of a scale: sweeps, evaluations, and one report about all of them."""
+"""Run the experiments of a scale together with all who joined, and write one report about all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+from optuna.storages import BaseStorage
 from rich.console import Console
 
 from cudt import report
 from cudt.report import Report
-from cudt.reproduce import evaluation, generated, needs
+from cudt.reproduce import generated, needs, stored
+from cudt.reproduce import outcome as outcomes
 from cudt.reproduce import plan as plans
-from cudt.reproduce.evaluation import EvaluationJob
-from cudt.reproduce.plan import ReproductionPlan, own_options
-from cudt.reproduce.scale import GENERATED, Experiment, Reproduction
-from cudt.runs.options import RunOptions
+from cudt.reproduce.experiment_worker import ReproductionJob
+from cudt.reproduce.forecast import Forecast
+from cudt.reproduce.outcome import ExperimentOutcome
+from cudt.reproduce.plan import ReproductionPlan
+from cudt.reproduce.queues import ExperimentQueues
+from cudt.reproduce.scale import GENERATED, Reproduction
+from cudt.reproduce.stored import Home, ReproduceOptions, Turn
+from cudt.sweep import recovery, results
 from cudt.sweep.display import SweepDisplay
-from cudt.sweep.run_sweep import SweepOptions, first_task, run_sweep
+from cudt.sweep.run_sweep import log_folder, resume_command
+from cudt.sweep.storage import explain_storage_errors, open_storage
+from cudt.sweep.watch import Crew, run_workers
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError
+from cudt.utils.worker_processes import worker_environments
 
 
-@dataclass
-class ExperimentOutcome:
-    """How an experiment ended."""
-
-    experiment: Experiment
-    runs: int = 0
-    """Trained runs, earlier commands included."""
-    evaluated: int = 0
-    skipped: list[str] = field(default_factory=list)
-    """What was skipped, and why."""
-    failed: list[str] = field(default_factory=list)
-    """What failed, and why."""
-
-    @property
-    def is_done(self) -> bool:
-        return not self.skipped and not self.failed
-
-    def problems(self) -> list[str]:
-        """What was skipped or failed, and why."""
-        skipped = [f"skipped: {problem}" for problem in self.skipped]
-        return skipped + [f"failed: {problem}" for problem in self.failed]
-
-    def summary(self) -> str:
-        state = "partly failed" if self.failed else "done"
-        if self.skipped and not self.failed:
-            state = "partly skipped" if self.runs else "skipped"
-        return f"{state:14} {self.experiment.name}: {self.runs} runs, {self.evaluated} evaluated"
-
-
-def reproduce(reproduction: Reproduction, options: RunOptions, console: Console, *, only_plan: bool = False) -> bool:
+def reproduce(
+    reproduction: Reproduction, options: ReproduceOptions, console: Console, *, only_plan: bool = False
+) -> bool:
     """Print the plan, run it and write the report; returns whether everything was done. The same call resumes it."""
     refusal = _refusal(reproduction, options)
     try:
         _make_data(reproduction, options, only_plan or bool(refusal))
-        plan = plans.make(reproduction, options)
-        console.print(plans.table(plan))
-        _print(console, "\n".join(plans.lines(plan)))
+        plan = None
+        if only_plan or not options.join:
+            plan = plans.make(reproduction, options, is_running=only_plan)
+            console.print(plans.table(plan))
+            _print(console, "\n".join(plans.lines(plan)))
         if only_plan:
             return True
         if refusal:
             raise UserError(refusal)
-        return _run_and_report(plan, options, console)
+        with explain_storage_errors():
+            return _Command(reproduction, options, console).run(plan)
     except KeyboardInterrupt:
-        raise TrainingInterruptedError(f"{options.out}: interrupted; run the same command to resume") from None
+        raise _interrupted(options) from None
 
 
-def _refusal(reproduction: Reproduction, options: RunOptions) -> str:
+def _refusal(reproduction: Reproduction, options: ReproduceOptions) -> str:
     """Why the scale is refused on this machine (it would take years without a GPU); empty if it is not."""
     if not reproduction.scale.needs_gpu or options.device == "cpu" or device.choose(options.device).type != "cpu":
         return ""
@@ -78,78 +64,112 @@ def _refusal(reproduction: Reproduction, options: RunOptions) -> str:
     )
 
 
-def _make_data(reproduction: Reproduction, options: RunOptions, only_plan: bool) -> None:
+def _make_data(reproduction: Reproduction, options: ReproduceOptions, only_plan: bool) -> None:
     """Generate the data of generated experiments; `--plan` writes nothing."""
     if not only_plan and any(experiment.listed.generated for experiment in reproduction.experiments):
-        generated.make(options.out / GENERATED)
+        options.out.mkdir(parents=True, exist_ok=True)
+        # Jobs of a cluster begin at the same time.
+        with FileLock(options.out / f".{GENERATED}.lock"):
+            generated.make(options.out / GENERATED)
 
 
-def _run_and_report(plan: ReproductionPlan, options: RunOptions, console: Console) -> bool:
-    outcomes = run_experiments(plan, options, console)
-    written = write_report(options.out, console)
-    _print(console, "\n".join(summary(outcomes)))
-    if written is not None:
-        if written.verdict:
-            console.print(written.verdict, highlight=False)
-        _print(console, f"report: {written.page}\ntable:  {written.table_path}")
-    return all(outcome.is_done for outcome in outcomes)
+def _interrupted(options: ReproduceOptions) -> TrainingInterruptedError:
+    return TrainingInterruptedError(f"{options.out}: interrupted; run the same command to resume")
 
 
-def run_experiments(plan: ReproductionPlan, options: RunOptions, console: Console) -> list[ExperimentOutcome]:
-    """Run every experiment, cheapest first; one that fails, or whose data are missing, does not stop the others."""
-    outcomes = []
-    for number, row in enumerate(plan.rows, 1):
-        console.rule(f"{number} of {len(plan.rows)}: {row.experiment.name}", align="left")
-        outcome = ExperimentOutcome(row.experiment)
-        outcomes.append(outcome)
-        _run_experiment(outcome, own_options(row.experiment, options), console)
-        for line in outcome.problems():
-            _print(console, line)
-    return outcomes
+class _Command:
+    """One command that takes part in a reproduction, with its workers."""
+
+    def __init__(self, reproduction: Reproduction, options: ReproduceOptions, console: Console) -> None:
+        self._reproduction, self._options, self._console = reproduction, options, console
+
+    def run(self, plan: ReproductionPlan | None) -> bool:
+        """Run what is left and write the report; `plan` is None for a command that joins."""
+        self._options.out.mkdir(parents=True, exist_ok=True)
+        storage = open_storage(self._options.url)
+        if plan is not None:
+            stored.begin(self._reproduction, plan.turns(self._reproduction), storage)
+        home = stored.enter(storage, self._reproduction, self._options.out)
+        turns = stored.order_of(storage, self._reproduction)
+        experiments = self._reproduction.experiments
+        queues = [ExperimentQueues(experiments[turn.experiment], storage, home.id, self._options) for turn in turns]
+        missing = [needs.missing(one.experiment, one.options.data_root) for one in queues]
+        if plan is not None:
+            self._begin(queues, storage)
+        available = [index for index, items in enumerate(missing) if not items]
+        self._work([turns[index] for index in available], [queues[index] for index in available])
+        found = outcomes.of(queues, missing, home, stored.homes(storage, self._reproduction))
+        self._report(found, home, storage)
+        return all(outcome.is_done for outcome in found)
+
+    def _begin(self, queues: Sequence[ExperimentQueues], storage: BaseStorage) -> None:
+        """Enqueue what is missing of all experiments: other machines may have the data that this one lacks."""
+        for one in queues:
+            stored.adopt_trials(one.experiment.sweep, self._options.out, storage)
+            one.begin(retry_failed=self._options.retry_failed)
+
+    def _work(self, turns: Sequence[Turn], queues: Sequence[ExperimentQueues]) -> None:
+        """Let workers run the trials of the experiments whose data are here, and write the tables of the sweeps."""
+        for one in queues:
+            results.write_definition(one.experiment.sweep, one.experiment.sweep.folder(self._options.out))
+        sources = [source for one in queues for source in one.sources]
+        recovery.give_back_lost(sources)
+        display = SweepDisplay(self._console, Forecast(queues, [turn.seconds for turn in turns]))
+
+        def looked(ended: set[str], n_failed: int) -> None:
+            for one in queues:
+                if ended & {study.name for study in one.studies}:
+                    self._write_tables(one)
+
+        is_stopped = bool(sources) and run_workers(self._crew(turns), sources, display, looked)
+        for one in queues:
+            self._write_tables(one)
+        if is_stopped:
+            raise _interrupted(self._options)
+        for one in queues:
+            for path in one.completions.compare() if one.completions is not None else []:
+                _print(self._console, f"completions side by side: {path}")
+
+    def _crew(self, turns: Sequence[Turn]) -> Crew:
+        options = self._options
+        numbers = tuple(turn.experiment for turn in turns)
+        root = stored.root_study(self._reproduction)
+        job = ReproductionJob(options.url, root, numbers, options.out, options.device, options.data_root)
+        environments = worker_environments(options.workers, options.device)
+        logs = log_folder(options.out, options.storage)
+        return Crew(environments, logs, "cudt.reproduce.experiment_worker:main", job)
+
+    def _write_tables(self, one: ExperimentQueues) -> None:
+        sweep = one.experiment.sweep
+        folder = sweep.folder(self._options.out)
+        results.write(sweep, one.studies, folder, resume_command(folder, one.options))
+
+    def _report(self, found: Sequence[ExperimentOutcome], home: Home, storage: BaseStorage) -> None:
+        """Print the summary, and write the report unless that is left to another command."""
+        written = write_report(self._options.out, self._console, only_if_old=self._options.join)
+        _print(self._console, "\n".join(outcomes.summary(found)))
+        elsewhere = [one for one in stored.homes(storage, self._reproduction) if one.id != home.id]
+        if elsewhere:
+            _print(self._console, "runs are also in these folders; copy them here and gather with `cudt report A B C`:")
+            _print(self._console, "\n".join(f"    {one.folder} on {one.host}" for one in elsewhere))
+        if written is not None:
+            if written.verdict:
+                self._console.print(written.verdict, highlight=False)
+            _print(self._console, f"report: {written.page}\ntable:  {written.table_path}")
 
 
-def _run_experiment(outcome: ExperimentOutcome, options: SweepOptions, console: Console) -> None:
-    experiment = outcome.experiment
-    if (missing := needs.missing(experiment, options.data_root)) or (missing := _unreadable(experiment, options)):
-        outcome.skipped += missing
-        return
+def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:
+    """Write the report about every run below the out folder; None if there is nothing to report.
+
+    `only_if_old` leaves a report alone that is newer than every run, or that another command is writing.
+    """
     try:
-        made = run_sweep(experiment.sweep, options, SweepDisplay(console))
-    except (UserError, OSError) as error:
-        outcome.failed.append(str(error))
-        return
-    outcome.runs = made.n_finished
-    if made.n_failed:
-        table = made.folder / "trials_wide.csv"
-        outcome.failed.append(f"{made.n_failed} runs: see the reasons in {table}, retry them with --retry-failed")
-    outcome.skipped += needs.missing_instructions(experiment, options.data_root)
-    _evaluate(outcome, evaluation.jobs(experiment, options, made.trials), options, console)
-
-
-def _unreadable(experiment: Experiment, options: RunOptions) -> list[str]:
-    """Why the task cannot be built although no file is missing."""
-    try:
-        first_task(experiment.sweep, options)
-    except UserError as error:
-        return [str(error)]
-    return []
-
-
-def _evaluate(outcome: ExperimentOutcome, jobs: list[EvaluationJob], options: RunOptions, console: Console) -> None:
-    logs = outcome.experiment.sweep.folder(options.out) / "logs" / "evaluation"
-    try:
-        outcome.failed += evaluation.run_jobs(jobs, options, logs, lambda text: _print(console, text))
-        outcome.evaluated = sum(job.is_done() for job in jobs)
-        for path in evaluation.compare_completions(jobs):
-            _print(console, f"completions side by side: {path}")
-    except (UserError, OSError) as error:
-        outcome.failed.append(str(error))
-
-
-def write_report(out: Path, console: Console) -> Report | None:
-    """Write the report about every run below the out folder; None if there is nothing to report."""
-    try:
-        made = report.write([out], out / "report")
+        with FileLock(out / ".report.lock", timeout=0 if only_if_old else -1):
+            if only_if_old and _is_new(out):
+                return None
+            made = report.write([out], out / "report")
+    except Timeout:
+        return None
     except UserError as error:
         _print(console, f"no report was written: {error}")
         return None
@@ -158,13 +178,11 @@ def write_report(out: Path, console: Console) -> Report | None:
     return made
 
 
-def summary(outcomes: list[ExperimentOutcome]) -> list[str]:
-    """One line per experiment, followed by what was skipped or failed."""
-    lines = []
-    for outcome in outcomes:
-        lines.append(outcome.summary())
-        lines += [f"    {line}" for line in outcome.problems()]
-    return lines
+def _is_new(out: Path) -> bool:
+    """Whether the report is newer than the tables of every run."""
+    page = out / "report" / "index.html"
+    tables = [path.stat().st_mtime for pattern in ("*/*/run.json", "*/*/ood.csv") for path in out.glob(pattern)]
+    return page.is_file() and page.stat().st_mtime >= max(tables, default=0.0)
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

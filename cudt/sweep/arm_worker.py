@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from optuna.storages import BaseStorage
-
 from cudt.sweep import stored
 from cudt.sweep.source import in_turn
-from cudt.sweep.storage import open_storage
+from cudt.sweep.storage import open_patiently
 from cudt.sweep.worker import work
-from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
-
-#: Seconds for which a new worker waits for a storage that its parent has opened.
-_PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,7 @@ class WorkerJob:
 def main(job: WorkerJob) -> int:
     """Run trials of a sweep until nothing is left; the exit code (worker.py)."""
     logging.basicConfig(format="%(asctime)s %(message)s")
-    storage = _opened(job.storage)
+    storage = open_patiently(job.storage)
     sweep = stored.load(storage, job.study)
     studies = stored.open_studies(sweep, storage)
     sources = stored.sources_of(studies, job.out, job.device, job.data_root, job.cell_function)
@@ -48,15 +41,3 @@ def main(job: WorkerJob) -> int:
         is_closed=lambda: stored.is_closed(studies),
         on_failure=lambda: stored.close_after_failure(studies),
     )
-
-
-def _opened(url: str) -> BaseStorage:
-    """The storage; a server that is restarting is waited for."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return open_storage(url)
-        except UserError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(2.0)

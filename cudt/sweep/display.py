@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import Key
+from cudt.sweep.queue import Key, TrialQueue
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
 from cudt.utils.progress import duration
@@ -35,13 +35,15 @@ class Cell:
 
 
 class SweepDisplay:
-    """One line per ended cell; on a terminal, the running cells below."""
+    """One line per ended cell; on a terminal, the running cells below.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    `forecast` says how long the rest will take; by default, all cells are expected to take equally long.
+    """
+
+    def __init__(self, console: Console, forecast: Callable[[], str] | None = None) -> None:
+        self._console, self._forecast = console, forecast
         is_live = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
-        self._studies: Sequence[ArmStudy] = ()
         self._running: dict[Cell, CellProgress | None] = {}
         self._warned: set[str] = set()
         self._is_stopping = False
@@ -57,17 +59,17 @@ class SweepDisplay:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
-    def begin(self, studies: Sequence[ArmStudy]) -> None:
+    def begin(self, queues: Sequence[TrialQueue]) -> None:
         """Count the cells."""
-        left = sum(study.left for study in studies)
-        self._done = self._done_before = sum(len(study.trials()) for study in studies) - _n_open(studies)
+        left = sum(queue.left for queue in queues)
+        self._done = self._done_before = sum(trial.has_ended for queue in queues for trial in queue.trials())
         self._total = self._done + left
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
-        search = studies[0].sweep.search
-        if 0 < len(search.pruning_arms) < len(search.arms):
-            only = " and ".join(search.pruning_arms)
-            self.warn(f"only {only} prunes: budgets count runs, so compare the arms by the updates that they spent")
+        for search in [queue.sweep.search for queue in queues if isinstance(queue, ArmStudy)]:
+            if 0 < len(search.pruning_arms) < len(search.arms):
+                only = " and ".join(search.pruning_arms)
+                self.warn(f"only {only} prunes: budgets count runs, so compare the arms by the updates that they spent")
 
     def running(self, cell: Cell, progress: CellProgress | None) -> None:
         """Show a cell among the running ones; `progress` is None until its training has begun."""
@@ -78,8 +80,8 @@ class SweepDisplay:
         """Remove a cell from the running ones; `finished`, `failed`, `pruned`, `died` or `interrupted` follows."""
         self._running.pop(cell, None)
 
-    def finished(self, cell: Cell, score: float) -> None:
-        self._end_line(cell, f"score {score:.5g}")
+    def finished(self, cell: Cell, outcome: str) -> None:
+        self._end_line(cell, outcome)
 
     def failed(self, cell: Cell, reason: str) -> None:
         self._end_line(cell, f"failed: {reason}", "red")
@@ -126,20 +128,18 @@ class SweepDisplay:
         rows = Table.grid(padding=(0, 2))
         for cell, now in self._running.items():
             loss = f"loss {now.loss:.4g}" if now is not None and now.loss is not None else ""
-            step = f"update {now.step}/{now.steps}" if now is not None else "starting"
+            step = f"{now.unit} {now.step}/{now.steps}" if now is not None else "starting"
             rows.add_row(Text(cell.name, overflow="ellipsis", no_wrap=True), step, loss, cell.host)
         return Group(heading, rows)
 
     def _time_left(self) -> str:
+        if self._forecast is not None:
+            return self._forecast()
         done = self._done - self._done_before
         if not done:
             return ""
         seconds = (time.monotonic() - self._began) / done * (self._total - self._done)
         return f"about {duration(seconds)} left"
-
-
-def _n_open(studies: Sequence[ArmStudy]) -> int:
-    return sum(trial.state in ("waiting", "running") for study in studies for trial in study.trials())
 
 
 def best_table(made: Results) -> Table:

@@ -111,6 +111,11 @@ def home_of(out: Path) -> str:
     return _read(path)
 
 
+def known_home(out: Path) -> str | None:
+    """The id of a folder of runs; None if it has none yet."""
+    return _read(out / HOME_FILE) if (out / HOME_FILE).is_file() else None
+
+
 def _read(path: Path) -> str:
     """The contents of a file that another process may be writing at this moment."""
     end = time.monotonic() + 5

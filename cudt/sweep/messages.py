@@ -27,11 +27,12 @@ class CellJob:
 
 @dataclass(frozen=True)
 class CellProgress:
-    """How far a cell's training is."""
+    """How far a cell is: after which of how many updates, or batches."""
 
     step: int
     steps: int
     loss: float | None
+    unit: str = "update"
 
 
 @dataclass(frozen=True)

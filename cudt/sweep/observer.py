@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from cudt.sweep.display import Cell, SweepDisplay
 from cudt.sweep.holder import host_of
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import Key, Trial
-from cudt.sweep.study import ArmStudy
+from cudt.sweep.queue import Key, Trial, TrialQueue
 
 
 class Observer:
     """Compares the trials with those of the last look."""
 
-    def __init__(self, studies: Sequence[ArmStudy], display: SweepDisplay) -> None:
-        self._studies, self._display = studies, display
+    def __init__(self, queues: Sequence[TrialQueue], display: SweepDisplay) -> None:
+        self._queues, self._display = {queue.name: queue for queue in queues}, display
         self._seen: dict[tuple[str, Key], Trial] = {}
+        self._done: set[str] = set()
         self.n_failed = 0
         """Trials that failed since the beginning of the watch."""
         self._remember()
@@ -26,30 +26,29 @@ class Observer:
         """Trials that are waiting or running."""
         return sum(not trial.has_ended for trial in self._seen.values())
 
-    def look(self) -> bool:
-        """Show what has changed; returns whether a trial has ended."""
+    def look(self) -> set[str]:
+        """Show what has changed; returns the names of the queues in which a trial has ended."""
         before = dict(self._seen)
         self._remember()
-        has_ended = False
-        for (study, cell), trial in self._seen.items():
-            earlier = before.get((study, cell))
+        ended: set[str] = set()
+        for (name, cell), trial in self._seen.items():
+            earlier = before.get((name, cell))
             if trial != earlier:
-                self._show(self._cell(study, trial), earlier, trial)
-                has_ended |= trial.has_ended
-        return has_ended
+                self._show(self._queues[name], earlier, trial)
+                ended |= {name} if trial.has_ended else set()
+        return ended
 
     def _remember(self) -> None:
-        for study in self._studies:
-            # What has ended does not change, unless another command retries it.
-            known = [trial for (name, _), trial in self._seen.items() if name == study.name]
-            if not known or any(not trial.has_ended for trial in known):
-                self._seen |= {(study.name, trial.cell): trial for trial in study.trials()}
+        # What has ended does not change, unless another command retries it.
+        for name in [name for name in self._queues if name not in self._done]:
+            queue = self._queues[name]
+            self._seen |= {(name, trial.cell): trial for trial in queue.trials()}
+            if queue.is_done:
+                self._done.add(name)
 
-    def _cell(self, study: str, trial: Trial) -> Cell:
-        described = next(one for one in self._studies if one.name == study).describe(trial)
-        return Cell((study, trial.cell), described, host_of(trial.holder or {}))
-
-    def _show(self, cell: Cell, earlier: Trial | None, trial: Trial) -> None:
+    def _show(self, queue: TrialQueue, earlier: Trial | None, trial: Trial) -> None:
+        title = f"{queue.title}, " if queue.title else ""
+        cell = Cell((queue.name, trial.cell), title + queue.describe(trial), host_of(trial.holder or {}))
         for text in trial.warnings:
             self._display.warn(text)
         if earlier is not None and trial.facts.get("deaths", 0) > earlier.facts.get("deaths", 0):
@@ -57,14 +56,12 @@ class Observer:
             if trial.state != "failed":
                 self._display.died(cell, trial.facts.get("died", ""))
         if trial.state == "running":
-            progress = trial.progress
-            self._display.running(
-                cell, CellProgress(progress["step"], progress["steps"], progress["loss"]) if progress else None
-            )
+            progress = {key: value for key, value in trial.progress.items() if key != "seconds"}
+            self._display.running(cell, CellProgress(**progress) if progress else None)
             return
         self._display.ended(cell)
         if trial.state == "finished":
-            self._display.finished(cell, trial.score or 0.0)
+            self._display.finished(cell, queue.outcome(trial))
         elif trial.state == "pruned":
             self._display.pruned(cell, trial.facts["reason"])
         elif trial.state == "failed":

@@ -97,21 +97,23 @@ def _problem(sweep: Sweep, options: SweepOptions) -> str:
 
 def cells(sweep: Sweep, options: SweepOptions) -> Iterator[tuple[str, NamedRecipe | None, str]]:
     """The name, recipe and state of every cell; a cell that is not drawn yet has a recipe that it could have."""
-    known = _known(sweep, options)
+    known = {study.name: study.known() for study in known_studies(sweep, options)}
     for study in open_studies(sweep, None):
         yield from _of_study(study, known.get(study.name, []), options.out)
 
 
-def _known(sweep: Sweep, options: SweepOptions) -> dict[str, list[Trial]]:
-    """The stored trials, by the study's name; creates neither studies nor a storage."""
+def known_studies(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
+    """The studies that are stored, with their trials read; creates neither studies nor a storage."""
     url = options.storage or own_storage(sweep.folder(options.out))
     if not has_studies(url):
-        return {}
+        return []
     storage = open_storage(url)
     stored = set(optuna.get_all_study_names(storage))
     pairs = [(setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
     studies = [ArmStudy(sweep, *pair, storage) for pair in pairs if study_name(sweep, *pair) in stored]
-    return {study.name: study.trials() for study in studies}
+    for study in studies:
+        study.refresh()
+    return studies
 
 
 def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[str, NamedRecipe | None, str]]:
@@ -119,15 +121,16 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[tuple[
     is_tpe = sweep.arm(arm).sampler == "tpe"
     # The other samplers do not depend on results, so their cells can be drawn now.
     trials = [trial for trial in known if trial.parameters] if is_tpe else list(iter(fresh.next, None))
-    # By repr, because True == 1 in Python.
-    ended = {repr(trial.parameters): trial.state for trial in known if trial.state in ("failed", "pruned")}
+    # By repr, because True == 1 in Python. A finished run may be in the folder of another machine.
+    ended = {repr(sorted(trial.parameters.items())): trial.state for trial in known if trial.has_ended}
     for trial in trials:
         try:
             recipe = sweep.recipe(setting, arm, trial.parameters)
         except UserError:
             yield fresh.describe(trial), None, "refused"
             continue
-        yield fresh.describe(trial), recipe, ended.get(repr(trial.parameters)) or _state(recipe, out)
+        state = ended.get(repr(sorted(trial.parameters.items()))) or _state(recipe, out)
+        yield fresh.describe(trial), recipe, state
     if is_tpe:
         some = sweep.recipe(setting, arm, sweep.first_parameters(arm))
         for _ in range(fresh.budget - len(trials)):

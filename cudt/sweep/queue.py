@@ -73,6 +73,9 @@ class Trial:
 class TrialQueue(ABC):
     """The cells of one study."""
 
+    title = ""
+    """What the trials belong to, where trials of several kinds are shown."""
+
     def __init__(self, storage: BaseStorage, name: str, direction: Direction = "minimize") -> None:
         self.storage, self.name = storage, name
         self.study = optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
@@ -89,6 +92,10 @@ class TrialQueue(ABC):
     def describe(self, trial: Trial) -> str:
         """A trial in one line."""
 
+    def outcome(self, trial: Trial) -> str:
+        """The result of a finished trial in some words."""
+        return f"score {trial.score:.5g}"
+
     def draw(self, trial: optuna.Trial) -> None:  # noqa: B027 - most queues have nothing to draw
         """Choose the parameters of a trial that was started; raise NotACellError if they exist already."""
 
@@ -101,20 +108,26 @@ class TrialQueue(ABC):
     def trials(self) -> list[Trial]:
         """The trial of every cell that has one, as it is now, in order of their numbers."""
         self.refresh()
+        return self.known()
+
+    def known(self) -> list[Trial]:
+        """The same as it was at the last reading."""
         return [self._as_trial(cell, trial) for cell, trial in self._wanted()]
 
     @property
     def left(self) -> int:
         """Cells that have not ended, as it is now."""
         self.refresh()
-        return self._n_left()
+        return self.n_left
 
     @property
     def is_done(self) -> bool:
         """Whether every cell has ended."""
-        return self._has_read and self._n_left() == 0
+        return self._has_read and self.n_left == 0
 
-    def _n_left(self) -> int:
+    @property
+    def n_left(self) -> int:
+        """Cells that have not ended."""
         return len(list(self.cells())) - sum(trial.state.is_finished() for _, trial in self._wanted())
 
     @property
@@ -190,8 +203,12 @@ class TrialQueue(ABC):
 
     def retry_failed(self) -> None:
         """Enqueue every failed cell again, with the same parameters."""
-        for trial in self.trials():
-            if trial.state == "failed":
+        self.repeat(trial for trial in self.trials() if trial.state == "failed")
+
+    def repeat(self, trials: Iterable[Trial]) -> None:
+        """Enqueue the cells of some trials that have ended again, with the same parameters."""
+        for trial in list(trials):
+            if trial.has_ended:
                 again = {"cell": trial.cell, "retry_of": trial.number}
                 self.study.enqueue_trial(trial.parameters, user_attrs=again)
 

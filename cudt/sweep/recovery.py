@@ -1,9 +1,12 @@
-"""Give back the trials of workers that are gone."""
+"""Which workers are alive; give back the trials of those that are gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from optuna.storages import BaseStorage
+from optuna.trial import TrialState
 
 from cudt.sweep.holder import Holder, is_dead, is_mine
 from cudt.sweep.queue import Trial
@@ -26,6 +29,20 @@ def give_back_lost(sources: Iterable[Source]) -> None:
                 give_back(source, trial, _silence(trial.holder))
             elif trial.holder is not None and is_dead(trial.holder):
                 give_back(source, trial, f"with its parent process (process {trial.holder['process']})")
+
+
+def alive(storage: BaseStorage, is_asked: Callable[[str], bool]) -> list[Holder]:
+    """The workers that run a trial of some studies now, on any machine, each once; studies are chosen by name."""
+    found: dict[tuple[str, int], Holder] = {}
+    for study in storage.get_all_studies():
+        if not is_asked(study.study_name) or not isinstance(storage, SharedStorage):
+            continue
+        running = storage.get_all_trials(study._study_id, deepcopy=False, states=(TrialState.RUNNING,))
+        stale = {one.trial_id for one in storage.stale(study._study_id)} if running else set()
+        for holder in (trial.user_attrs.get("holder") for trial in running if trial._trial_id not in stale):
+            if holder is not None and not is_dead(holder):
+                found[holder["machine"], holder["process"]] = holder
+    return list(found.values())
 
 
 def give_back_of_process(sources: Iterable[Source], process: int, how: str) -> bool:

@@ -24,6 +24,8 @@ _TIMEOUT = 60
 _CONNECT_TIMEOUT = 10
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
+#: Seconds for which a new worker waits for a storage.
+_PATIENCE = 300.0
 
 # Optuna would log every trial that fails.
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -48,6 +50,18 @@ def open_storage(url: str | None) -> BaseStorage:
                 raise _refusal(url, error) from None
             time.sleep(1)
     raise AssertionError
+
+
+def open_patiently(url: str) -> BaseStorage:
+    """The storage of a URL that another process has opened before; a server that is restarting is waited for."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return open_storage(url)
+        except UserError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(2.0)
 
 
 def without_password(url: str) -> str:
@@ -88,6 +102,7 @@ def _engine_options(url: str) -> dict[str, Any]:
 
 def has_studies(url: str) -> bool:
     """Whether a storage exists and contains studies; creates nothing."""
+    _check_has_heartbeats(url)
     try:
         file = _file_of(url)
         if file is not None and not file.is_file():

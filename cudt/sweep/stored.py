@@ -10,7 +10,7 @@ from optuna.storages import BaseStorage
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
 from cudt.sweep.source import ArmSource
-from cudt.sweep.storage import open_storage, without_password
+from cudt.sweep.storage import has_studies, open_storage, without_password
 from cudt.sweep.study import ArmStudy, study_name
 from cudt.utils.errors import UserError
 
@@ -49,10 +49,10 @@ def close_after_failure(studies: Sequence[ArmStudy]) -> None:
 
 def find(url: str, name: str | None = None) -> Sweep:
     """The unfinished sweep of a storage; with several, the one whose name (or name-hash) is given."""
-    storage = open_storage(url)
-    sweeps = _sweeps(storage)
     where = without_password(url)
-    if not sweeps:
+    storage = open_storage(url) if has_studies(url) else None
+    sweeps = _sweeps(storage) if storage is not None else []
+    if storage is None or not sweeps:
         raise UserError(f"{where}: no sweep has begun here; begin it with `cudt sweep --search … --storage {where}`")
     if name is not None:
         found = [sweep for sweep in sweeps if name in (sweep.name, _full_name(sweep))]

@@ -24,6 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any
 
 import optuna
@@ -214,8 +215,7 @@ class _Attempt:
                 signal.raise_signal(signal.SIGTERM)
         if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
             self._stored = time.monotonic()
-            now = {"step": progress.step, "steps": progress.steps, "loss": progress.loss}
-            self._note("progress", {**now, "seconds": round(self.seconds, 1)})
+            self._note("progress", {**asdict(progress), "seconds": round(self.seconds, 1)})
 
     @contextmanager
     def noting_warnings(self) -> Any:

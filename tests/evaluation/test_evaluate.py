@@ -6,8 +6,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation import ratios, stored
-from cudt.evaluation.evaluate import check, evaluate_ood, left
+from cudt.evaluation.evaluate import check, evaluate_ood, left, measure_parts, parts_of
 from cudt.evaluation.grid import Grid
 from cudt.runs import examples
 from cudt.runs.find import find_runs
@@ -231,3 +232,29 @@ def test_tables_are_the_same_whatever_is_read_at_once(run, monkeypatch):
     pd.testing.assert_frame_equal(run.read_examples(), kept)
     evaluate(run, Grid([0.5], noise_seeds=[0, 3]))
     pd.testing.assert_frame_equal(run.read_examples(), kept)
+
+
+def test_levels_that_other_processes_have_measured_give_the_same_bytes(run, tmp_path, monkeypatch):
+    grid = Grid(perturbations=["gaussian", "uniform"], noise_seeds=[0, 1])
+    other = Run(shutil.copytree(run.path, tmp_path / "other"), run.recipe)
+    evaluate(run, grid)
+    every = parts_of(other, grid)
+    # Of both kinds and for both seeds, γ = 0, 0.5, 1 and γ_train = 0.4.
+    assert len(every) == len(set(every)) == 2 * 2 * 4
+    # Shares that cut across kinds and seeds; one level is left to the process that writes the tables.
+    for start, end in ((0, 3), (3, 10), (10, 15)):
+        measure_parts(other, every[start:end], "cpu", None, untracked, tmp_path / "measured")
+    measured: list[list[float]] = []
+    real = evaluation._measure
+
+    def watched(*given):
+        measured.append(given[6])
+        return real(*given)
+
+    monkeypatch.setattr(evaluation, "_measure", watched)
+    evaluate_ood(other, grid, "cpu", None, untracked, measured=tmp_path / "measured")
+    assert measured == [[every[-1].gamma]]
+    tables = [*run.path.glob("*.csv"), run.path / "examples.parquet"]
+    assert {path.name: (other.path / path.name).read_bytes() for path in tables} == {
+        path.name: path.read_bytes() for path in tables
+    }

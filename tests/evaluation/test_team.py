@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 
 from cudt.evaluation import evaluate, generate
 from cudt.evaluation.grid import Grid
+from cudt.evaluation.passes import Measuring
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
-from tests.conftest import quiet
-from tests.processes import together
+from tests.conftest import TINY, quiet
+from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
 
 
@@ -97,3 +99,29 @@ def test_other_weights_and_completions_are_those_of_one_process(root, tmp_path):
     (name,) = (name for name in written if name.startswith("completions/"))
     assert len(json.loads(written[name])) == 7
     assert_as_one(run, partial(evaluated, root=root, n_samples=0, with_exits=False), tmp_path / "tables", (2,))
+
+
+def test_a_process_that_ends_stops_an_evaluation_with_one_line(trained_run, tmp_path, monkeypatch):
+    def end(*given: Any) -> Any:
+        if os.environ["RANK"] == "1":
+            os._exit(3)
+        return measured(*given)
+
+    measured = Measuring.__call__
+    monkeypatch.setattr(Measuring, "__call__", end)
+    run = copied(trained_run, tmp_path / "run")
+    main, other = commands(2, "eval-ood", run.path, "--device", "cpu")
+    assert (main.code, other.code) == (1, 3)
+    (line,) = main.errors.splitlines()
+    assert line.startswith("another of the 2 processes ended or hangs (")
+    assert line.endswith("); run the same command again")
+    assert not (run.path / "ood.csv").exists()
+
+
+@pytest.mark.slow
+def test_an_experiment_is_shared_and_has_one_report(tmp_path):
+    settings = [part for one in (*TINY, "training.epochs=1") for part in ("--set", one)]
+    main, other = commands(2, "experiment", "reviews-ut", "--device", "cpu", "--out", tmp_path, *settings)
+    assert (main.code, other) == (0, Ended(0, "", ""))
+    assert main.output.count("report: ") == 1
+    assert (tmp_path / "report-reviews-ut" / "index.html").is_file()

@@ -1,175 +1,182 @@
+"""Which runs are evaluated, in which home, and when; what an evaluation does."""
+
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
+from optuna.storages import BaseStorage
 
 from cudt.evaluation import evaluate
-from cudt.evaluation.grid import Grid
 from cudt.reproduce import evaluation
-from cudt.reproduce.evaluation import EvaluationJob
-from cudt.runs.options import RunOptions
+from cudt.reproduce.queues import ExperimentQueues
+from cudt.reproduce.scale import Experiment
+from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.run import Run
-from cudt.utils.errors import TrainingInterruptedError
-from cudt.utils.workers import Died, Interrupted, Warned
+from cudt.sweep.evaluate_runs import tracking
+from cudt.sweep.lease import Lease
+from cudt.sweep.storage import open_storage
+from cudt.sweep.study import ArmStudy
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
-from tests.sweep.searches import seeds
+from tests.sweep.searches import fail, finish, seeds
+
+TWO_EACH = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
 
 
 @pytest.fixture
-def run(trained_run, tmp_path) -> Path:
-    return shutil.copytree(trained_run.path, tmp_path / "out" / "run")
+def storage() -> BaseStorage:
+    return open_storage(None)
+
+
+def queues_of(experiment: Experiment, storage: BaseStorage, out: Path, home: str = "mine", **more: Any):
+    return ExperimentQueues(experiment, storage, home, ReproduceOptions(out, "cpu", **more))
+
+
+def train(queues: ExperimentQueues, arm: str, score: float | None, home: str = "mine") -> None:
+    """End the next trial of an arm, as a worker of a home does; without a score it fails."""
+    (study,) = (one for one in queues.studies if one.arm == arm)
+    trial = study.next()
+    assert trial is not None
+    facts = {"run": f"reviews-ut/{arm}-{trial.cell}", "home": home, "seconds": 2.0}
+    if score is None:
+        fail(study, trial, "it diverged", facts)
+    else:
+        finish(study, trial, score, facts)
+    study.refresh()
+
+
+def cells(queue: Any) -> list[str]:
+    return [str(cell) for cell, _ in queue.cells()]
+
+
+def four_runs(tmp_path: Path, evaluate: str) -> Experiment:
+    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=TWO_EACH), evaluate=evaluate)).experiments
+    return experiment
+
+
+def test_the_best_run_of_each_arm_is_evaluated_when_its_sweep_has_ended(storage, tmp_path):
+    queues = queues_of(four_runs(tmp_path, "best"), storage, tmp_path / "out")
+    queue = queues.evaluations.queue
+    train(queues, "constrained", 0.5)
+    train(queues, "constrained", 0.7)
+    train(queues, "erm", 0.6)
+    assert cells(queue) == []
+    assert not queue.is_done
+    # As many as are to be expected.
+    assert queue.n_left == 2
+    train(queues, "erm", None)
+    assert cells(queue) == ["reviews-ut/constrained-1", "reviews-ut/erm-0"]
+
+
+def test_if_all_runs_are_evaluated_each_is_when_it_has_ended(storage, tmp_path):
+    queues = queues_of(four_runs(tmp_path, "all"), storage, tmp_path / "out")
+    queue = queues.evaluations.queue
+    train(queues, "erm", 0.6)
+    assert cells(queue) == ["reviews-ut/erm-0"]
+    train(queues, "constrained", 0.5)
+    assert cells(queue) == ["reviews-ut/constrained-0", "reviews-ut/erm-0"]
+    assert not queue.is_done
+
+
+def test_a_run_is_evaluated_in_the_home_that_has_it(storage, tmp_path):
+    experiment = four_runs(tmp_path, "all")
+    here, there = (queues_of(experiment, storage, tmp_path / home, home) for home in ("here", "there"))
+    for arm in ("constrained", "erm"):
+        train(here, arm, 0.5, "here")
+        train(here, arm, 0.5, "there")
+    for study in there.studies:
+        study.refresh()
+    assert cells(here.evaluations.queue) == ["reviews-ut/constrained-0", "reviews-ut/erm-0"]
+    assert cells(there.evaluations.queue) == ["reviews-ut/constrained-1", "reviews-ut/erm-1"]
+    assert cells(here.evaluations_in("there")) == cells(there.evaluations.queue)
+
+
+def test_other_noise_is_another_evaluation(storage, tmp_path):
+    one, other = (
+        queues_of(experiment_of(tmp_path, noise_seeds=noise_seeds), storage, tmp_path) for noise_seeds in ([0], [0, 1])
+    )
+    assert one.evaluations.queue.name != other.evaluations.queue.name
+
+
+def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storage, tmp_path):
+    asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "limit": 2}
+    (experiment,) = scale_of(tmp_path, listed("smoke-llama", evaluate="all", completions=asked)).experiments
+    # Without the instructions file there are no completions.
+    assert queues_of(experiment, storage, tmp_path / "out", data_root=tmp_path).completions is None
+    (tmp_path / "mine.json").write_text("[]")
+    queues = queues_of(experiment, storage, tmp_path / "out", data_root=tmp_path)
+    assert queues.completions is not None
+    assert [(one.gamma, one.limit) for one in queues.completions.requests] == [(0.0, 2), (1.5, 2)]
+    train(queues, "constrained", 0.5)
+    assert cells(queues.completions.queue) == []
+    train(queues, "erm", 0.5)
+    runs = ("reviews-ut/constrained-0", "reviews-ut/erm-0")
+    assert cells(queues.completions.queue) == [f"{run} γ={gamma}" for run in runs for gamma in ("0", "1.5")]
+    assert queues.completions.queue.n_left == queues.completions.queue.n_expected == 4
+
+
+# ---------------------------------------------------------------- evaluating
 
 
 @pytest.fixture
-def evaluated(monkeypatch) -> list[tuple[str, str]]:
-    """Which runs are evaluated under which noise."""
-    found: list[tuple[str, str]] = []
+def evaluated(monkeypatch) -> list[str]:
+    """Under which noise runs are evaluated."""
+    found: list[str] = []
     real = evaluate.evaluate_ood
 
     def watched(run, grid, *more) -> None:
-        found.append((run.path.name, *(grid.perturbations or [])))
+        found.extend(grid.perturbations or [])
         real(run, grid, *more)
 
     monkeypatch.setattr(evaluate, "evaluate_ood", watched)
     return found
 
 
-def job(run: Path, *kinds: str, noise_seeds: tuple[int, ...] = (0,)) -> EvaluationJob:
-    return EvaluationJob(run, "cpu", None, Grid(perturbations=[*kinds], noise_seeds=[*noise_seeds]))
+def test_a_run_is_evaluated_once_under_each_noise(trained_run, evaluated, storage, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0")
+
+    def evaluate_with(**noise: Any) -> None:
+        queues = queues_of(experiment_of(tmp_path, **noise), storage, out)
+        for arm in ("constrained", "erm"):
+            if any(study.left and study.arm == arm for study in queues.studies):
+                train(queues, arm, 0.5, "mine" if arm == "erm" else "another")
+        queue = queues.evaluations.queue
+        trial = queue.next()
+        assert trial is not None
+        result = queues.evaluations.run(trial, lambda progress: None, Lease(storage, trial.trial_id))
+        finish(queue, trial, result.score, result.facts)
+        assert queues.evaluations.is_done("reviews-ut/erm-0")
+
+    evaluate_with()
+    evaluate_with(perturbations=["gaussian", "uniform"])
+    assert evaluated == ["gaussian", "uniform"]
+    # Complete in the storage, but no longer on disk: it is made again, and only then.
+    queues = queues_of(experiment_of(tmp_path), storage, out)
+    for study in queues.studies:
+        study.refresh()
+    queues.begin(retry_failed=False)
+    assert not queues.evaluations.queue.has_waiting
+    shutil.rmtree(out / "reviews-ut")
+    queues.begin(retry_failed=False)
+    queues.evaluations.queue.refresh()
+    assert queues.evaluations.queue.has_waiting
 
 
-def run_jobs(jobs: list[EvaluationJob], folder: Path) -> tuple[list[str], list[str]]:
-    printed: list[str] = []
-    return evaluation.run_jobs(jobs, RunOptions(folder, "cpu"), folder / "logs", printed.append), printed
-
-
-# ---------------------------------------------------------------- evaluating
-
-
-def test_an_evaluated_run_is_skipped(run, evaluated, no_processes, tmp_path):
-    failures, printed = run_jobs([job(run, "gaussian")], tmp_path)
-    assert not failures
-    assert printed[0].startswith(f"1/1  {run}  evaluated in ")
-    assert run_jobs([job(run, "gaussian")], tmp_path) == ([], [])
-    # Another kind of noise only, then both again with another draw.
-    run_jobs([job(run, "gaussian", "uniform")], tmp_path)
-    run_jobs([job(run, "gaussian", "uniform", noise_seeds=(0, 1))], tmp_path)
-    assert evaluated == [("run", "gaussian"), ("run", "uniform"), ("run", "gaussian"), ("run", "uniform")]
-
-
-def test_a_run_that_cannot_be_evaluated_is_reported_and_the_others_are_evaluated(run, no_processes, tmp_path):
-    broken = shutil.copytree(run, tmp_path / "out" / "broken")
-    (broken / "checkpoints" / "best.safetensors").unlink()
-    failures, printed = run_jobs([job(broken, "gaussian"), job(run, "gaussian")], tmp_path)
-    assert len(failures) == 1
-    assert failures[0].startswith(f"{broken}: {broken}/checkpoints/best.safetensors: missing or damaged")
-    assert len(printed) == 2
-    assert job(run, "gaussian").is_done()
-
-
-def test_a_run_is_evaluated_in_a_worker_process(run, tmp_path):
-    assert run_jobs([job(run, "gaussian")], tmp_path)[0] == []
-    assert job(run, "gaussian").is_done()
-
-
-def test_a_stop_request_ends_it(run, no_processes, tmp_path, monkeypatch):
-    class Stopped:
-        requested = True
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exception):
-            pass
-
-    monkeypatch.setattr(evaluation, "StopRequest", Stopped)
-    with pytest.raises(TrainingInterruptedError, match="run the same command to resume"):
-        run_jobs([job(run, "gaussian")], tmp_path)
-    assert not job(run, "gaussian").is_done()
-
-
-def test_a_process_that_died_is_reported():
-    assert evaluation._problem(Died("by signal 9 (SIGKILL)")) == "the worker process ended by signal 9 (SIGKILL)"
-    assert evaluation._problem(Interrupted()) == "interrupted, can be resumed"
-
-
-def test_a_warning_about_the_data_is_printed_once():
-    printed: list[str] = []
-    outcomes = evaluation._Outcomes(2, printed.append)
-    for _ in range(2):
-        outcomes.add(job(Path("run"), "gaussian"), 1.0, Warned("a clip is skipped"), is_stopping=False)
-    assert (printed, outcomes.failures) == (["warning: a clip is skipped"], [])
-
-
-# ---------------------------------------------------------------- which runs
-
-
-def trials(*rows: tuple[str, int, str, float | None]) -> pd.DataFrame:
-    """Arm, number, state and score."""
-    table = pd.DataFrame(rows, columns=["arm", "trial", "state", "score"])
-    table["run"] = [f"reviews-ut/{arm}-{number}" for arm, number, *_ in rows]
-    for name, value in {"setting": "", "seconds": 1.0, "updates": 3, "reason": ""}.items():
-        table[name] = value
-    return table
-
-
-@pytest.mark.parametrize(
-    ("evaluate", "names"),
-    [("best", ["constrained-1", "erm-0"]), ("all", ["constrained-0", "constrained-1", "erm-0"])],
-)
-def test_the_best_run_of_each_arm_or_all_finished_runs_are_evaluated(evaluate, names, tmp_path):
-    arms = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
-    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=arms), evaluate=evaluate)).experiments
-    table = trials(
-        ("constrained", 0, "finished", 0.5),
-        ("constrained", 1, "finished", 0.7),
-        ("erm", 0, "finished", 0.6),
-        ("erm", 1, "failed", None),
-    )
-    found = evaluation.jobs(experiment, RunOptions(tmp_path / "out", "cpu"), table)
-    assert [one.run for one in found] == [tmp_path / "out" / "reviews-ut" / name for name in names]
-
-
-def test_before_a_sweep_has_begun_nothing_is_done_and_nothing_spent(tmp_path):
-    experiment, options = experiment_of(tmp_path), RunOptions(tmp_path / "out", "cpu")
-    assert evaluation.n_done(experiment, options) == 0
-    assert evaluation.spent(experiment, options) == (0.0, 0.0)
-
-
-def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(tmp_path):
-    asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "limit": 2}
-    (experiment,) = scale_of(tmp_path, listed("smoke-llama", evaluate="all", completions=asked)).experiments
-    options = RunOptions(tmp_path / "out", "cpu", tmp_path)
-    table = trials(("constrained", 0, "finished", 0.5), ("constrained", 1, "finished", 0.7))
-    # Without the instructions file there are no completions.
-    assert [one.requests for one in evaluation.jobs(experiment, options, table)] == [(), ()]
-    (tmp_path / "mine.json").write_text("[]")
-    one, two = evaluation.jobs(experiment, options, table)
-    assert one.requests == ()
-    assert [(request.gamma, request.limit) for request in two.requests] == [(0.0, 2), (1.5, 2)]
-
-
-# ---------------------------------------------------------------- reading what is done
-
-
-def test_a_run_is_not_done_while_its_tables_are_being_written(run, monkeypatch):
-    evaluation.evaluate_run(job(run, "gaussian"), print)
-    monkeypatch.setattr(Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        evaluation.evaluate_run(job(run, "gaussian", noise_seeds=(7,)), print)
-    assert not job(run, "gaussian").is_done()
-
-
-@pytest.mark.parametrize("setting", ["", "noise.gamma_train=0.5"])
-def test_trials_are_read_as_the_sweep_wrote_them(setting, tmp_path):
+def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monkeypatch, storage, tmp_path):
+    path = Path(shutil.copytree(trained_run.path, tmp_path / "run"))
     experiment = experiment_of(tmp_path)
-    folder = experiment.sweep.folder(tmp_path / "out")
-    folder.mkdir(parents=True)
-    trials(("erm", 0, "finished", 0.5)).assign(setting=setting).to_csv(folder / "trials_wide.csv", index=False)
-    read = evaluation.trials_of(experiment, tmp_path / "out")
-    assert read is not None
-    assert read["setting"].tolist() == [setting]
-    assert [job.run.name for job in evaluation.jobs(experiment, RunOptions(tmp_path / "out", "cpu"), read)] == ["erm-0"]
+    assert not evaluation.is_evaluated(experiment, path)
+    assert not evaluation.is_evaluated(experiment, tmp_path / "missing")
+    monkeypatch.setattr(Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    run = Run(path, trained_run.recipe)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate.evaluate_ood(run, evaluation.grid_of(experiment), "cpu", None, tracking(lambda progress: None))
+    assert not evaluation.is_evaluated(experiment, path)
+
+
+def test_arms_are_studies_of_the_sweep(storage, tmp_path):
+    queues = queues_of(experiment_of(tmp_path), storage, tmp_path)
+    assert all(isinstance(study, ArmStudy) and study.title == "pair · reviews-ut" for study in queues.studies)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from cudt.reproduce import cost, evaluation, generated, plan, scale
+from cudt.reproduce import cost, generated, plan, progress, scale
 from cudt.reproduce.plan import PlannedExperiment, ReproductionPlan
-from cudt.runs.options import RunOptions
+from cudt.reproduce.progress import Progress
+from cudt.reproduce.stored import ReproduceOptions
 from cudt.sweep import cost as sweep_cost
 from cudt.sweep import startup
 from cudt.utils.progress import duration
@@ -35,8 +36,8 @@ def timed(monkeypatch) -> list[str]:
     return found
 
 
-def options(folder: Path, **more) -> RunOptions:
-    return RunOptions(folder / "out", "cpu", **more)
+def options(folder: Path, **more) -> ReproduceOptions:
+    return ReproduceOptions(folder / "out", "cpu", **more)
 
 
 def printed(made: ReproductionPlan) -> str:
@@ -55,13 +56,13 @@ def test_training_is_timed_and_evaluation_costs_as_much_per_operation(tmp_path, 
     # Recipes with different objectives are timed separately.
     assert timed == ["constrained", "erm"]
     assert (row.cells, row.left, row.evaluations, row.evaluations_left) == (2, 2, 2, 2)
-    # One worker is started for training and one for evaluating, and each of the four runs has a second of overhead.
-    assert row.overhead == 2 * 1.0 + 4 * 1.0
-    assert row.seconds == pytest.approx(6 + 20 * (training + cost.evaluation(experiment)) / training)
+    # One worker is started, and each of the four trials has a second of overhead.
+    assert row.overhead == 1.0 + 4 * 1.0
+    assert row.seconds == pytest.approx(5 + 20 * (training + cost.evaluation(experiment)) / training)
 
 
-@pytest.mark.parametrize(("workers", "started"), [(1, 2), (2, 4), (8, 4)])
-def test_no_more_workers_are_started_than_there_are_runs(tmp_path, timed, workers, started):
+@pytest.mark.parametrize(("workers", "started"), [(1, 1), (2, 2), (8, 4)])
+def test_no_more_workers_are_started_than_there_are_trials(tmp_path, timed, workers, started):
     (row,) = plan.make(scale_of(tmp_path), options(tmp_path, workers=workers)).rows
     assert row.overhead == started * 1.0 + 4 * 1.0
 
@@ -104,7 +105,7 @@ def test_what_is_missing_is_listed_once_with_how_to_get_it_and_nothing_is_writte
         options(tmp_path, data_root=tmp_path, workers=2),
     )
     text = printed(made)
-    assert "1 pair · reviews-ut 0/2 0/2 31.8 s" in text
+    assert "1 pair · reviews-ut 0/2 0/2 29.8 s" in text
     assert text.count("for 2–3: dataset 'stanfordnlp/imdb'") == 1
     assert text.count("for 2–3: model 'distilbert/distilbert-base-uncased'") == 1
     # The rows are in one unit, the report among them, and add up to the total; the second and third are skipped.
@@ -139,16 +140,52 @@ def test_generated_data_are_not_missing(tmp_path, timed):
     assert (row.missing, row.untimed) == ([], "data not generated yet")
 
 
-def test_finished_runs_cost_nothing_and_evaluations_are_timed_by_what_the_sweep_spent(tmp_path, timed, monkeypatch):
+def test_what_was_measured_is_used_and_nothing_is_timed(tmp_path, timed, monkeypatch):
+    loaded = scale_of(tmp_path)
+    # Half a second for each operation, on whatever machine.
+    monkeypatch.setattr(progress, "of", lambda *_: Progress(0, 6.0, 12.0))
+    (row,) = plan.make(loaded, options(tmp_path)).rows
+    assert row.seconds == pytest.approx(0.5 * row.operations + row.overhead)
+    assert not timed
+
+
+def test_finished_runs_cost_nothing(tmp_path, timed):
     loaded = scale_of(tmp_path)
     sweep = loaded.experiments[0].sweep
     for arm in ("constrained", "erm"):
         train_quietly(sweep.recipe({}, arm, {}), tmp_path / "out")
-    monkeypatch.setattr(evaluation, "spent", lambda *_: (6.0, 3.0))
     (row,) = plan.make(loaded, options(tmp_path)).rows
-    assert (row.left, row.evaluations_left) == (0, 2)
-    assert row.seconds == 2 * cost.evaluation(loaded.experiments[0]) + 1.0 + 2 * 1.0
+    assert (row.left, row.evaluations_left, row.untimed) == (0, 2, "nothing left to time")
+    assert row.operations == cost.evaluation(loaded.experiments[0])
     assert not timed
+
+
+@pytest.mark.parametrize(
+    ("is_running", "others", "text"),
+    [
+        (False, [], "on this machine, {} with 2 workers\n"),
+        (False, ["here", "there", "there"], "on this machine, {} with 5 workers on 3 hosts\n"),
+        (True, ["here", "there", "there"], "on this machine, {} with 3 workers on 2 hosts\n"),
+    ],
+)
+def test_the_cost_is_shared_by_all_workers_that_are_alive(is_running, others, text, tmp_path, timed, monkeypatch):
+    monkeypatch.setattr(progress, "alive", lambda *_: [{"host": host} for host in others])
+    made = plan.make(scale_of(tmp_path), options(tmp_path, workers=2), is_running=is_running)
+    total = sum(map(made.seconds_of, made.rows)) + made.report
+    n_workers = int(re.findall(r"with (\d)", text)[0])
+    assert text.format(duration(total / n_workers)) in printed(made)
+
+
+def test_workers_order_experiments_by_the_plan(tmp_path, timed):
+    one, other = write_search(tmp_path, "one", arms={"erm": seeds(1)}), write_search(tmp_path, "other")
+    loaded = scale_of(tmp_path, listed(other), listed(one))
+    made = plan.make(loaded, options(tmp_path))
+    turns = made.turns(loaded)
+    assert [turn.experiment for turn in turns] == [1, 0]
+    # Two trials and four: a run and its evaluation each.
+    assert [turn.seconds for turn in turns] == [
+        pytest.approx(made.seconds_of(row) / count) for row, count in zip(made.rows, (2, 4), strict=True)
+    ]
 
 
 def test_a_plan_of_what_is_done_says_so(tmp_path, timed):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.reproduce import evaluation, run_experiments
+from cudt.reproduce import run_experiments
 from tests.reproduce.scales import listed, write_scale, write_search
 from tests.sweep.searches import seeds
 
@@ -54,7 +54,7 @@ def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, n
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert code == 1
     assert "skipped        lacking · imdb-ut: 0 runs, 0 evaluated" in printed
-    assert printed.count("run `hf download distilbert/distilbert-base-uncased") == 3
+    assert printed.count("run `hf download distilbert/distilbert-base-uncased") == 2
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_says_how_to_resume(command, no_disk, no_processes, tmp_path, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "run_jobs", interrupted)
+    monkeypatch.setattr(run_experiments, "run_workers", interrupted)
     code, _, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
     assert (code, errors) == (130, "out: interrupted; run the same command to resume\n")
 

@@ -58,7 +58,7 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_sweep, "Processes", InThisProcess)
+    monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cudt.config import strict_yaml
 from cudt.sweep.messages import CellProgress, CellResult
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
-from tests.utils.worker_jobs import until
+from tests.utils.process_jobs import until
 
 #: Where the planted score is highest, and how high.
 ALPHA, RATE, HEIGHT = 0.23, 4e-3, 0.9

@@ -45,7 +45,7 @@ def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
         display.begin(studies)
         for cell in cells[:3]:
             display.running(cell, CellProgress(1, 6, 0.5))
-        display.finished(cells[0], 0.123456789)
+        display.finished(cells[0], "score 0.12346")
         display.failed(cells[1], "the loss [of layer 1] is not finite")
         display.died(cells[2], "by signal 9 (SIGKILL); see log")
         display.interrupted(cells[3])
@@ -77,7 +77,7 @@ def test_the_count_is_as_wide_as_the_total(tmp_path):
     display = SweepDisplay(console)
     display.begin(studies)
     for cell in cells_of(studies):
-        display.finished(cell, 1)
+        display.finished(cell, "score 1")
     lines = printed(console).splitlines()
     assert lines[0] == " 1/12  erm: seed=0  score 1"
     assert lines[-1] == "12/12  erm: seed=11  score 1"
@@ -102,7 +102,7 @@ def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
         picture = console_of()
         picture.print(display._picture())
         display.ended(cells[0])
-        display.finished(cells[0], 0.5)
+        display.finished(cells[0], "score 0.5")
         later = console_of()
         later.print(display._picture())
     text = printed(picture)

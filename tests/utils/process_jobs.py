@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 from cudt.utils.interrupt import StopRequest
-from tests.utils.worker_jobs import until
 
 PLANTED_AT_IMPORT = os.environ.get("PLANTED")
 
@@ -43,3 +43,10 @@ def _waited(folder: Path) -> int:
             until((folder / "go").exists)
             return 130
     return 0
+
+
+def until(condition: Any) -> None:
+    # A job must not outlive the test.
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cudt.utils.worker_processes import Ended, Processes, worker_environments
-from tests.utils.worker_jobs import until
+from tests.utils.process_jobs import until
 
 
 @pytest.fixture

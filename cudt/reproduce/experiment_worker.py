@@ -1,0 +1,78 @@
+"""What a worker process of a reproduction does: trials of all experiments, in the order of their cost."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cudt.reproduce import stored
+from cudt.reproduce.queues import ExperimentQueues
+from cudt.reproduce.scale import Experiment
+from cudt.reproduce.stored import ReproduceOptions
+from cudt.sweep.lease import home_of
+from cudt.sweep.run_sweep import SweepOptions, check_score, first_task
+from cudt.sweep.source import Source
+from cudt.sweep.storage import open_patiently
+from cudt.sweep.worker import work
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.utils.device import DeviceName
+
+
+@dataclass(frozen=True)
+class ReproductionJob:
+    """What a worker needs to know; it reads the experiments from the storage."""
+
+    storage: str
+    study: str
+    """The root study of the reproduction."""
+    experiments: tuple[int, ...]
+    """The numbers of the experiments to take part in, in order."""
+    out: Path
+    device: DeviceName
+    data_root: Path | None
+
+
+def main(job: ReproductionJob) -> int:
+    """Run trials until nothing is left; the exit code (sweep/worker.py)."""
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    storage = open_patiently(job.storage)
+    experiments = stored.load(storage, job.study).experiments
+    options = ReproduceOptions(job.out, job.device, job.data_root, storage=job.storage)
+    home = home_of(job.out)
+    queues = [ExperimentQueues(experiments[number], storage, home, options) for number in job.experiments]
+    usable: dict[str, bool] = {}
+
+    def sources() -> Iterator[Source]:
+        for one in queues:
+            if not one.is_done:
+                name = one.experiment.name
+                if name not in usable:
+                    usable[name] = not _announced(unusable(one.experiment, one.options))
+                if usable[name]:
+                    yield from one.in_turn()
+
+    return work(sources)
+
+
+def unusable(experiment: Experiment, options: SweepOptions) -> str:
+    """Why an experiment cannot run on this machine although no file is missing; empty if it can.
+
+    A worker that took its trials anyway would fail all of them, although other machines can run them.
+    """
+    try:
+        check_score(experiment.sweep, first_task(experiment.sweep, options))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _announced(problem: str) -> str:
+    if problem:
+        print(problem, file=sys.stderr)
+    return problem

@@ -1,0 +1,198 @@
+"""Evaluate runs by several worker processes (`cudt eval-ood --workers`), as trials in a temporary storage.
+
+A run is a trial. With more workers than runs, the noise levels of a run are divided into shares: each is measured by a
+trial, and a last trial writes the tables, which are those of a single process to the last bit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optuna.storages import BaseStorage
+
+from cudt.evaluation.grid import Grid
+from cudt.runs.find import open_run
+from cudt.sweep.definition import Parameters
+from cudt.sweep.display import SweepDisplay
+from cudt.sweep.lease import Lease
+from cudt.sweep.messages import CellProgress, CellResult
+from cudt.sweep.queue import Key, Trial, TrialQueue
+from cudt.sweep.source import Report
+from cudt.sweep.storage import open_patiently, own_storage
+from cudt.sweep.watch import Crew, run_workers
+from cudt.sweep.worker import work
+from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils.progress import Track
+from cudt.utils.worker_processes import worker_environments
+
+if TYPE_CHECKING:
+    from cudt.config.schema import Weights
+    from cudt.runs.run import Run
+    from cudt.utils.device import DeviceName
+
+#: The cell that writes the tables of a run.
+_TABLES = "tables"
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate runs with."""
+
+    grid: Grid
+    device: DeviceName
+    data_root: Path | None
+    n_samples: int = 0
+    with_exits: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """What a worker needs to know."""
+
+    storage: str
+    runs: tuple[tuple[Path, Weights | None, Path], ...]
+    """Path, weights, and the folder of what is measured of each run."""
+    n_shares: int
+    request: EvaluationRequest
+
+
+def evaluate_runs(
+    runs: Sequence[Run], request: EvaluationRequest, n_workers: int, display: SweepDisplay
+) -> dict[Path, str]:
+    """Evaluate runs and write their tables; returns why some failed. `check` the runs first."""
+    temporary = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-"))
+    with ExitStack() as stack:
+        # Next to the run: the system's folder for temporary files is in memory on many machines.
+        folders = [
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".measured-", dir=run.path))) for run in runs
+        ]
+        named = tuple((run.path, run.other_weights, folder) for run, folder in zip(runs, folders, strict=True))
+        job = EvaluationJob(own_storage(temporary), named, _n_shares(runs, n_workers), request)
+        sources = _sources(job, open_patiently(job.storage))
+        for source in sources:
+            source.queue.top_up()
+        n_started = min(n_workers, len(runs) * job.n_shares)
+        environments = worker_environments(n_workers, request.device)[:n_started]
+        crew = Crew(environments, temporary / "logs", "cudt.sweep.evaluate_runs:main", job)
+        if run_workers(crew, sources, display, lambda ended, n_failed: None):
+            raise TrainingInterruptedError("interrupted; run the same command again")
+        found = {run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)}
+    failed = {path: problem for path, problem in found.items() if problem}
+    if not failed:
+        # Otherwise the logs may say more.
+        shutil.rmtree(temporary, ignore_errors=True)
+    return failed
+
+
+def _n_shares(runs: Sequence[Run], n_workers: int) -> int:
+    """The number of shares of a run; those with other weights are not divided, because σ_x is measured first."""
+    return 1 if any(run.other_weights for run in runs) else -(-n_workers // len(runs))
+
+
+def _problem(queue: TrialQueue) -> str:
+    """Why the tables of a run were not written; empty if they were."""
+    ended = {trial.cell: trial for trial in queue.trials()}
+    if _TABLES in ended and ended[_TABLES].state == "finished":
+        return ""
+    reasons = [trial.facts["reason"] for trial in ended.values() if trial.state == "failed"]
+    return str(reasons[-1]) if reasons else "not evaluated"
+
+
+class ShareQueue(TrialQueue):
+    """The trials of one run: its shares if there are several, then its tables."""
+
+    def __init__(self, storage: BaseStorage, number: int, path: Path, n_shares: int) -> None:
+        super().__init__(storage, f"cudt/eval-ood/{number}")
+        self._path, self._n_shares = path, n_shares
+
+    def cells(self) -> Iterator[tuple[Key, Parameters]]:
+        """The shares, and the tables when all shares have ended."""
+        keys: list[Key] = [*range(self._n_shares)] if self._n_shares > 1 else []
+        ended = {cell for cell, trial in self._live().items() if trial.state.is_finished()}
+        if ended.issuperset(keys):
+            keys.append(_TABLES)
+        return ((key, {}) for key in keys)
+
+    @property
+    def n_left(self) -> int:
+        """Cells that have not ended, the tables included."""
+        n_cells = self._n_shares + 1 if self._n_shares > 1 else 1
+        return n_cells - sum(trial.has_ended for trial in self.known())
+
+    def describe(self, trial: Trial) -> str:
+        """A trial in one line."""
+        share = "" if trial.cell == _TABLES else f", share {int(trial.cell) + 1} of {self._n_shares}"
+        return f"{self._path}{share}"
+
+    def outcome(self, trial: Trial) -> str:
+        """The result of a finished trial in some words."""
+        done = "evaluated" if trial.cell == _TABLES else "measured"
+        return f"{done} in {trial.facts.get('seconds', 0.0):.0f} s"
+
+
+@dataclass(frozen=True)
+class ShareSource:
+    """Measures shares of a run, and writes its tables."""
+
+    queue: ShareQueue
+    path: Path
+    weights: Weights | None
+    measured: Path
+    n_shares: int
+    request: EvaluationRequest
+
+    def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
+        # Imported for the first trial, because it imports torch.
+        from cudt.evaluation import evaluate
+
+        run, asked, track = open_run(self.path, self.weights), self.request, tracking(report)
+        if trial.cell == _TABLES:
+            with run.locked():
+                evaluate.evaluate_ood(
+                    run,
+                    asked.grid,
+                    asked.device,
+                    asked.data_root,
+                    track,
+                    asked.n_samples,
+                    with_exits=asked.with_exits,
+                    measured=self.measured if self.n_shares > 1 else None,
+                )
+        else:
+            parts = evaluate.parts_of(run, asked.grid)
+            first, after = (len(parts) * (int(trial.cell) + more) // self.n_shares for more in (0, 1))
+            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, self.measured)
+        return CellResult(0.0, {})
+
+    def facts(self, trial: Trial) -> dict[str, Any]:
+        return {}
+
+
+def tracking(report: Report) -> Track:
+    """A `track` function that reports every batch."""
+
+    def track(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
+        for number, item in enumerate(items):
+            report(CellProgress(number, total, None, "batch"))
+            yield item
+
+    return track
+
+
+def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
+    return [
+        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, folder, job.n_shares, job.request)
+        for number, (path, weights, folder) in enumerate(job.runs)
+    ]
+
+
+def main(job: EvaluationJob) -> int:
+    """What a worker process does: run trials until nothing is left; the exit code (worker.py)."""
+    sources = _sources(job, open_patiently(job.storage))
+    return work(lambda: sources)

@@ -1,0 +1,88 @@
+"""Start workers on this machine, and watch the trials of all machines until the workers here have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudt.sweep import recovery, worker
+from cudt.sweep.display import SweepDisplay
+from cudt.sweep.observer import Observer
+from cudt.sweep.queue import MAX_DEATHS
+from cudt.sweep.shared import heartbeat_interval
+from cudt.sweep.source import Source
+from cudt.utils.errors import UserError
+from cudt.utils.interrupt import StopRequest
+from cudt.utils.worker_processes import Ended, Processes
+
+#: Seconds between two looks at the storage, for every so many trials; and at workers.
+_INTERVAL, _TRIALS, _WAIT = 1.0, 200, 0.2
+#: Called after every look at the storage: the names of the queues in which a trial has ended, and how many have failed.
+OnLook = Callable[[set[str], int], None]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers of this machine."""
+
+    environments: Sequence[dict[str, str]]
+    """One for each worker."""
+    logs: Path
+    function: str
+    """What a worker calls with `job`, as `module:function`; its exit code is one of worker.py."""
+    job: Any
+
+
+def run_workers(crew: Crew, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook) -> bool:
+    """Let workers run the trials of some sources, together with all who joined; returns whether they were stopped."""
+    with (
+        StopRequest() as stop,
+        Processes(crew.environments, crew.logs, crew.function, crew.job) as workers,
+        display,
+    ):
+        _Watch(sources, display, on_look).run(workers, stop)
+    return stop.requested
+
+
+class _Watch:
+    """Watches the storage and the workers of this machine until the workers end."""
+
+    def __init__(self, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook) -> None:
+        self._sources, self._display, self._on_look = sources, display, on_look
+        queues = [source.queue for source in sources]
+        self._observer = Observer(queues, display)
+        self._fruitless = 0
+        display.begin(queues)
+
+    def run(self, workers: Processes, stop: StopRequest) -> None:
+        looked = recovered = time.monotonic()
+        while workers.n_running:
+            if stop.requested:
+                self._display.stopping(workers.n_running)
+                workers.stop()
+            for ended in workers.wait(_WAIT):
+                self._handle(ended, workers, is_stopping=stop.requested)
+            if time.monotonic() - looked > _INTERVAL * max(1, self._observer.n_open / _TRIALS):
+                self._look()
+                looked = time.monotonic()
+            if time.monotonic() - recovered > heartbeat_interval():
+                recovery.give_back_lost(self._sources)
+                recovered = time.monotonic()
+        self._look()
+
+    def _look(self) -> None:
+        self._on_look(self._observer.look(), self._observer.n_failed)
+
+    def _handle(self, ended: Ended, workers: Processes, *, is_stopping: bool) -> None:
+        """Give back the trial of a worker that has ended, and start it again unless nothing is left."""
+        is_death = ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
+        had_trial = recovery.give_back_of_process(self._sources, ended.process, ended.how if is_death else "")
+        self._fruitless = self._fruitless + 1 if is_death and not had_trial else 0
+        if self._fruitless >= MAX_DEATHS:
+            raise UserError(f"{self._fruitless} worker processes ended before they ran a trial, the last {ended.how}")
+        self._look()
+        if ended.code != worker.DONE and not is_stopping:
+            workers.start(ended.worker)

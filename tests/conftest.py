@@ -50,6 +50,11 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
     return launch.train(loaded, out, "cpu", None, quiet())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # First: torch refuses backward passes in a forked process whose parent did one with the pretended accelerator.
+    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run side by side, so each takes one core; none may reach for the hub, nor what it starts."""

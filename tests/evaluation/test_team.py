@@ -21,6 +21,8 @@ from tests.conftest import TINY, quiet
 from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
 
+pytestmark = pytest.mark.forks
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

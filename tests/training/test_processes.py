@@ -30,6 +30,8 @@ from tests.conftest import TINY, tiny_recipe
 from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
 
+pytestmark = pytest.mark.forks
+
 
 class Recorder:
     """Keeps λ and the losses after each update."""

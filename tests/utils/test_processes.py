@@ -12,6 +12,8 @@ from cudt.utils.errors import DataWarning, ProcessLostError, UserError
 from tests.processes import Ended, commands, environment, free_port, together
 from tests.shadow.device import active
 
+pytestmark = pytest.mark.forks
+
 
 def test_a_process_that_is_alone_needs_no_others():
     assert (processes.count(), processes.index(), processes.is_main_process()) == (1, 0, True)

@@ -55,12 +55,17 @@ class _Watch:
         queues = [source.queue for source in sources]
         self._observer = Observer(queues, display)
         self._fruitless = 0
+        self._is_stopping = False
         display.begin(queues)
 
     def run(self, workers: Processes, stop: StopRequest) -> None:
         looked = recovered = time.monotonic()
         while workers.n_running:
             if stop.requested:
+                if not self._is_stopping:
+                    self._is_stopping = True
+                    # What is seen to run now is reported as interrupted.
+                    self._look()
                 self._display.stopping(workers.n_running)
                 workers.stop()
             for ended in workers.wait(_WAIT):

@@ -56,7 +56,8 @@ class _Watch:
         self._observer = Observer(queues, display)
         self._fruitless = 0
         self._is_stopping = False
-        display.begin(queues)
+        # By the same look: what ends from now on is shown and counted.
+        display.begin(queues, self._observer.n_done)
 
     def run(self, workers: Processes, stop: StopRequest) -> None:
         looked = recovered = time.monotonic()

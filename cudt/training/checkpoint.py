@@ -219,6 +219,16 @@ def load_weights(run: Run) -> dict[str, Tensor]:
         raise UserError(f"{file}: missing or damaged ({error}); delete {run.path} to train again") from None
 
 
+def check_same(file: Path, content: Any) -> None:
+    """Refuse a file of which the processes have read different versions; `content` is what this one has read of it."""
+    with processes.agreed():
+        if len({repr(one) for one in processes.gathered(content)}) > 1:
+            raise UserError(
+                f"{file}: the processes read different versions of it, because their machines do not show the same "
+                "files at the same time; wait a minute and run the same command again"
+            )
+
+
 def _explain_missing(run: Run, file: Path) -> None:
     """Raise a UserError if it is known why the weights are missing."""
     checkpoints = run.recipe.settings.checkpoints

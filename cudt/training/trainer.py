@@ -33,12 +33,12 @@ from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
-from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
+from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma, weights_digest
 from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
-from cudt.training.checkpoint import Checkpoints, TrainingState, load_weights
+from cudt.training.checkpoint import Checkpoints, TrainingState, check_same, load_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
@@ -108,12 +108,14 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
+        is_resumed = processes.from_main(self.checkpoints.exist())
         with processes.agreed():
-            if self.checkpoints.exist():
+            if is_resumed:
                 self.state, self.history = self.checkpoints.restore()
             else:
                 seed_process(self.settings.seed, 0, self.accelerator.process_index)
                 self.state.sigma_x = self._measure_sigma()
+        check_same(self.run.last_checkpoint, (self.state.step, self.state.epoch))
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
@@ -280,7 +282,9 @@ class Trainer:
 
         self._save_weights("last")
         self.accelerator.wait_for_everyone()
-        self.layerwise.load_learned_weights(load_weights(self.run))
+        weights = load_weights(self.run)
+        check_same(self.run.weights_file(self.run.weights), weights_digest(weights.items()))
+        self.layerwise.load_learned_weights(weights)
         measured = self._validate()
         epoch, slack = self.state.epoch, self.state.last_slack
         if self.run.weights == "best":

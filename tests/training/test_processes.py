@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import load_last
+from cudt.training.checkpoint import Checkpoints, load_last, load_weights
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError, UserError
@@ -203,6 +204,51 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
     assert known == [one[len(begun[0]) :] for one in (first, second)]
     assert len(new) == len(known[0])
     assert set(new).isdisjoint(first + second)
+
+
+# ---------------------------------------------------------------- machines that do not see the same files
+
+
+def test_processes_with_folders_of_their_own_are_refused_before_they_train(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.utils.processes._VISIBLE", 0.5)
+    monkeypatch.setattr(
+        "cudt.training.launch.run_for", lambda recipe, out: run_for(recipe, Path(out, os.environ["RANK"]))
+    )
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert line.startswith(f"error: process 1 of 2: {tmp_path / '1'}")
+    assert line.endswith(
+        "is not the folder of process 0; use a folder that all machines share, and the same path on each"
+    )
+    assert not [*tmp_path.rglob("run.json"), *tmp_path.rglob(".seen*")]
+
+
+def test_all_processes_resume_if_the_main_one_has_a_checkpoint_and_from_the_same_one(tmp_path, monkeypatch):
+    recipe, exist = tiny_recipe(), Checkpoints.exist
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    together(2, lambda: train_until(recipe, tmp_path / "stopped", 4))
+    copy = shutil.copytree(tmp_path / "stopped", tmp_path / "other")
+
+    def load_older(run: Run) -> dict[str, Any]:
+        content = load_last(run)
+        content["progress"]["step"] -= int(os.environ["RANK"])
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cudt.training.checkpoint.load_last", load_older)
+        line = only_line(commands(2, *TRAIN, "--out", copy), 2)
+    assert line.startswith(f"error: {run_for(recipe, copy).last_checkpoint}: the processes read different versions")
+    monkeypatch.setattr(Checkpoints, "exist", lambda self: os.environ["RANK"] == "0" and exist(self))
+    together(2, lambda: train(recipe, tmp_path / "stopped"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), run_for(recipe, tmp_path / "stopped"))
+
+
+def test_a_verdict_on_different_weights_is_refused(tmp_path, monkeypatch):
+    def load_other(run: Run) -> dict[str, torch.Tensor]:
+        return {name: weight + int(os.environ["RANK"]) for name, weight in load_weights(run).items()}
+
+    monkeypatch.setattr("cudt.training.trainer.load_weights", load_other)
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert "best.safetensors: the processes read different versions of it" in line
 
 
 # ---------------------------------------------------------------- a process that ends or hangs

@@ -24,7 +24,6 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
 from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
@@ -33,12 +32,12 @@ from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
-from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma, weights_digest
+from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
-from cudt.training.checkpoint import Checkpoints, TrainingState, check_same, load_weights
+from cudt.training.checkpoint import Checkpoints, TrainingState, check_same, load_same_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
@@ -262,7 +261,7 @@ class Trainer:
             self.state.best, self.state.best_epoch = rank, self.state.epoch + 1
             self.state.best_slack = self.state.last_slack
             self.state.best_multipliers = self.descent.multiplier_values.tolist()
-            self._save_weights("best")
+            self.checkpoints.save_weights("best", self.state.step)
         if self.settings.descent.slack_restart:
             self.descent.restart_slack()
         self.state.epoch += 1
@@ -280,11 +279,8 @@ class Trainer:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
         import pandas as pd
 
-        self._save_weights("last")
-        self.accelerator.wait_for_everyone()
-        weights = load_weights(self.run)
-        check_same(self.run.weights_file(self.run.weights), weights_digest(weights.items()))
-        self.layerwise.load_learned_weights(weights)
+        self.checkpoints.save_weights("last", self.state.step)
+        self.layerwise.load_learned_weights(load_same_weights(self.run))
         measured = self._validate()
         epoch, slack = self.state.epoch, self.state.last_slack
         if self.run.weights == "best":
@@ -415,9 +411,6 @@ class Trainer:
             if self.accelerator.is_main_process and not is_sharded(self.layerwise):
                 self.checkpoints.save(self.state, self.history, lost=True)
             raise
-
-    def _save_weights(self, which: Weights) -> None:
-        self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
         self.checkpoints.save(self.state, self.history)

@@ -196,6 +196,12 @@ def from_main(value: Value) -> Value:
     return values[0]  # type: ignore[return-value]
 
 
+def patient_group() -> Any:
+    """torch's group in which a process may wait for another as long as that takes; None in a process that is alone."""
+    join()
+    return _group
+
+
 def wait() -> None:
     """Wait until all processes are here."""
     gathered(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import find_runs, open_run, run_for
@@ -246,7 +247,7 @@ def test_a_verdict_on_different_weights_is_refused(tmp_path, monkeypatch):
     def load_other(run: Run) -> dict[str, torch.Tensor]:
         return {name: weight + int(os.environ["RANK"]) for name, weight in load_weights(run).items()}
 
-    monkeypatch.setattr("cudt.training.trainer.load_weights", load_other)
+    monkeypatch.setattr("cudt.training.checkpoint.load_weights", load_other)
     line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
     assert "best.safetensors: the processes read different versions of it" in line
 
@@ -301,6 +302,28 @@ def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_kille
     (path,) = find_runs([tmp_path])
     # Without it, the checkpoint would be that of the first epoch, of three updates.
     assert load_last(open_run(path))["progress"]["step"] == 5
+
+
+def test_a_main_process_that_writes_slowly_is_not_taken_for_lost(tmp_path, monkeypatch):
+    def save_slowly(*given: Any) -> None:
+        time.sleep(1.0)
+        save_file(*given)
+
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=0.7))
+    monkeypatch.setattr("cudt.training.checkpoint.save_file", save_slowly)
+    ended = commands(2, *TRAIN, "--set", "training.checkpoint_every=2", "--out", tmp_path)
+    assert [(one.code, one.errors) for one in ended] == [(0, ""), (0, "")]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_all_with_one_line(tmp_path, monkeypatch):
+    def fill(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("cudt.training.checkpoint.save_file", fill)
+    assert only_line(commands(2, *TRAIN, "--out", tmp_path), 2) == "error: [Errno 28] No space left on device"
+    (path,) = find_runs([tmp_path])
+    info = open_run(path).info()
+    assert (info.status, "No space left" in (info.reason or "")) == ("failed", True)
 
 
 @pytest.mark.slow

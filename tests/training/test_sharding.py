@@ -135,6 +135,23 @@ def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
     assert_same(core / "from-2-to-1-whole", core / "alone" / "whole")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("unwritten", "step-2: not written (process 1: [Errno 28] No space left on device); run the same command"),
+        ("unread", "step-1: missing or damaged (Ran out of input); delete "),
+    ],
+)
+def test_shards_that_one_process_cannot_write_or_read_end_all_with_one_line(core, name, expected):
+    ended = json.loads((core / f"{name}.json").read_text())
+    assert [code for code, _ in ended] == [2, 2]
+    *before, line = "".join(errors for _, errors in ended).splitlines()
+    assert expected in line
+    assert all(one.startswith("warning: ") for one in before), before
+    info = the_run(core / "failed").info()
+    assert (info.status, "missing or damaged" in (info.reason or "")) == ("failed", True)
+
+
 # ---------------------------------------------------------------- configuration
 
 

@@ -177,9 +177,7 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
         # The launcher stops the processes that are left, and this one has something to write.
         with StopRequest():
             speaks = record(RunInfo(status="interrupted", reason=str(error)))
-        raise ProcessLostError(
-            f"{path}: {error}; run the same command again to resume, with any number of processes", speaks=bool(speaks)
-        ) from None
+        raise ProcessLostError(f"{path}: {error}", speaks=bool(speaks)) from None
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from optuna.storages import BaseStorage
 
-from cudt.sweep import definition
+from cudt.sweep import definition, recovery
 from cudt.sweep.definition import Sweep
 from cudt.sweep.source import ArmSource
 from cudt.sweep.storage import has_studies, open_storage, without_password
@@ -27,13 +27,19 @@ def begin(sweep: Sweep, studies: Sequence[ArmStudy], *, fail_fast: bool, retry_f
     """Store the definition and enqueue what is missing; a sweep that was begun before is resumed."""
     first = studies[0].study
     first.set_user_attr(_DEFINITION, {"search": sweep.text(), "recipe": sweep.base_text()})
-    first.set_user_attr(_FAIL_FAST, fail_fast)
+    # Whoever adds workers does not change how others run the sweep.
+    first.set_user_attr(_FAIL_FAST, fail_fast or (bool(first.user_attrs.get(_FAIL_FAST)) and _is_running(studies)))
     first.set_user_attr(_CLOSED, False)
     for study in studies:
         study.drop_surplus()
         if retry_failed:
             study.retry_failed()
         study.top_up()
+
+
+def _is_running(studies: Sequence[ArmStudy]) -> bool:
+    names = {study.name for study in studies}
+    return bool(recovery.alive(studies[0].storage, names.__contains__))
 
 
 def is_closed(studies: Sequence[ArmStudy]) -> bool:

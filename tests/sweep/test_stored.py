@@ -81,6 +81,24 @@ def test_after_a_failure_nothing_is_started_if_the_sweep_fails_fast(url, tmp_pat
         assert stored.is_closed(studies) == fail_fast
 
 
+def test_adding_workers_does_not_end_fail_fast(url, tmp_path):
+    sweep = sweep_of(tmp_path)
+    studies = stored.open_studies(sweep, open_storage(url))
+
+    def fails_fast(*, asked: bool) -> bool:
+        stored.begin(sweep, studies, fail_fast=asked, retry_failed=False)
+        stored.close_after_failure(studies)
+        return stored.is_closed(studies)
+
+    assert fails_fast(asked=True)
+    running = studies[0].next()
+    assert running is not None
+    assert fails_fast(asked=False)
+    finish(studies[0], running, 0.5, {})
+    # Nobody runs it now, so it is resumed as the command says.
+    assert not fails_fast(asked=False)
+
+
 def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, url, tmp_path):
     sweep = begun(sweep_of(tmp_path, arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})}), url)
     (study,) = stored.open_studies(sweep, open_storage(url))
@@ -103,6 +121,8 @@ def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, 
     [
         (["--join"], "--join: needs --storage"),
         (["--join", "--storage", "sqlite:///x.db", "--recipe", "imdb-ut"], "--recipe: cannot be given with --join"),
+        (["--join", "--storage", "sqlite:///x.db", "--fail-fast"], "--fail-fast: cannot be given with --join"),
+        (["--join", "--storage", "sqlite:///x.db", "--retry-failed"], "--retry-failed: cannot be given with --join"),
         ([], "--search: missing"),
         (["--join", "--storage", "grpc://host:13000"], "have no heartbeats"),
     ],

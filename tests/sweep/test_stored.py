@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 
 from cudt.sweep import stored
@@ -53,6 +54,27 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(url, tm
     assert trial is not None
     finish(study, trial, 0.5, {})
     assert stored.find(url).name == "two"
+
+
+@pytest.mark.parametrize(
+    ("search", "recipe"),
+    [
+        ("{future: 1}", "{name: reviews-ut}"),
+        (None, "{name: reviews-ut, task: telepathy}"),
+        (None, "{}"),
+        ("a: [", "{}"),
+    ],
+)
+def test_a_sweep_of_another_version_does_not_keep_others_from_being_joined(search, recipe, url, tmp_path):
+    sweep = begun(sweep_of(tmp_path, name="mine"), url)
+    foreign = {"search": search or sweep.text(), "recipe": recipe}
+    study = optuna.create_study(storage=open_storage(url), study_name="cudt/theirs")
+    study.set_user_attr("sweep", foreign)
+    assert stored.find(url).name == stored.find(url, "mine").name == "mine"
+    with pytest.raises(
+        UserError, match=r"there is mine-.* of reviews-ut; this version of cudt cannot run cudt/theirs$"
+    ):
+        stored.find(url, "theirs")
 
 
 def test_a_storage_without_a_sweep_cannot_be_joined(url, tmp_path):

@@ -123,8 +123,8 @@ def test_homes_that_differ_evaluate_their_own_runs(command, no_disk, no_processe
     assert len(find_runs([tmp_path / "a"])) == 2
     code, printed, _ = command("reproduce", "--join", "--device", "cpu", "--storage", url, "--out", "b")
     assert code == 1
-    assert f"{tmp_path}/a on " in printed
-    assert "not evaluated yet; evaluate them there with `cudt reproduce --join`" in printed
+    assert f"were not evaluated in {tmp_path}/a on " in printed
+    assert "run `cudt reproduce --join` there" in printed
     # The first machine comes back.
     code, printed, _ = command(*began)
     assert code == 0

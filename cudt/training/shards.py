@@ -30,7 +30,9 @@ def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim
         delete(folder)
         folder.mkdir(parents=True)
     processes.wait()
-    save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder))
+    # In the group without a limit, because processes may write at different speeds.
+    group = processes.patient_group()
+    save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder), process_group=group)
 
 
 def load_shards(
@@ -48,8 +50,8 @@ def load_shards(
         if weights.keys() != {name for name in found if name.startswith(_WEIGHTS)}:
             raise UserError(f"{folder}: the checkpoint does not fit this model; delete {folder.parent} to train again")
         moments = _empty_moments(optimizer, found)
-        alone = not torch.distributed.is_initialized()
-        load(weights | moments, storage_reader=reader, no_dist=alone)
+        group = processes.patient_group()
+        load(weights | moments, storage_reader=reader, process_group=group, no_dist=group is None)
     except (OSError, CheckpointException) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(

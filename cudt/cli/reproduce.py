@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, Device, Launcher, LauncherChoice, RetryFailed, Slurm, parse_launcher
+from cudt.cli.options import (
+    DataRoot,
+    Device,
+    Launcher,
+    LauncherChoice,
+    RetryFailed,
+    Slurm,
+    parse_launcher,
+    refuse_with_join,
+)
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -55,6 +64,8 @@ def reproduce(
     and elsewhere with the same --storage it adds workers.
     """
     jobs = parse_launcher(launcher, slurm)
+    if join:
+        refuse_with_join(retry_failed=retry_failed)
     loaded = _joined(scale, storage) if join else _loaded(scale)
     from cudt.reproduce import run_experiments
     from cudt.reproduce.stored import ReproduceOptions

@@ -10,8 +10,9 @@ source.py, worker.py     where a worker takes trials from, and how it runs them;
 lease.py, recovery.py    one worker at a time uses a run; the trials of dead workers wait again
 stored.py                sweeps as their storage knows them, for workers that join
 cell.py, messages.py     run one cell in a worker; what it is given and returns
-observer.py              watch all trials in the storage
+watch.py, observer.py    start workers and watch them; watch all trials in the storage
 run_sweep.py             run the sweep from beginning to end
+evaluate_runs.py         runs, or shares of a run, as trials of several processes (`cudt eval-ood --workers`)
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
 display.py               the sweep on a terminal
 cost.py, plan.py         what the sweep would cost, and its plan

@@ -62,7 +62,8 @@ class SweepDisplay:
     def begin(self, queues: Sequence[TrialQueue], n_done: int) -> None:
         """Count the cells, of which `n_done` have ended."""
         self._done = self._done_before = n_done
-        self._total = sum(len(list(queue.cells())) for queue in queues)
+        # By the same reading. Some cells, such as evaluations, are expected before they are listed.
+        self._total = n_done + sum(queue.n_left for queue in queues)
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
         for search in [queue.sweep.search for queue in queues if isinstance(queue, ArmStudy)]:

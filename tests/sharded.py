@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import shutil
@@ -146,10 +147,20 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
             train(folder, case, folder / "alone" / case)
 
     def shared() -> None:
+        gc.disable()
+        assemble = launch.assemble
+
+        def counted(*given: Any) -> Any:
+            alive.append(sum(isinstance(one, LayerwiseLosses) for one in gc.get_objects()))
+            return assemble(*given)
+
+        alive: list[int] = []
+        launch.assemble = counted
         for case in cases:
             with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
                 found = train(folder, case, folder / "shared" / case)
             (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
+        (folder / f"alive-{os.environ['RANK']}.json").write_text(json.dumps(alive))
 
     together(1, alone, sharded=False)
     together(2, shared)

@@ -76,8 +76,14 @@ def experiment(
         )
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation.grid import Grid
+    from cudt.models.sharding import is_asked_for
     from cudt.utils.device import choose
 
+    if is_asked_for():
+        raise UserError(
+            "cudt experiment: with FSDP, every process would put the whole model on its GPU to evaluate it; "
+            "use `cudt train`, then `cudt eval-ood` without accelerate launch"
+        )
     choose(device)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)

@@ -12,16 +12,18 @@ from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
 from cudt.utils import processes
-from cudt.utils.device import DeviceName, choose
+from cudt.utils.device import DeviceName, choose, make_current
 from cudt.utils.processes import is_main_process
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
+    chosen = choose(device)
+    make_current(chosen)
     with data_root_of(run, data_root) as root:
         # Of several processes each has a device of its own.
         spread_out = run.info().sharded and processes.count() == 1
-        layerwise = assemble_model(run.recipe, root, choose(device), spread_out=spread_out)
+        layerwise = assemble_model(run.recipe, root, chosen, spread_out=spread_out)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()

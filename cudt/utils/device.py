@@ -47,6 +47,15 @@ def accelerator() -> torch.device | None:
     return None if found is None or found.type == "mps" else found
 
 
+def make_current(device: torch.device) -> None:
+    """Let pinned memory and streams belong to a device that one of several processes has for itself, not to the first.
+
+    Otherwise every process would take memory on the first device. Accelerate does the same for training.
+    """
+    if device.index is not None:
+        torch.accelerator.set_device_index(device.index)
+
+
 def all_like(device: torch.device) -> list[torch.device]:
     """The device, then all other devices of its type on this machine."""
     if device.type == "cpu":

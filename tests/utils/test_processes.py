@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cudt.utils import processes
-from cudt.utils.device import accelerator_for, choose
+from cudt.utils.device import accelerator_for, choose, make_current
 from cudt.utils.errors import DataWarning, ProcessLostError, UserError
 from tests.processes import Ended, commands, environment, free_port, together
 from tests.shadow.device import active
@@ -140,6 +140,11 @@ def test_every_process_has_a_device_of_its_own(monkeypatch):
         monkeypatch.setenv("LOCAL_RANK", "6")
         assert choose("auto").index == 2
         assert choose("cpu").type == "cpu"
+        made: list[int] = []
+        monkeypatch.setattr("torch.accelerator.set_device_index", made.append)
+        for name in ("auto", "cpu"):
+            make_current(choose(name))
+        assert made == [2]
 
 
 def test_the_cpu_that_accelerate_launch_was_told_to_use(monkeypatch):

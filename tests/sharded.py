@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -28,6 +29,7 @@ from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe
 from cudt.models import sharding
+from cudt.models.assemble import assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import Sharding
 from cudt.training import launch
@@ -148,16 +150,17 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
 
     def shared() -> None:
         gc.disable()
-        assemble = launch.assemble
 
         def counted(*given: Any) -> Any:
             alive.append(sum(isinstance(one, LayerwiseLosses) for one in gc.get_objects()))
             return assemble(*given)
 
         alive: list[int] = []
-        launch.assemble = counted  # type: ignore[assignment]
         for case in cases:
-            with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
+            with (
+                _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"),
+                mock.patch("cudt.training.launch.assemble", counted),
+            ):
                 found = train(folder, case, folder / "shared" / case)
             (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
         (folder / f"alive-{os.environ['RANK']}.json").write_text(json.dumps(alive))

@@ -1,9 +1,9 @@
 """Optuna's database storage for many workers: trials have holders, calls wait for a server that is away.
 
 A trial that a worker cannot finish goes back to WAITING, so a cell stays one trial however many workers die. Optuna's
-own way (fail it, add a copy) loses the cell if the process dies between the two, and renumbers it. Whether a trial
-may go back is decided in one transaction with a look at its holder, so two processes that find the same dead worker
-do not give the trial back twice.
+own way (fail it, add a copy) loses the cell if the process dies between the two, and renumbers it. A trial is started,
+ended and given back in one transaction each, with a look at its holder: two processes that find the same dead worker do
+not give the trial back twice, and a worker that was thought dead does not end the trial of another one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._rdb import models
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event, func
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import Session, selectinload
@@ -38,6 +38,8 @@ _HEARTBEAT = 20
 _GRACE, _FENCE = 6, 4
 #: Seconds for which a call waits for a server that is away, and the longest pause between two attempts.
 _PATIENCE, _LONGEST_PAUSE = 300.0, 10.0
+#: Seconds for which a heartbeat is not repeated: Optuna records one for a trial that was started just now.
+_FRESH = 0.5
 #: The calls that change or read the database.
 _CALLS = (
     "create_new_study",
@@ -51,14 +53,19 @@ _CALLS = (
     "get_all_studies",
     "_create_new_trial",
     "_set_trial_param",
-    "set_trial_state_values",
     "set_trial_user_attr",
     "set_trial_system_attr",
     "set_trial_intermediate_value",
     "get_trial_id_from_study_id_trial_number",
     "get_trial",
     "_get_trials",
+    "_start",
+    "_end",
+    "is_lost",
     "give_back",
+    "reserve",
+    "enqueue",
+    "count_open",
     "stale",
 )
 
@@ -86,6 +93,11 @@ def heartbeat_interval() -> int:
     return max(1, int(os.environ.get("CUDT_HEARTBEAT") or _HEARTBEAT))
 
 
+def is_server(storage: BaseStorage) -> bool:
+    """Whether a storage may have a thousand workers, so that everything small adds up."""
+    return isinstance(storage, RDBStorage) and storage.engine.name != "sqlite"
+
+
 class SharedStorage(RDBStorage):
     """A database that many workers use at once."""
 
@@ -97,68 +109,141 @@ class SharedStorage(RDBStorage):
             warnings.simplefilter("ignore", ExperimentalWarning)
             interval = heartbeat_interval()
             super().__init__(url, engine_kwargs, heartbeat_interval=interval, grace_period=_GRACE * interval)
-        if self.engine.name == "sqlite":
+        if is_server(self):
+            _count_in_utc(self.engine)
+        else:
             _lock_at_begin(self.engine)
 
     # ------------------------------------------------------------ holding a trial
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """Set a trial's state; whoever sets it to RUNNING becomes its holder."""
-        if state != TrialState.RUNNING:
-            return super().set_trial_state_values(trial_id, state, values)
-        # Before it runs: nobody may see a running trial whose last heartbeat is that of an earlier holder.
-        super().record_heartbeat(trial_id)
-        if not super().set_trial_state_values(trial_id, state, values):
-            return False
-        held = _Held(new_holder(), time.monotonic())
-        super().set_trial_user_attr(trial_id, "holder", held.holder)
+        """Set a trial's state; whoever sets it to RUNNING becomes its holder, and nobody else may end it."""
+        if state == TrialState.RUNNING:
+            # Made once: if the answer to a commit is lost, the second attempt recognises its holder.
+            return bool(self._start(trial_id, new_holder()))
+        if (held := self._of(trial_id)) is None:
+            return bool(self.patiently(super().set_trial_state_values, trial_id, state, values))
+        return bool(self._end(trial_id, held, state, values or ()))
+
+    def _start(self, trial_id: int, holder: Holder) -> bool:
+        moment = time.monotonic()
+        with self._transaction() as session:
+            trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
+            self.check_trial_is_updatable(trial_id, TrialState(trial.state))
+            if trial.state == TrialState.WAITING:
+                self._set(session, trial_id, {"holder": holder})
+                _beat(session, trial_id)
+                trial.state, trial.datetime_start = TrialState.RUNNING, datetime.now()
+            elif _holder(trial, session) != holder:
+                return False
         with self._lock:
-            self._held[trial_id] = held
+            self._held[trial_id] = _Held(holder, moment)
         return True
+
+    def _end(self, trial_id: int, held: _Held, state: TrialState, values: Sequence[float]) -> bool:
+        """End a trial that this process started, with the attributes of `add_at_end`; False if another one has it."""
+        with self._transaction() as session:
+            trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
+            if _holder(trial, session) != held.holder or trial.state == TrialState.WAITING:
+                held.is_lost = True
+                return False
+            # Ended by this process if the answer to an earlier attempt was lost.
+            if trial.state == TrialState.RUNNING:
+                for objective, value in enumerate(values):
+                    self._set_trial_value_without_commit(session, trial, objective, value)
+                self._set(session, trial_id, held.at_end)
+                trial.state, trial.datetime_complete = state, datetime.now()
+        return True
+
+    def add_at_end(self, trial_id: int, attributes: dict[str, Any]) -> None:
+        """Let a trial that this process started have some attributes when it ends; they are stored in one with that."""
+        if (held := self._of(trial_id)) is not None:
+            held.at_end |= attributes
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Record a heartbeat and notice if another process has taken the trial.
 
         An error is logged and not raised: it would end Optuna's heartbeat thread, and the trial would look dead.
         """
+        held, moment = self._of(trial_id), time.monotonic()
+        if held is None or moment - held.renewed < _FRESH:
+            return
         try:
-            super().record_heartbeat(trial_id)
-            is_lost = not self._is_held(trial_id)
+            with self._transaction() as session:
+                is_lost = not _is_held(session, trial_id, held.holder)
+                if not is_lost:
+                    _beat(session, trial_id)
         except Exception as error:  # drivers raise many types
             _log.warning("no heartbeat for trial %d: %s", trial_id, _first_line(error))
             return
-        with self._lock:
-            if (held := self._held.get(trial_id)) is not None:
-                held.is_lost, held.renewed = is_lost, time.monotonic()
+        held.is_lost, held.renewed = is_lost, moment
 
     def is_lost(self, trial_id: int) -> bool:
         """Whether another process has taken a trial that this process started; reads the database."""
-        return not self._is_held(trial_id)
+        held = self._of(trial_id)
+        with self._transaction() as session:
+            return held is not None and not _is_held(session, trial_id, held.holder)
 
     def was_lost(self, trial_id: int) -> bool:
-        """Whether the last heartbeat found that another process has taken the trial."""
-        with self._lock:
-            return trial_id in self._held and self._held[trial_id].is_lost
+        """Whether this process has found that another one has taken the trial."""
+        held = self._of(trial_id)
+        return held is not None and held.is_lost
 
     def is_unrenewed(self, trial_id: int) -> bool:
         """Whether a trial has had no heartbeat for so long that others are about to take it."""
-        with self._lock:
-            held = self._held.get(trial_id)
-            return held is not None and time.monotonic() - held.renewed > _FENCE * heartbeat_interval()
+        held = self._of(trial_id)
+        return held is not None and time.monotonic() - held.renewed > _FENCE * heartbeat_interval()
 
-    def _is_held(self, trial_id: int) -> bool:
+    def _of(self, trial_id: int) -> _Held | None:
         with self._lock:
-            held = self._held.get(trial_id)
-        if held is None:
-            return True
-        with self.scoped_session() as session:
-            trial = models.TrialModel.find_or_raise_by_id(trial_id, session)
-            return bool(trial.state == TrialState.RUNNING) and _holder(trial, session) == held.holder
+            return self._held.get(trial_id)
 
-    def holder(self, trial_id: int) -> Holder | None:
-        """This process as the holder of a trial that it started."""
-        with self._lock:
-            return self._held[trial_id].holder if trial_id in self._held else None
+    def reserve(self, trial_id: int, key: str, value: Any) -> bool:
+        """Give a trial of this process an attribute that no two unfinished trials have; returns whether it has it.
+
+        Raises LostTrialError if another process has taken the trial.
+        """
+        attribute, state = models.TrialUserAttributeModel, models.TrialModel.state
+        with self._transaction() as session:
+            # One process at a time; every storage has this row.
+            session.query(models.VersionInfoModel).with_for_update().one()
+            others = session.query(attribute.trial_id).join(models.TrialModel)
+            same = others.filter(attribute.key == key, attribute.value_json == json.dumps(value))
+            is_open = state.in_((TrialState.WAITING, TrialState.RUNNING))
+            if same.filter(is_open, attribute.trial_id != trial_id).first() is not None:
+                return False
+            held = self._of(trial_id)
+            if held is not None and not _is_held(session, trial_id, held.holder):
+                raise LostTrialError
+            self._set(session, trial_id, {key: value})
+        return True
+
+    # ------------------------------------------------------------ waiting trials
+
+    def enqueue(self, study_id: int, trials: Sequence[FrozenTrial], known: int) -> bool:
+        """Add all trials or, if the study has others than the `known` first ones by now, none; returns whether.
+
+        So processes that begin a sweep at the same time number its trials as one process would.
+        """
+        with self._transaction() as session:
+            models.StudyModel.find_or_raise_by_id(study_id, session, for_update=True)
+            if session.query(models.TrialModel).filter_by(study_id=study_id).count() != known:
+                return False
+            for trial in trials:
+                self._get_prepared_new_trial(study_id, trial, session)
+        return True
+
+    def count_open(self, studies: Collection[int]) -> tuple[int, int]:
+        """How many trials of some studies are waiting, and how many are running."""
+        trial = models.TrialModel
+        with self._transaction() as session:
+            counted = (
+                session.query(trial.state, func.count())
+                .filter(trial.study_id.in_(studies), trial.state.in_((TrialState.WAITING, TrialState.RUNNING)))
+                .group_by(trial.state)
+            )
+            found = {state: int(number) for state, number in counted.all()}
+        return found.get(TrialState.WAITING, 0), found.get(TrialState.RUNNING, 0)
 
     def give_back(self, trial_id: int, holder: Holder | None, attributes: dict[str, Any], state: TrialState) -> bool:
         """Let a trial wait again, or end it, if this holder still has it; returns whether it had."""
@@ -166,8 +251,7 @@ class SharedStorage(RDBStorage):
             trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
             if trial.state != TrialState.RUNNING or _holder(trial, session) != holder:
                 return False
-            for key, value in {**attributes, "holder": None}.items():
-                self._set_trial_attr_without_commit(session, models.TrialUserAttributeModel, trial_id, key, value)
+            self._set(session, trial_id, {**attributes, "holder": None})
             trial.state = state
             if state.is_finished():
                 trial.datetime_complete = datetime.now()
@@ -196,6 +280,10 @@ class SharedStorage(RDBStorage):
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
         # Optuna would fail them before every trial; `stale` and `give_back` let them wait again instead.
         return []
+
+    def _set(self, session: Session, trial_id: int, attributes: dict[str, Any]) -> None:
+        for key, value in attributes.items():
+            self._set_trial_attr_without_commit(session, models.TrialUserAttributeModel, trial_id, key, value)
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:
@@ -240,7 +328,10 @@ class _Held:
 
     holder: Holder
     renewed: float
+    """When it had its last heartbeat."""
     is_lost: bool = False
+    at_end: dict[str, Any] = field(default_factory=dict)
+    """Attributes that are stored when it ends."""
 
 
 def _patient(name: str) -> Any:
@@ -274,6 +365,39 @@ def _first_line(error: Exception) -> str:
 def _holder(trial: models.TrialModel, session: Session) -> Holder | None:
     found = models.TrialUserAttributeModel.find_by_trial_and_key(trial, "holder", session)
     return None if found is None else json.loads(str(found.value_json))
+
+
+def _is_held(session: Session, trial_id: int, holder: Holder) -> bool:
+    """Whether a trial is running and has this holder."""
+    trial, attribute = models.TrialModel, models.TrialUserAttributeModel
+    found = session.query(trial.state, attribute.value_json).join(attribute).filter(attribute.key == "holder")
+    state, value = found.filter(trial.trial_id == trial_id).one()
+    return bool(state == TrialState.RUNNING) and json.loads(str(value)) == holder
+
+
+def _beat(session: Session, trial_id: int) -> None:
+    """Store the database's time as that of the trial's last heartbeat."""
+    beats = session.query(models.TrialHeartbeatModel).filter_by(trial_id=trial_id)
+    if not beats.update({"heartbeat": func.now()}, synchronize_session=False):
+        session.add(models.TrialHeartbeatModel(trial_id=trial_id))
+
+
+def _count_in_utc(engine: Any) -> None:
+    """Let every session of a server have UTC.
+
+    Heartbeats are stored without a time zone: those of sessions in two time zones, or before and after the change to
+    summer time, could not be compared.
+    """
+    statement = "SET time_zone = '+00:00'" if engine.name == "mysql" else "SET TIME ZONE 'UTC'"
+
+    @event.listens_for(engine, "connect")
+    def _set_zone(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    engine.dispose()
 
 
 def _lock_at_begin(engine: Any) -> None:

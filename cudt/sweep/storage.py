@@ -24,6 +24,8 @@ _TIMEOUT = 60
 _CONNECT_TIMEOUT = 10
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
+#: Parameters of a URL that drivers take as passwords.
+_SECRETS = ("password", "passwd", "sslpassword")
 #: Seconds for which a new worker waits for a storage.
 _PATIENCE = 300.0
 
@@ -68,7 +70,8 @@ def without_password(url: str) -> str:
     """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
     try:
         # Not `set(password=None)`, which leaves the password as it is.
-        return make_url(url)._replace(password=None).render_as_string(hide_password=False)
+        parsed = make_url(url)._replace(password=None)
+        return parsed.difference_update_query(_SECRETS).render_as_string(hide_password=False)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
 
@@ -145,6 +148,6 @@ def _first_line(error: BaseException) -> str:
 
 def _without_password(url: str) -> str:
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(url).difference_update_query(_SECRETS).render_as_string(hide_password=True)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"

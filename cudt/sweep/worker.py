@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -34,9 +34,9 @@ from optuna.trial import TrialState
 
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import NotACellError, Trial
+from cudt.sweep.queue import NotACellError, NothingWaitsError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
-from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
+from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval, is_server
 from cudt.sweep.source import Source
 from cudt.utils.errors import (
     DataWarning,
@@ -48,12 +48,14 @@ from cudt.utils.errors import (
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
-#: Seconds between two looks of an idle worker: at first, and after a while.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+#: Seconds between two questions of an idle worker: at first, and after a while in a file and on a server.
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ON_SERVER = 0.5, 5.0, 10.0
+#: Heartbeats between two looks of an idle worker at all trials, if it does not find any waiting.
+_BEATS = 1.5
 #: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
 _WORTH_COLLECTING = 5.0
-#: Seconds between two times that the progress of a trial is stored.
-_PROGRESS_INTERVAL = 3.0
+#: Seconds between two times that the progress of a trial is stored: in a file, and on a server.
+_PROGRESS_INTERVAL, _PROGRESS_ON_SERVER = 3.0, 20.0
 
 
 class _CellFailedError(Exception):
@@ -84,23 +86,35 @@ def work(
 def _work(
     sources: Callable[[], Iterable[Source]], is_closed: Callable[[], bool], on_failure: Callable[[], None]
 ) -> int:
-    pause, looked = _FIRST_PAUSE, time.monotonic()
+    ran: Source | None = None
     while not is_closed():
-        found = list(_up_to_waiting(sources()))
+        found = list(_up_to_waiting(sources(), ran))
         if found and found[-1].queue.has_waiting:
-            if not _run_next(found[-1], on_failure):
+            ran = found[-1]
+            if not _run_next(ran, on_failure):
                 return RESTART
-            pause = _FIRST_PAUSE
             continue
+        ran = None
         others = [source for source in found if not source.queue.is_done]
         if not others:
             return DONE
-        if time.monotonic() - looked > heartbeat_interval() / 2:
-            give_back_lost(others)
-            looked = time.monotonic()
-        time.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(1.5 * pause, _LONGEST_PAUSE)
+        _wait_for_trials(others)
     return DONE
+
+
+def _wait_for_trials(sources: Sequence[Source]) -> None:
+    """Wait until a trial is waiting, none is running, or it is time to look for workers that are gone."""
+    studies = {source.queue.study._study_id for source in sources}
+    storage = sources[0].queue.storage
+    longest = _LONGEST_ON_SERVER if is_server(storage) else _LONGEST_PAUSE
+    end, pause = time.monotonic() + _BEATS * heartbeat_interval(), _FIRST_PAUSE
+    while time.monotonic() < end:
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(1.5 * pause, longest)
+        waiting, running = storage.count_open(studies) if isinstance(storage, SharedStorage) else (1, 0)
+        if waiting or not running:
+            return
+    give_back_lost(sources)
 
 
 @contextmanager
@@ -116,10 +130,15 @@ def _stopping_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _up_to_waiting(sources: Iterable[Source]) -> Iterator[Source]:
-    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not."""
+def _up_to_waiting(sources: Iterable[Source], ran: Source | None) -> Iterator[Source]:
+    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not.
+
+    The source of the trial that has just run was read after it.
+    """
     for source in sources:
-        if not source.queue.is_done:
+        if source is ran:
+            source.queue.fill()
+        elif not source.queue.is_done:
             source.queue.top_up()
         yield source
         if source.queue.has_waiting:
@@ -133,6 +152,9 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
     with attempt.noting_warnings():
         try:
             study.optimize(attempt, n_trials=1, catch=(NotACellError, _CellFailedError))
+            attempt.check_kept()
+        except NothingWaitsError:
+            pass
         except _InterruptedError:
             attempt.give_back()
             if not attempt.is_fenced:
@@ -155,6 +177,7 @@ class _Attempt:
         self._trial: Trial | None = None
         self._began = time.monotonic()
         self._stored = 0.0
+        self._interval = _PROGRESS_ON_SERVER if is_server(self._storage) else _PROGRESS_INTERVAL
         self._warned: list[str] = []
         self.is_clean = True
         """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in any state."""
@@ -188,14 +211,14 @@ class _Attempt:
     def _fail(self, reason: str) -> None:
         if self._trial is None:
             raise
+        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
+            raise LostTrialError
         self._finish({**self._source.facts(self._trial), "reason": reason})
         self._on_failure()
         raise _CellFailedError(reason) from None
 
     def _finish(self, facts: dict[str, Any]) -> None:
         assert self._trial is not None
-        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
-            raise LostTrialError
         self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self.seconds)})
 
     @property
@@ -213,7 +236,7 @@ class _Attempt:
                 self.is_fenced = True
                 # As if somebody had asked: training saves and stops before others may take over.
                 signal.raise_signal(signal.SIGTERM)
-        if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
+        if time.monotonic() - self._stored > self._interval:
             self._stored = time.monotonic()
             self._note("progress", {**asdict(progress), "seconds": round(self.seconds, 1)})
 
@@ -247,6 +270,12 @@ class _Attempt:
         """Let the trial wait for another worker."""
         if self._trial is not None:
             self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
+
+    def check_kept(self) -> None:
+        """Raise LostTrialError if another process had taken the trial when it ended here."""
+        storage = self._storage if isinstance(self._storage, SharedStorage) else None
+        if self._trial is not None and storage is not None and storage.was_lost(self._trial.trial_id):
+            raise LostTrialError
 
     def has_lost(self, error: BaseException) -> bool:
         """Whether an error means that another process has ended or taken the trial."""

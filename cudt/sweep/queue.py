@@ -31,7 +31,7 @@ from cudt.sweep.holder import Holder, is_mine
 from cudt.sweep.lease import LEASE
 from cudt.sweep.shared import SharedStorage
 
-#: Workers that may die while running a cell before it fails: the cell itself may be what kills them.
+#: Workers that may die while a cell makes no progress before it fails: the cell itself may be what kills them.
 MAX_DEATHS = 5
 #: The number or name of a cell in its study.
 Key = int | str
@@ -323,10 +323,11 @@ class TrialQueue(ABC):
     ) -> bool:
         """Let a running trial wait for another worker; returns whether its holder still had it.
 
-        `died` says how the holder ended. After MAX_DEATHS of them the trial fails, with the facts `failed`.
+        `died` says how the holder ended. After MAX_DEATHS of them without progress of the run (`stuck`) the trial
+        fails, with the facts `failed`.
         """
         facts, state = {**spent, "died": died} if died else spent, TrialState.WAITING
-        if died and spent["deaths"] >= MAX_DEATHS:
+        if died and spent.get("stuck", spent["deaths"]) >= MAX_DEATHS:
             reason = f"{spent['deaths']} workers died while running it, the last one {died}"
             facts, state = {**(failed or {}), **spent, "reason": reason}, TrialState.FAIL
         # Optuna's storage in memory does not look again at a trial that was started.

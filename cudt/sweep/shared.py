@@ -37,7 +37,7 @@ _HEARTBEAT = 20
 #: Heartbeats that may be missing before others take the trial, and before its holder stops by itself.
 _GRACE, _FENCE = 6, 4
 #: Seconds for which a call waits for a server that is away, and the longest pause between two attempts.
-_PATIENCE, _LONGEST_PAUSE = 300.0, 10.0
+PATIENCE, _LONGEST_PAUSE = 300.0, 10.0
 #: Seconds for which a heartbeat is not repeated: Optuna records one for a trial that was started just now.
 _FRESH = 0.5
 #: The calls that change or read the database.
@@ -129,8 +129,9 @@ class SharedStorage(RDBStorage):
         moment = time.monotonic()
         with self._transaction() as session:
             trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
-            self.check_trial_is_updatable(trial_id, TrialState(trial.state))
-            if trial.state == TrialState.WAITING:
+            state: Any = trial.state
+            self.check_trial_is_updatable(trial_id, state)
+            if state == TrialState.WAITING:
                 self._set(session, trial_id, {"holder": holder})
                 _beat(session, trial_id)
                 trial.state, trial.datetime_start = TrialState.RUNNING, datetime.now()
@@ -160,6 +161,11 @@ class SharedStorage(RDBStorage):
         if (held := self._of(trial_id)) is not None:
             held.at_end |= attributes
 
+    def add_at_heartbeat(self, trial_id: int, attributes: dict[str, Any]) -> None:
+        """Let the next heartbeat of a trial store some attributes: training does not wait for the storage."""
+        if (held := self._of(trial_id)) is not None:
+            held.at_beat = attributes
+
     def record_heartbeat(self, trial_id: int) -> None:
         """Record a heartbeat and notice if another process has taken the trial.
 
@@ -173,8 +179,9 @@ class SharedStorage(RDBStorage):
                 is_lost = not _is_held(session, trial_id, held.holder)
                 if not is_lost:
                     _beat(session, trial_id)
+                    self._set(session, trial_id, held.at_beat)
         except Exception as error:  # drivers raise many types
-            _log.warning("no heartbeat for trial %d: %s", trial_id, _first_line(error))
+            _log.warning("no heartbeat for trial %d: %s", trial_id, first_line(error))
             return
         held.is_lost, held.renewed = is_lost, moment
 
@@ -193,6 +200,11 @@ class SharedStorage(RDBStorage):
         """Whether a trial has had no heartbeat for so long that others are about to take it."""
         held = self._of(trial_id)
         return held is not None and time.monotonic() - held.renewed > _FENCE * heartbeat_interval()
+
+    def may_be_lost(self, trial_id: int) -> bool:
+        """Whether a trial has had no heartbeat for so long that another process may have taken it."""
+        held = self._of(trial_id)
+        return held is not None and time.monotonic() - held.renewed > _GRACE * heartbeat_interval()
 
     def _of(self, trial_id: int) -> _Held | None:
         with self._lock:
@@ -310,14 +322,14 @@ class SharedStorage(RDBStorage):
 
     def patiently(self, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """Call a method; if the server is away, try again for five minutes."""
-        end, pause = time.monotonic() + _PATIENCE, 0.2
+        end, pause = time.monotonic() + PATIENCE, 0.2
         while True:
             try:
                 return call(*arguments, **more)
             except (StorageInternalError, DBAPIError) as error:
-                if getattr(self._is_hasty, "value", False) or not _is_away(error) or time.monotonic() > end:
+                if getattr(self._is_hasty, "value", False) or not is_away(error) or time.monotonic() > end:
                     raise
-                _log.warning("the storage does not answer, trying again: %s", _first_line(error))
+                _log.warning("the storage does not answer, trying again: %s", first_line(error))
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -332,6 +344,8 @@ class _Held:
     is_lost: bool = False
     at_end: dict[str, Any] = field(default_factory=dict)
     """Attributes that are stored when it ends."""
+    at_beat: dict[str, Any] = field(default_factory=dict)
+    """Attributes that are stored with the next heartbeat."""
 
 
 def _patient(name: str) -> Any:
@@ -348,7 +362,7 @@ for _name in _CALLS:
     setattr(SharedStorage, _name, _patient(_name))
 
 
-def _is_away(error: Exception) -> bool:
+def is_away(error: Exception) -> bool:
     """Whether an error says that the server, or the lock of an SQLite file, may be available later."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, DBAPIError) and "sqlite3" in type(cause.orig).__module__:
@@ -358,7 +372,8 @@ def _is_away(error: Exception) -> bool:
     return is_lost or getattr(cause, "connection_invalidated", False)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """What a driver says is wrong."""
     return str(error.__cause__ or error).strip().split("\n")[0]
 
 

@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.engine import make_url
-
 from cudt.runs.options import RunOptions
 from cudt.sweep import results, run_sweep
 from cudt.sweep.definition import Sweep
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.slurm_job import NOTICE, JobWorker
 from cudt.sweep.slurm_options import SlurmOptions
-from cudt.sweep.storage import explain_storage_errors
+from cudt.sweep.storage import backend_of, explain_storage_errors
 from cudt.utils.errors import UserError
 
 #: How often a job may reach its time limit; submitit needs a number, and there is no reason to stop before the sweep.
@@ -62,7 +60,7 @@ def launch(sweep: Sweep, options: SweepOptions, asked: SlurmOptions) -> SlurmArr
 
 def check_cluster(storage: str | None) -> None:
     """Refuse to submit where Slurm or submitit is missing, or to jobs that could not reach the storage."""
-    if storage is None or make_url(storage).get_backend_name() == "sqlite":
+    if storage is None or backend_of(storage) == "sqlite":
         raise UserError(
             "--launcher slurm: the jobs need a database that all nodes reach, and an SQLite file is not safe on a "
             "shared folder; use --storage postgresql://USER@HOST/DATABASE (examples/cluster/postgres.sbatch starts one)"

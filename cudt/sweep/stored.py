@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from optuna.storages import BaseStorage
+from pydantic import ValidationError
 
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
@@ -90,7 +91,10 @@ def _sweeps(storage: BaseStorage) -> list[Sweep]:
     for study in storage.get_all_studies():
         if _DEFINITION in study.user_attrs:
             texts = study.user_attrs[_DEFINITION]
-            sweep = definition.from_texts(texts["search"], texts["recipe"])
+            try:
+                sweep = definition.from_texts(texts["search"], texts["recipe"])
+            except (ValidationError, UserError):
+                continue
             if first_study(sweep) == study.study_name:
                 found.append(sweep)
     return found

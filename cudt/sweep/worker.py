@@ -9,6 +9,7 @@ How a trial ends:
 | raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
 | raises LostTrialError | belongs to another worker by now; nothing is written |
+| raises an error of the storage | waits again; the worker needs a new process |
 | dies | waits again: its parent, or another worker, gives it back (recovery.py) |
 """
 
@@ -23,20 +24,21 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import NotACellError, NothingWaitsError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
-from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval, is_server
+from cudt.sweep.shared import LostTrialError, SharedStorage, first_line, heartbeat_interval, is_server
 from cudt.sweep.source import Source
 from cudt.utils.errors import (
     DataWarning,
@@ -54,8 +56,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ON_SERVER = 0.5, 5.0, 10.0
 _BEATS = 1.5
 #: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
 _WORTH_COLLECTING = 5.0
-#: Seconds between two times that the progress of a trial is stored: in a file, and on a server.
-_PROGRESS_INTERVAL, _PROGRESS_ON_SERVER = 3.0, 20.0
+#: Seconds between two times that the progress of a trial is stored in a file; on a server, heartbeats store it.
+_PROGRESS_INTERVAL = 3.0
+#: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
+_STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 
 
 class _CellFailedError(Exception):
@@ -64,6 +68,10 @@ class _CellFailedError(Exception):
 
 class _InterruptedError(BaseException):
     """Leaves Optuna's loop without a result, because the trial has to wait again."""
+
+
+class _BrokenError(BaseException):
+    """Leaves Optuna's loop without a result, because of an error that is not the cell's fault."""
 
 
 def work(
@@ -159,6 +167,14 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
             attempt.give_back()
             if not attempt.is_fenced:
                 raise KeyboardInterrupt from None
+        except _BrokenError as error:
+            attempt.give_back_after(error)
+        except UnboundLocalError as error:
+            # Optuna's own, if it is interrupted while it stores a result.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            attempt.give_back()
+            raise KeyboardInterrupt from None
         except (LostTrialError, UpdateFinishedTrialError, ValueError) as error:
             if not attempt.has_lost(error):
                 raise
@@ -177,7 +193,6 @@ class _Attempt:
         self._trial: Trial | None = None
         self._began = time.monotonic()
         self._stored = 0.0
-        self._interval = _PROGRESS_ON_SERVER if is_server(self._storage) else _PROGRESS_INTERVAL
         self._warned: list[str] = []
         self.is_clean = True
         """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in any state."""
@@ -186,15 +201,23 @@ class _Attempt:
 
     def __call__(self, trial: optuna.Trial) -> float:
         try:
-            self._trial = self._source.queue.begin(trial)
-            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+            return self._result(trial)
         except (TrainingInterruptedError, KeyboardInterrupt):
             self.is_clean = False
             raise _InterruptedError from None
-        except NotACellError:
+        except (NotACellError, _CellFailedError, optuna.TrialPruned):
+            raise
+        except Exception as error:
+            self.is_clean = False
+            raise _BrokenError from error
+
+    def _result(self, trial: optuna.Trial) -> float:
+        self._trial = self._source.queue.begin(trial)
+        try:
+            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+        except (TrainingInterruptedError, *_STORAGE_ERRORS):
             raise
         except TrainingPrunedError as error:
-            assert self._trial is not None
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:
@@ -203,14 +226,11 @@ class _Attempt:
             traceback.print_exc()
             self.is_clean = False
             self._fail(f"{type(error).__name__}: {error}")
-        else:
-            self._finish(result.facts)
-            return result.score
-        raise AssertionError
+        self._finish(result.facts)
+        return result.score
 
-    def _fail(self, reason: str) -> None:
-        if self._trial is None:
-            raise
+    def _fail(self, reason: str) -> NoReturn:
+        assert self._trial is not None
         if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
             raise LostTrialError
         self._finish({**self._source.facts(self._trial), "reason": reason})
@@ -230,15 +250,18 @@ class _Attempt:
         """Store the progress now and then, and stop if the trial is, or may soon be, another worker's."""
         assert self._trial is not None
         if isinstance(self._storage, SharedStorage):
-            if self._storage.was_lost(self._trial.trial_id):
+            if self._storage.was_lost(self._trial.trial_id) or self._storage.may_be_lost(self._trial.trial_id):
                 raise LostTrialError
             if self._storage.is_unrenewed(self._trial.trial_id) and not self.is_fenced:
                 self.is_fenced = True
                 # As if somebody had asked: training saves and stops before others may take over.
                 signal.raise_signal(signal.SIGTERM)
-        if time.monotonic() - self._stored > self._interval:
+        now = {"progress": {**asdict(progress), "seconds": round(self.seconds, 1)}}
+        if isinstance(self._storage, SharedStorage) and is_server(self._storage):
+            self._storage.add_at_heartbeat(self._trial.trial_id, now)
+        elif time.monotonic() - self._stored > _PROGRESS_INTERVAL:
             self._stored = time.monotonic()
-            self._note("progress", {**asdict(progress), "seconds": round(self.seconds, 1)})
+            self._note(now)
 
     @contextmanager
     def noting_warnings(self) -> Any:
@@ -249,27 +272,35 @@ class _Attempt:
             def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
                 if self._trial is not None and issubclass(category, DataWarning):
                     self._warned.append(str(message))
-                    self._note("warnings", self._warned)
+                    self._note({"warnings": self._warned})
                 else:
                     others(message, category, *location, **more)
 
             warnings.showwarning = show
             yield
 
-    def _note(self, key: str, value: Any) -> None:
-        """Store an attribute that is not needed: training does not wait for a server that is away."""
+    def _note(self, attributes: dict[str, Any]) -> None:
+        """Store attributes that are not needed: training does not wait for a server that is away."""
         assert self._trial is not None
-        with suppress(Exception):
-            if isinstance(self._storage, SharedStorage):
-                with self._storage.hasty():
-                    self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
-            else:
+        hasty = self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext()
+        with suppress(Exception), hasty:
+            for key, value in attributes.items():
                 self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
 
     def give_back(self) -> None:
         """Let the trial wait for another worker."""
         if self._trial is not None:
             self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
+
+    def give_back_after(self, error: _BrokenError) -> None:
+        """Let the trial wait if the storage was away for too long; any other error ends the worker."""
+        cause = error.__cause__
+        assert cause is not None
+        if not isinstance(cause, _STORAGE_ERRORS) or self._trial is None:
+            # Its parent gives the trial back, and counts a death.
+            raise cause
+        print(f"the storage was away for too long: {first_line(cause)}", file=sys.stderr)
+        self.give_back()
 
     def check_kept(self) -> None:
         """Raise LostTrialError if another process had taken the trial when it ended here."""

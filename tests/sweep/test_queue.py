@@ -8,15 +8,17 @@ import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
+import psutil
 import pytest
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 from sqlalchemy.exc import OperationalError
 
-from cudt.sweep import holder
+from cudt.sweep import holder, recovery
 from cudt.sweep.definition import Parameters
 from cudt.sweep.queue import MAX_DEATHS, Key, NotACellError, NothingWaitsError, Trial, TrialQueue
 from cudt.sweep.storage import open_storage, own_storage
@@ -239,6 +241,32 @@ def test_a_cell_fails_after_too_many_deaths(storage):
     reason = "5 workers died while running it, the last one by signal 9"
     assert (found.state, found.facts) == ("failed", {"run": "here", "seconds": 1.5, "deaths": 5, "reason": reason})
     assert queue.next() is None
+
+
+def test_a_cell_that_makes_progress_between_deaths_does_not_fail(storage):
+    """A long run on nodes that are pre-empted."""
+    source = SimpleNamespace(queue=Words(storage, "a"), facts=lambda trial: {})
+    for step in range(2 * MAX_DEATHS):
+        trial = source.queue.next()
+        assert trial is not None
+        storage.set_trial_user_attr(trial.trial_id, "progress", {"step": 10 * step + 10, "steps": 900, "seconds": 1.0})
+        (trial,) = source.queue.trials()
+        assert recovery.give_back(source, trial, "by signal 9")
+    assert states(source.queue) == {"a": "waiting"}
+    for _ in range(MAX_DEATHS - 1):
+        trial = source.queue.next()
+        assert trial is not None
+        assert recovery.give_back(source, trial, "by signal 9")
+    (trial,) = source.queue.trials()
+    assert (trial.state, trial.facts["deaths"]) == ("failed", 3 * MAX_DEATHS - 1)
+
+
+def test_a_process_is_alive_after_a_correction_of_the_clock(monkeypatch):
+    mine = holder.new_holder()
+    started, booted = psutil.Process.create_time, psutil.boot_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 60)
+    monkeypatch.setattr(psutil, "boot_time", lambda: booted() + 60)
+    assert not holder.is_dead(mine)
 
 
 def test_a_trial_that_has_ended_is_not_given_back(storage):

@@ -227,6 +227,62 @@ def test_a_trial_costs_few_transactions(storage):
     assert counts[2] - counts[1] <= 10
 
 
+def test_a_result_whose_storing_is_interrupted_is_not_lost(storage, monkeypatch):
+    """Somebody presses Ctrl-C while the worker waits for a server that is away."""
+    original = storage._end
+    pressed: list[str] = []
+
+    def interrupted(*arguments: Any) -> Any:
+        if not pressed:
+            pressed.append("Ctrl-C")
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(storage, "_end", interrupted)
+    assert work(lambda: [Source(storage, lambda *_: None, "a")]) == STOPPED
+    assert states(Words(storage, "a")) == {"a": "waiting"}
+    assert ran(storage, "a") == ["a"]
+    assert [trial.number for trial in Words(storage, "a").trials()] == [0]
+
+
+def test_a_storage_that_is_away_for_too_long_is_no_failure_of_the_cell(storage, capfd):
+    def run(word: str, report: Report) -> None:
+        raise OperationalError("SELECT", {}, Exception("connection refused"))
+
+    assert work(lambda: [Source(storage, run, "a")]) == RESTART
+    (trial,) = Words(storage, "a").trials()
+    assert (trial.number, trial.state, trial.facts["deaths"]) == (0, "waiting", 0)
+    assert "the storage was away for too long" in capfd.readouterr().err
+
+
+def test_an_error_of_cudt_ends_the_worker_and_leaves_the_trial_to_its_parent(storage):
+    class Broken(Source):
+        def facts(self, trial: Trial) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+    def fail(word: str, report: Report) -> None:
+        raise UserError("not allowed")
+
+    with pytest.raises(ZeroDivisionError):
+        work(lambda: [Broken(storage, fail, "a")])
+    assert states(Words(storage, "a")) == {"a": "running"}
+
+
+def test_training_saves_nothing_once_others_may_have_taken_the_trial(storage, monkeypatch):
+    """A report that comes after the grace period: a checkpoint would be written into the folder of another worker."""
+    moment = time.monotonic
+
+    def train(word: str, report: Report) -> None:
+        with StopRequest() as stop, monkeypatch.context() as patch:
+            patch.setattr("cudt.sweep.shared.time.monotonic", lambda: moment() + 6.5 * 20)
+            with pytest.raises(LostTrialError):
+                report(CellProgress(2, 6, None))
+            assert not stop.requested
+        raise LostTrialError
+
+    assert work(lambda: [Source(storage, train, "a")]) == RESTART
+
+
 def test_the_heartbeat_survives_errors(storage, monkeypatch, caplog):
     (trial,) = [Words(storage, "a").next()]
     assert trial is not None

@@ -77,7 +77,7 @@ def eval_ood(
     from cudt.runs.find import open_run
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
-    runs = [open_run(path, weights.value if weights else None) for path in run]
+    runs = [open_run(path, weights.value if weights else None) for path in dict.fromkeys(run)]
     if workers == 1:
         evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
     else:

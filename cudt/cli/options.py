@@ -228,6 +228,15 @@ def require_folder(path: Path, what: str = "folder") -> None:
         raise UserError(f"{what} '{path}' does not exist{hint}")
 
 
+def refuse_with_join(**given: object) -> None:
+    """Refuse options that only the command that begins may have; `retry_failed` is --retry-failed."""
+    for name, value in given.items():
+        if value:
+            raise UserError(
+                f"--{name.replace('_', '-')}: cannot be given with --join, which takes part in what was begun as it is"
+            )
+
+
 def parse_launcher(launcher: LauncherChoice, slurm: str | None) -> SlurmOptions | None:
     """The options of the Slurm jobs; None if workers are processes on this machine."""
     from cudt.sweep.slurm_options import parse_slurm

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, Device, RetryFailed
+from cudt.cli.options import (
+    DataRoot,
+    Device,
+    Launcher,
+    LauncherChoice,
+    RetryFailed,
+    Slurm,
+    parse_launcher,
+    refuse_with_join,
+)
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -42,6 +51,8 @@ def reproduce(
     workers: Workers = 1,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
+    launcher: Launcher = LauncherChoice.local,
+    slurm: Slurm = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Folder = None,
@@ -52,13 +63,20 @@ def reproduce(
     cudt prints how to get them. Re-running the same command resumes,
     and elsewhere with the same --storage it adds workers.
     """
+    jobs = parse_launcher(launcher, slurm)
+    if join:
+        refuse_with_join(retry_failed=retry_failed)
     loaded = _joined(scale, storage) if join else _loaded(scale)
     from cudt.reproduce import run_experiments
     from cudt.reproduce.stored import ReproduceOptions
 
     folder = out or Path("outputs") / f"reproduce-{loaded.name}"
     options = ReproduceOptions(folder, device, data_root, workers, retry_failed, storage, join)
-    if not run_experiments.reproduce(loaded, options, make_console(), only_plan=plan):
+    console = make_console()
+    if jobs is not None and not plan:
+        submitted = run_experiments.launch(loaded, options, jobs, console)
+        console.print(submitted.summary(), soft_wrap=True, highlight=False)
+    elif not run_experiments.reproduce(loaded, options, console, only_plan=plan):
         raise typer.Exit(1)
 
 

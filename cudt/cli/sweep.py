@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cudt.cli import completion
-from cudt.cli.options import DataRoot, Device, Launcher, LauncherChoice, Out, RetryFailed, Slurm, parse_launcher
+from cudt.cli.options import (
+    DataRoot,
+    Device,
+    Launcher,
+    LauncherChoice,
+    Out,
+    RetryFailed,
+    Slurm,
+    parse_launcher,
+    refuse_with_join,
+)
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -68,7 +78,9 @@ def sweep(
     Re-running the same command resumes the sweep. While it is running, the same command elsewhere adds workers.
     """
     jobs = parse_launcher(launcher, slurm)
-    loaded = _joined(search, recipe, storage) if join else _loaded(search, recipe)
+    if join:
+        refuse_with_join(recipe=recipe, fail_fast=fail_fast, retry_failed=retry_failed)
+    loaded = _joined(search, storage) if join else _loaded(search, recipe)
     from cudt.sweep.run_sweep import SweepOptions
 
     options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
@@ -107,11 +119,9 @@ def _loaded(search: str | None, recipe: str | None) -> Sweep:
     return definition.load(search, recipe)
 
 
-def _joined(search: str | None, recipe: str | None, storage: str | None) -> Sweep:
+def _joined(search: str | None, storage: str | None) -> Sweep:
     if storage is None:
         raise UserError("--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the sweep")
-    if recipe is not None:
-        raise UserError("--recipe: cannot be given with --join; the recipe is that of the sweep")
     from cudt.sweep import stored
 
     return stored.find(storage, search)

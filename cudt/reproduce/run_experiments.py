@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from optuna.storages import BaseStorage
 from rich.console import Console
 
 from cudt import report
@@ -24,6 +24,8 @@ from cudt.reproduce.stored import Home, ReproduceOptions, Turn
 from cudt.sweep import recovery, results
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.run_sweep import log_folder, resume_command
+from cudt.sweep.slurm import SlurmArray, check_cluster, submit_workers
+from cudt.sweep.slurm_options import SlurmOptions
 from cudt.sweep.storage import explain_storage_errors, open_storage
 from cudt.sweep.watch import Crew, run_workers
 from cudt.utils import device
@@ -40,17 +42,38 @@ def reproduce(
         _make_data(reproduction, options, only_plan or bool(refusal))
         plan = None
         if only_plan or not options.join:
-            plan = plans.make(reproduction, options, is_running=only_plan)
-            console.print(plans.table(plan))
-            _print(console, "\n".join(plans.lines(plan)))
+            plan = _printed_plan(reproduction, options, console, is_running=only_plan)
         if only_plan:
             return True
         if refusal:
             raise UserError(refusal)
         with explain_storage_errors():
-            return _Command(reproduction, options, console).run(plan)
+            return _Command(reproduction, options, console, plan).run()
     except KeyboardInterrupt:
         raise _interrupted(options) from None
+
+
+def launch(reproduction: Reproduction, options: ReproduceOptions, asked: SlurmOptions, console: Console) -> SlurmArray:
+    """Print the plan, begin the reproduction, and submit workers that join it as jobs of a Slurm cluster."""
+    check_cluster(options.storage)
+    _make_data(reproduction, options, only_plan=False)
+    plan = None
+    if not options.join:
+        # The nodes may have devices that this machine does not have.
+        plan = _printed_plan(reproduction, replace(options, device="auto"), console)
+    with explain_storage_errors():
+        _Command(reproduction, options, console, plan)
+    words = ["reproduce", "--join", "--scale", reproduction.name]
+    return submit_workers(words, options, options.storage, asked, options.out, f"cudt-{reproduction.name}")
+
+
+def _printed_plan(
+    reproduction: Reproduction, options: ReproduceOptions, console: Console, *, is_running: bool = False
+) -> ReproductionPlan:
+    plan = plans.make(reproduction, options, is_running=is_running)
+    console.print(plans.table(plan))
+    _print(console, "\n".join(plans.lines(plan)))
+    return plan
 
 
 def _refusal(reproduction: Reproduction, options: ReproduceOptions) -> str:
@@ -78,35 +101,34 @@ def _interrupted(options: ReproduceOptions) -> TrainingInterruptedError:
 
 
 class _Command:
-    """One command that takes part in a reproduction, with its workers."""
+    """One command that takes part in a reproduction, with its workers; `plan` is None for one that joins."""
 
-    def __init__(self, reproduction: Reproduction, options: ReproduceOptions, console: Console) -> None:
+    def __init__(
+        self, reproduction: Reproduction, options: ReproduceOptions, console: Console, plan: ReproductionPlan | None
+    ) -> None:
         self._reproduction, self._options, self._console = reproduction, options, console
+        options.out.mkdir(parents=True, exist_ok=True)
+        self._storage = open_storage(options.url)
+        if plan is not None:
+            stored.begin(reproduction, plan.turns(reproduction), self._storage)
+        self._home = stored.enter(self._storage, reproduction, options.out)
+        self._turns = stored.order_of(self._storage, reproduction)
+        experiments = [reproduction.experiments[turn.experiment] for turn in self._turns]
+        self._queues = [ExperimentQueues(one, self._storage, self._home.id, options) for one in experiments]
+        # All experiments: other machines may have the data that this one lacks.
+        for queues in self._queues if plan is not None else []:
+            stored.adopt_trials(queues.experiment.sweep, options.out, self._storage)
+            queues.begin(retry_failed=options.retry_failed)
 
-    def run(self, plan: ReproductionPlan | None) -> bool:
-        """Run what is left and write the report; `plan` is None for a command that joins."""
-        self._options.out.mkdir(parents=True, exist_ok=True)
-        storage = open_storage(self._options.url)
-        if plan is not None:
-            stored.begin(self._reproduction, plan.turns(self._reproduction), storage)
-        home = stored.enter(storage, self._reproduction, self._options.out)
-        turns = stored.order_of(storage, self._reproduction)
-        experiments = self._reproduction.experiments
-        queues = [ExperimentQueues(experiments[turn.experiment], storage, home.id, self._options) for turn in turns]
-        missing = [needs.missing(one.experiment, one.options.data_root) for one in queues]
-        if plan is not None:
-            self._begin(queues, storage)
+    def run(self) -> bool:
+        """Run what is left and write the report; returns whether everything was done."""
+        missing = [needs.missing(one.experiment, one.options.data_root) for one in self._queues]
         available = [index for index, items in enumerate(missing) if not items]
-        self._work([turns[index] for index in available], [queues[index] for index in available])
-        found = outcomes.of(queues, missing, home, stored.homes(storage, self._reproduction))
-        self._report(found, home, storage)
+        self._work([self._turns[index] for index in available], [self._queues[index] for index in available])
+        homes = stored.homes(self._storage, self._reproduction)
+        found = outcomes.of(self._queues, missing, self._home, homes)
+        self._report(found, [home for home in homes if home.id != self._home.id])
         return all(outcome.is_done for outcome in found)
-
-    def _begin(self, queues: Sequence[ExperimentQueues], storage: BaseStorage) -> None:
-        """Enqueue what is missing of all experiments: other machines may have the data that this one lacks."""
-        for one in queues:
-            stored.adopt_trials(one.experiment.sweep, self._options.out, storage)
-            one.begin(retry_failed=self._options.retry_failed)
 
     def _work(self, turns: Sequence[Turn], queues: Sequence[ExperimentQueues]) -> None:
         """Let workers run the trials of the experiments whose data are here, and write the tables of the sweeps."""
@@ -144,11 +166,10 @@ class _Command:
         folder = sweep.folder(self._options.out)
         results.write(sweep, one.studies, folder, resume_command(folder, one.options))
 
-    def _report(self, found: Sequence[ExperimentOutcome], home: Home, storage: BaseStorage) -> None:
+    def _report(self, found: Sequence[ExperimentOutcome], elsewhere: Sequence[Home]) -> None:
         """Print the summary, and write the report unless that is left to another command."""
         written = write_report(self._options.out, self._console, only_if_old=self._options.join)
         _print(self._console, "\n".join(outcomes.summary(found)))
-        elsewhere = [one for one in stored.homes(storage, self._reproduction) if one.id != home.id]
         if elsewhere:
             _print(self._console, "runs are also in these folders; copy them here and gather with `cudt report A B C`:")
             _print(self._console, "\n".join(f"    {one.folder} on {one.host}" for one in elsewhere))

@@ -122,10 +122,10 @@ def enter(storage: BaseStorage, reproduction: Reproduction, out: Path) -> Home:
 
 
 def homes(storage: BaseStorage, reproduction: Reproduction) -> list[Home]:
-    """All folders that have taken part."""
+    """All folders that have taken part, in the order of hosts and names."""
     attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(root_study(reproduction)))
     found = {key.removeprefix(_HOME): value for key, value in attributes.items() if key.startswith(_HOME)}
-    return [Home(home, *where) for home, where in found.items()]
+    return sorted((Home(home, *where) for home, where in found.items()), key=lambda home: (home.host, home.folder))
 
 
 # ---------------------------------------------------------------- earlier versions

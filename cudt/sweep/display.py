@@ -59,11 +59,11 @@ class SweepDisplay:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
-    def begin(self, queues: Sequence[TrialQueue]) -> None:
-        """Count the cells."""
-        left = sum(queue.left for queue in queues)
-        self._done = self._done_before = sum(trial.has_ended for queue in queues for trial in queue.trials())
-        self._total = self._done + left
+    def begin(self, queues: Sequence[TrialQueue], n_done: int) -> None:
+        """Count the cells, of which `n_done` have ended."""
+        self._done = self._done_before = n_done
+        # By the same reading. Some cells, such as evaluations, are expected before they are listed.
+        self._total = n_done + sum(queue.n_left for queue in queues)
         if self._done:
             self._line(f"resuming: {self._done} of {self._total} trials are done")
         for search in [queue.sweep.search for queue in queues if isinstance(queue, ArmStudy)]:
@@ -172,7 +172,7 @@ def ending(made: Results, out: Path) -> str:
         setting = {key: row[key] for key in made.sweep.search.settings}
         searched = {key: row[key] for key in made.arm_keys(row["arm"])}
         is_here = (out / row["run"]).is_dir()
-        where = "" if is_here else " (not in this folder; `cudt train` with the recipe in best/ trains it)"
+        where = "" if is_here else " (on another machine, or deleted; `cudt train` with the recipe in best/ trains it)"
         lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{where}")
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms have different budgets: {why}")
@@ -185,6 +185,7 @@ def ending(made: Results, out: Path) -> str:
     if made.n_failed:
         lines.append(f"{made.n_failed} failed: see the reasons in trials_wide.csv, retry them with --retry-failed")
     lines.append(f"chosen on validation data; all {made.n_finished} finished runs: {made.folder / 'trials_wide.csv'}")
-    if 0 < len(best) <= _MAX_SUGGESTED:
-        lines.append("next: " + shlex.join(["cudt", "eval-ood", *(str(out / run) for run in best["run"])]))
+    here = [str(out / run) for run in best["run"] if (out / run).is_dir()]
+    if 0 < len(here) <= _MAX_SUGGESTED:
+        lines.append("next: " + shlex.join(["cudt", "eval-ood", *here]))
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from cudt.sweep.storage import open_patiently, own_storage
 from cudt.sweep.watch import Crew, run_workers
 from cudt.sweep.worker import work
 from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils.files import delete
 from cudt.utils.progress import Track
 from cudt.utils.worker_processes import worker_environments
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 #: The cell that writes the tables of a run.
 _TABLES = "tables"
+#: The folder in a run folder for what is measured of shares.
+_MEASURED = ".measured"
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class EvaluationJob:
     """What a worker needs to know."""
 
     storage: str
-    runs: tuple[tuple[Path, Weights | None, Path], ...]
-    """Path, weights, and the folder of what is measured of each run."""
+    runs: tuple[tuple[Path, Weights | None], ...]
+    """Path and weights of each run."""
     n_shares: int
     request: EvaluationRequest
 
@@ -66,28 +69,44 @@ def evaluate_runs(
     runs: Sequence[Run], request: EvaluationRequest, n_workers: int, display: SweepDisplay
 ) -> dict[Path, str]:
     """Evaluate runs and write their tables; returns why some failed. `check` the runs first."""
-    temporary = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-"))
+    temporary, n_shares = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-")), _n_shares(runs, n_workers)
     with ExitStack() as stack:
-        # Next to the run: the system's folder for temporary files is in memory on many machines.
-        folders = [
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".measured-", dir=run.path))) for run in runs
-        ]
-        named = tuple((run.path, run.other_weights, folder) for run, folder in zip(runs, folders, strict=True))
-        job = EvaluationJob(own_storage(temporary), named, _n_shares(runs, n_workers), request)
+        if n_shares > 1:
+            for run in runs:
+                stack.enter_context(_measured_folder(run))
+        named = tuple((run.path, run.other_weights) for run in runs)
+        job = EvaluationJob(own_storage(temporary), named, n_shares, request)
         sources = _sources(job, open_patiently(job.storage))
         for source in sources:
             source.queue.top_up()
-        n_started = min(n_workers, len(runs) * job.n_shares)
+        n_started = min(n_workers, len(runs) * n_shares)
         environments = worker_environments(n_workers, request.device)[:n_started]
         crew = Crew(environments, temporary / "logs", "cudt.sweep.evaluate_runs:main", job)
-        if run_workers(crew, sources, display, lambda ended, n_failed: None):
-            raise TrainingInterruptedError("interrupted; run the same command again")
+        is_interrupted = run_workers(crew, sources, display, lambda ended, n_failed: None)
         found = {run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)}
     failed = {path: problem for path, problem in found.items() if problem}
-    if not failed:
+    if is_interrupted or not failed:
         # Otherwise the logs may say more.
         shutil.rmtree(temporary, ignore_errors=True)
+    if is_interrupted:
+        raise TrainingInterruptedError("interrupted; run the same command again")
     return failed
+
+
+@contextmanager
+def _measured_folder(run: Run) -> Iterator[None]:
+    """Hold the lock of a run and make an empty folder for what is measured of it, which is deleted at the end.
+
+    It is next to the run: the system's folder for temporary files is in memory on many machines.
+    """
+    with run.locked():
+        # Of a command that was killed.
+        delete(run.path / _MEASURED)
+        (run.path / _MEASURED).mkdir()
+        try:
+            yield
+        finally:
+            delete(run.path / _MEASURED)
 
 
 def _n_shares(runs: Sequence[Run], n_workers: int) -> int:
@@ -143,7 +162,6 @@ class ShareSource:
     queue: ShareQueue
     path: Path
     weights: Weights | None
-    measured: Path
     n_shares: int
     request: EvaluationRequest
 
@@ -152,8 +170,10 @@ class ShareSource:
         from cudt.evaluation import evaluate
 
         run, asked, track = open_run(self.path, self.weights), self.request, tracking(report)
+        measured = self.path / _MEASURED if self.n_shares > 1 else None
         if trial.cell == _TABLES:
-            with run.locked():
+            # A run that is divided is locked by the command.
+            with run.locked() if measured is None else nullcontext():
                 evaluate.evaluate_ood(
                     run,
                     asked.grid,
@@ -162,12 +182,12 @@ class ShareSource:
                     track,
                     asked.n_samples,
                     with_exits=asked.with_exits,
-                    measured=self.measured if self.n_shares > 1 else None,
+                    measured=measured,
                 )
-        else:
+        elif measured is not None:
             parts = evaluate.parts_of(run, asked.grid)
             first, after = (len(parts) * (int(trial.cell) + more) // self.n_shares for more in (0, 1))
-            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, self.measured)
+            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, measured)
         return CellResult(0.0, {})
 
     def facts(self, trial: Trial) -> dict[str, Any]:
@@ -187,8 +207,8 @@ def tracking(report: Report) -> Track:
 
 def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
     return [
-        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, folder, job.n_shares, job.request)
-        for number, (path, weights, folder) in enumerate(job.runs)
+        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, job.n_shares, job.request)
+        for number, (path, weights) in enumerate(job.runs)
     ]
 
 

@@ -26,6 +26,11 @@ class Observer:
         """Trials that are waiting or running."""
         return sum(not trial.has_ended for trial in self._seen.values())
 
+    @property
+    def n_done(self) -> int:
+        """Trials that have ended."""
+        return len(self._seen) - self.n_open
+
     def look(self) -> set[str]:
         """Show what has changed; returns the names of the queues in which a trial has ended."""
         before = dict(self._seen)

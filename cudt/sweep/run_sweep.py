@@ -53,19 +53,31 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
         environments = worker_environments(options.workers, options.device)
         logs = log_folder(folder, options.storage)
         crew = Crew(environments, logs, "cudt.sweep.arm_worker:main", job)
-        command = resume_command(folder, options)
-
-        def looked(ended: set[str], n_failed: int) -> None:
-            if ended:
-                results.write(sweep, studies, folder, command)
-            if n_failed:
-                stored.close_after_failure(studies)
-
-        is_stopped = run_workers(crew, _sources(studies, options), display, looked)
-        made = results.write(sweep, studies, folder, command)
+        tables = _Tables(sweep, studies, folder, resume_command(folder, options))
+        is_stopped = run_workers(crew, _sources(studies, options), display, tables.looked)
+        made = tables.write()
     if is_stopped:
         raise TrainingInterruptedError(f"{folder}: interrupted; run the same command to resume")
     return made
+
+
+class _Tables:
+    """The tables of a sweep, written whenever a trial has ended; a new failure closes a sweep that fails fast."""
+
+    def __init__(self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> None:
+        self._sweep, self._studies, self._folder, self._command = sweep, studies, folder, command
+        self._n_failed = 0
+
+    def looked(self, ended: set[str], n_failed: int) -> None:
+        if ended:
+            self.write()
+        # Only once for each failure: another command may have opened the sweep again, to retry it.
+        if n_failed > self._n_failed:
+            stored.close_after_failure(self._studies)
+        self._n_failed = n_failed
+
+    def write(self) -> Results:
+        return results.write(self._sweep, self._studies, self._folder, self._command)
 
 
 def begin(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:

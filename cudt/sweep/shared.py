@@ -23,21 +23,22 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event, func
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
+from sqlalchemy import func
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, selectinload
 
+from cudt.sweep import database
 from cudt.sweep.holder import Holder, new_holder
 
 #: Seconds between two heartbeats of a running trial; CUDT_HEARTBEAT sets it.
 _HEARTBEAT = 20
 #: Heartbeats that may be missing before others take the trial, and before its holder stops by itself.
 _GRACE, _FENCE = 6, 4
-#: Seconds for which a call waits for a server that is away, and the longest pause between two attempts.
-PATIENCE, _LONGEST_PAUSE = 300.0, 10.0
+#: The longest pause in seconds between two attempts to reach a server that is away.
+_LONGEST_PAUSE = 10.0
 #: Seconds for which a heartbeat is not repeated: Optuna records one for a trial that was started just now.
 _FRESH = 0.5
 #: The calls that change or read the database.
@@ -93,11 +94,6 @@ def heartbeat_interval() -> int:
     return max(1, int(os.environ.get("CUDT_HEARTBEAT") or _HEARTBEAT))
 
 
-def is_server(storage: BaseStorage) -> bool:
-    """Whether a storage may have a thousand workers, so that everything small adds up."""
-    return isinstance(storage, RDBStorage) and storage.engine.name != "sqlite"
-
-
 class SharedStorage(RDBStorage):
     """A database that many workers use at once."""
 
@@ -109,10 +105,7 @@ class SharedStorage(RDBStorage):
             warnings.simplefilter("ignore", ExperimentalWarning)
             interval = heartbeat_interval()
             super().__init__(url, engine_kwargs, heartbeat_interval=interval, grace_period=_GRACE * interval)
-        if is_server(self):
-            _count_in_utc(self.engine)
-        else:
-            _lock_at_begin(self.engine)
+        database.prepare(self.engine)
 
     # ------------------------------------------------------------ holding a trial
 
@@ -181,7 +174,7 @@ class SharedStorage(RDBStorage):
                     _beat(session, trial_id)
                     self._set(session, trial_id, held.at_beat)
         except Exception as error:  # drivers raise many types
-            _log.warning("no heartbeat for trial %d: %s", trial_id, first_line(error))
+            _log.warning("no heartbeat for trial %d: %s", trial_id, database.first_line(error))
             return
         held.is_lost, held.renewed = is_lost, moment
 
@@ -322,14 +315,14 @@ class SharedStorage(RDBStorage):
 
     def patiently(self, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """Call a method; if the server is away, try again for five minutes."""
-        end, pause = time.monotonic() + PATIENCE, 0.2
+        end, pause = time.monotonic() + database.PATIENCE, 0.2
         while True:
             try:
                 return call(*arguments, **more)
             except (StorageInternalError, DBAPIError) as error:
-                if getattr(self._is_hasty, "value", False) or not is_away(error) or time.monotonic() > end:
+                if getattr(self._is_hasty, "value", False) or not database.is_away(error) or time.monotonic() > end:
                     raise
-                _log.warning("the storage does not answer, trying again: %s", first_line(error))
+                _log.warning("the storage does not answer, trying again: %s", database.first_line(error))
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -362,21 +355,6 @@ for _name in _CALLS:
     setattr(SharedStorage, _name, _patient(_name))
 
 
-def is_away(error: Exception) -> bool:
-    """Whether an error says that the server, or the lock of an SQLite file, may be available later."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    if isinstance(cause, DBAPIError) and "sqlite3" in type(cause.orig).__module__:
-        return "locked" in str(cause.orig)
-    # Optuna tries a failed query in another way first, in the transaction that has lost its connection.
-    is_lost = isinstance(cause, OperationalError | InterfaceError | PendingRollbackError)
-    return is_lost or getattr(cause, "connection_invalidated", False)
-
-
-def first_line(error: BaseException) -> str:
-    """What a driver says is wrong."""
-    return str(error.__cause__ or error).strip().split("\n")[0]
-
-
 def _holder(trial: models.TrialModel, session: Session) -> Holder | None:
     found = models.TrialUserAttributeModel.find_by_trial_and_key(trial, "holder", session)
     return None if found is None else json.loads(str(found.value_json))
@@ -395,39 +373,3 @@ def _beat(session: Session, trial_id: int) -> None:
     beats = session.query(models.TrialHeartbeatModel).filter_by(trial_id=trial_id)
     if not beats.update({"heartbeat": func.now()}, synchronize_session=False):
         session.add(models.TrialHeartbeatModel(trial_id=trial_id))
-
-
-def _count_in_utc(engine: Any) -> None:
-    """Let every session of a server have UTC.
-
-    Heartbeats are stored without a time zone: those of sessions in two time zones, or before and after the change to
-    summer time, could not be compared.
-    """
-    statement = "SET time_zone = '+00:00'" if engine.name == "mysql" else "SET TIME ZONE 'UTC'"
-
-    @event.listens_for(engine, "connect")
-    def _set_zone(connection: Any, record: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute(statement)
-        cursor.close()
-        connection.commit()
-
-    engine.dispose()
-
-
-def _lock_at_begin(engine: Any) -> None:
-    """Let every transaction of an SQLite file begin with the write lock.
-
-    Optuna reads a trial's state and then sets it; SQLite has no row locks, and two workers could start one trial.
-    """
-
-    @event.listens_for(engine, "connect")
-    def _no_own_begin(connection: Any, record: Any) -> None:
-        # The driver would begin transactions itself, and late.
-        connection.isolation_level = None
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    engine.dispose()

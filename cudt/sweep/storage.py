@@ -15,7 +15,8 @@ from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
-from cudt.sweep.shared import PATIENCE, SharedStorage, first_line
+from cudt.sweep.database import PATIENCE, first_line
+from cudt.sweep.shared import SharedStorage
 from cudt.utils.errors import UserError
 
 #: Seconds to wait for another process that writes into the same SQLite file.
@@ -31,8 +32,6 @@ _TIMEOUTS = {
 }
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
-#: Parameters of a URL that drivers take as passwords.
-_SECRETS = ("password", "passwd", "sslpassword")
 
 # Optuna would log every trial that fails.
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -75,24 +74,42 @@ def without_password(url: str) -> str:
     """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
     try:
         # Not `set(password=None)`, which leaves the password as it is.
-        parsed = make_url(url)._replace(password=None)
-        return parsed.difference_update_query(_SECRETS).render_as_string(hide_password=False)
+        bare = _parsed(url)._replace(password=None)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
+    # Drivers also take passwords as options: password, sslpassword, passwd.
+    bare = bare.difference_update_query([key for key in bare.query if "passw" in key.lower()])
+    return bare.render_as_string(hide_password=False)
+
+
+def backend_of(url: str) -> str:
+    """The kind of database of a URL, for example postgresql or sqlite."""
+    try:
+        return _parsed(url).get_backend_name()
+    except (SQLAlchemyError, ValueError) as error:
+        raise _refusal(url, error) from None
+
+
+def _parsed(url: str) -> URL:
+    parsed = make_url(url)
+    if "@" in (parsed.host or ""):
+        # SQLAlchemy ends a password at its first @, and the rest would be printed as the host's name.
+        raise ValueError("write an @ in a password as %40")
+    return parsed
 
 
 def _check_has_heartbeats(url: str) -> None:
     """Refuse Optuna's other storages."""
     if url.split(":")[0] in ("grpc", "journal", "redis") or url.startswith("localhost:"):
         raise UserError(
-            f"cannot open storage {_without_password(url)}: Optuna's journal, Redis and gRPC storages have no "
+            f"cannot open storage {without_password(url)}: Optuna's journal, Redis and gRPC storages have no "
             "heartbeats, so nobody would resume the trials of a lost worker; use postgresql://, mysql:// or sqlite:///"
         )
 
 
 def _with_driver(url: str) -> str:
     """A URL with the driver that `pip install cudt[postgres]` brings, unless it names one."""
-    parsed = make_url(url)
+    parsed = _parsed(url)
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     return parsed.render_as_string(hide_password=False)
@@ -103,7 +120,7 @@ def _engine_options(url: str) -> dict[str, Any]:
         return {"connect_args": {"timeout": _TIMEOUT}}
     # A worker and its heartbeat use a connection each, and pools of a thousand workers must not exhaust the server.
     options: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2}
-    if make_url(url).get_backend_name() == "postgresql":
+    if backend_of(url) == "postgresql":
         options["connect_args"] = dict(_TIMEOUTS)
     return options
 
@@ -136,27 +153,11 @@ def explain_storage_errors() -> Iterator[None]:
         ) from None
 
 
-def backend_of(url: str) -> str:
-    """The kind of database of a URL."""
-    try:
-        return str(make_url(url).get_backend_name())
-    except (SQLAlchemyError, ValueError) as error:
-        raise _refusal(url, error) from None
-
-
 def _file_of(url: str) -> Path | None:
     """The file of a SQLite URL; None for any other."""
-    parsed = make_url(url)
+    parsed = _parsed(url)
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def _refusal(url: str, error: Exception) -> UserError:
-    # Not its cause: SQLAlchemy's own error says which URL it could not read.
-    return UserError(f"cannot open storage {_without_password(url)}: {str(error).strip().splitlines()[0]}")
-
-
-def _without_password(url: str) -> str:
-    try:
-        return make_url(url).difference_update_query(_SECRETS).render_as_string(hide_password=True)
-    except (SQLAlchemyError, ValueError):
-        return "(not a valid URL)"
+    return UserError(f"cannot open storage {without_password(url)}: {str(error).strip().splitlines()[0]}")

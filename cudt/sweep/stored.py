@@ -8,7 +8,7 @@ from pathlib import Path
 from optuna.storages import BaseStorage
 from pydantic import ValidationError
 
-from cudt.sweep import definition
+from cudt.sweep import definition, recovery
 from cudt.sweep.definition import Sweep
 from cudt.sweep.source import ArmSource
 from cudt.sweep.storage import has_studies, open_storage, without_password
@@ -28,13 +28,19 @@ def begin(sweep: Sweep, studies: Sequence[ArmStudy], *, fail_fast: bool, retry_f
     """Store the definition and enqueue what is missing; a sweep that was begun before is resumed."""
     first = studies[0].study
     first.set_user_attr(_DEFINITION, {"search": sweep.text(), "recipe": sweep.base_text()})
-    first.set_user_attr(_FAIL_FAST, fail_fast)
+    # Whoever adds workers does not change how others run the sweep.
+    first.set_user_attr(_FAIL_FAST, fail_fast or (bool(first.user_attrs.get(_FAIL_FAST)) and _is_running(studies)))
     first.set_user_attr(_CLOSED, False)
     for study in studies:
         study.drop_surplus()
         if retry_failed:
             study.retry_failed()
         study.top_up()
+
+
+def _is_running(studies: Sequence[ArmStudy]) -> bool:
+    names = {study.name for study in studies}
+    return bool(recovery.alive(studies[0].storage, names.__contains__))
 
 
 def is_closed(studies: Sequence[ArmStudy]) -> bool:
@@ -52,17 +58,19 @@ def find(url: str, name: str | None = None) -> Sweep:
     """The unfinished sweep of a storage; with several, the one whose name (or name-hash) is given."""
     where = without_password(url)
     storage = open_storage(url) if has_studies(url) else None
-    sweeps = _sweeps(storage) if storage is not None else []
+    sweeps, others = _sweeps(storage) if storage is not None else ([], [])
+    hint = f"; this version of cudt cannot run {', '.join(others)}" if others else ""
     if storage is None or not sweeps:
-        raise UserError(f"{where}: no sweep has begun here; begin it with `cudt sweep --search … --storage {where}`")
+        command = f"cudt sweep --search … --storage {where}"
+        raise UserError(f"{where}: no sweep has begun here; begin it with `{command}`{hint}")
     if name is not None:
         found = [sweep for sweep in sweeps if name in (sweep.name, _full_name(sweep))]
         if not found:
-            raise UserError(f"{where}: no sweep is called '{name}'; there {_listed(sweeps)}")
+            raise UserError(f"{where}: no sweep is called '{name}'; there {_listed(sweeps)}{hint}")
     else:
         found = [sweep for sweep in sweeps if any(study.left for study in open_studies(sweep, storage))]
         if not found:
-            raise UserError(f"{where}: every sweep is finished ({_listed(sweeps)})")
+            raise UserError(f"{where}: every sweep is finished ({_listed(sweeps)}){hint}")
     if len(found) > 1:
         raise UserError(f"{where}: choose one with --search; there {_listed(found)}")
     return found[0]
@@ -85,19 +93,23 @@ def sources_of(
     return [ArmSource(study, out, device, data_root, cell_function) for study in studies]
 
 
-def _sweeps(storage: BaseStorage) -> list[Sweep]:
-    """The sweeps of a storage that this version of cudt can run."""
-    found = []
-    for study in storage.get_all_studies():
-        if _DEFINITION in study.user_attrs:
-            texts = study.user_attrs[_DEFINITION]
-            try:
-                sweep = definition.from_texts(texts["search"], texts["recipe"])
-            except (ValidationError, UserError):
-                continue
-            if first_study(sweep) == study.study_name:
-                found.append(sweep)
-    return found
+def _sweeps(storage: BaseStorage) -> tuple[list[Sweep], list[str]]:
+    """The sweeps of a storage that this version of cudt can run, and the studies of the others."""
+    begun = [study for study in storage.get_all_studies() if _DEFINITION in study.user_attrs]
+    readable = {study.study_name: _readable(study.study_name, study.user_attrs[_DEFINITION]) for study in begun}
+    others = [name for name, sweep in readable.items() if sweep is None]
+    return [sweep for sweep in readable.values() if sweep is not None], others
+
+
+def _readable(study: str, texts: dict[str, str]) -> Sweep | None:
+    """The sweep of a definition; None if another version of cudt wrote it, and this one would run something else."""
+    try:
+        sweep = definition.from_texts(texts["search"], texts["recipe"])
+        for arm in sweep.search.arms:
+            sweep.recipe(sweep.settings[0], arm, sweep.first_parameters(arm))
+    except (ValidationError, UserError, KeyError):
+        return None
+    return sweep if first_study(sweep) == study else None
 
 
 def _full_name(sweep: Sweep) -> str:

@@ -13,10 +13,11 @@ from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import DBAPIError
 
 from cudt.sweep import recovery, worker
+from cudt.sweep.database import PATIENCE, is_away, is_server
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.observer import Observer
 from cudt.sweep.queue import MAX_DEATHS
-from cudt.sweep.shared import PATIENCE, SharedStorage, heartbeat_interval, is_away, is_server
+from cudt.sweep.shared import SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
 from cudt.utils.errors import UserError
 from cudt.utils.interrupt import StopRequest
@@ -24,8 +25,7 @@ from cudt.utils.worker_processes import Ended, Processes
 
 #: Seconds between two looks at the storage, in a file and on a server, for every 200 trials; and at workers.
 _INTERVAL, _ON_SERVER, _TRIALS, _WAIT = 1.0, 4.0, 200, 0.2
-#: Called after every look at the storage: the names of the queues in which a trial has ended, and how many failed since
-#: the last look.
+#: Called after every look at the storage: the names of the queues in which a trial has ended, and how many have failed.
 OnLook = Callable[[set[str], int], None]
 
 
@@ -61,11 +61,12 @@ class _Watch:
         self._observer = Observer(queues, display)
         self._storage = queues[0].storage if queues else None
         self._interval = _ON_SERVER if self._storage is not None and is_server(self._storage) else _INTERVAL
-        self._fruitless = self._n_failed = 0
+        self._fruitless = 0
         self._ended: list[Ended] = []
         self._answered = time.monotonic()
         self._is_stopping = False
-        display.begin(queues)
+        # By the same look: what ends from now on is shown and counted.
+        display.begin(queues, self._observer.n_done)
 
     def run(self, workers: Processes, stop: StopRequest) -> None:
         looked = recovered = time.monotonic()
@@ -78,7 +79,8 @@ class _Watch:
                 self._display.stopping(workers.n_running)
                 workers.stop()
             self._ended.extend(workers.wait(_WAIT))
-            self._try(lambda: self._handle_ended(workers, is_stopping=stop.requested))
+            if self._ended:
+                self._try(lambda: self._handle_ended(workers, is_stopping=stop.requested))
             if time.monotonic() - looked > self._interval * max(1, self._observer.n_open / _TRIALS):
                 self._try(self._look)
                 looked = time.monotonic()
@@ -98,9 +100,7 @@ class _Watch:
                 raise
 
     def _look(self) -> None:
-        ended, before = self._observer.look(), self._n_failed
-        self._n_failed = self._observer.n_failed
-        self._on_look(ended, self._n_failed - before)
+        self._on_look(self._observer.look(), self._observer.n_failed)
 
     def _handle_ended(self, workers: Processes, *, is_stopping: bool) -> None:
         while self._ended:

@@ -34,11 +34,12 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from cudt.sweep.database import first_line, is_server
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import NotACellError, NothingWaitsError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
-from cudt.sweep.shared import LostTrialError, SharedStorage, first_line, heartbeat_interval, is_server
+from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
 from cudt.utils.errors import (
     DataWarning,

@@ -8,6 +8,7 @@ from rich.console import Console
 from cudt.sweep import results
 from cudt.sweep.display import Cell, SweepDisplay, best_table, ending
 from cudt.sweep.messages import CellProgress
+from cudt.sweep.observer import Observer
 from tests.sweep.searches import ALPHAS, drawn, grid, seeds, sweep_of
 from tests.sweep.test_results import studies_of, tell
 
@@ -42,7 +43,7 @@ def printed(console: Console) -> str:
 def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
     console = console_of()
     with SweepDisplay(console) as display:
-        display.begin(studies)
+        display.begin(studies, 0)
         for cell in cells[:3]:
             display.running(cell, CellProgress(1, 6, 0.5))
         display.finished(cells[0], "score 0.12346")
@@ -61,13 +62,13 @@ def test_a_resumed_sweep_says_how_far_it_is(studies):
     tell(studies[0], 0.5, "no")
     tell(studies[1], None)
     console = console_of()
-    SweepDisplay(console).begin(studies)
+    SweepDisplay(console).begin(studies, Observer(studies, SweepDisplay(console)).n_done)
     assert printed(console) == "resuming: 2 of 6 trials are done\n"
 
 
 def test_a_new_sweep_prints_nothing_at_the_start(studies):
     console = console_of()
-    SweepDisplay(console).begin(studies)
+    SweepDisplay(console).begin(studies, 0)
     assert printed(console) == ""
 
 
@@ -75,7 +76,7 @@ def test_the_count_is_as_wide_as_the_total(tmp_path):
     studies = studies_of(sweep_of(tmp_path, arms={"erm": seeds(12)}))
     console = console_of()
     display = SweepDisplay(console)
-    display.begin(studies)
+    display.begin(studies, 0)
     for cell in cells_of(studies):
         display.finished(cell, "score 1")
     lines = printed(console).splitlines()
@@ -96,7 +97,7 @@ def test_a_terminal_shows_the_running_cells(studies, cells, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     console = console_of(force_terminal=True, color_system=None)
     with SweepDisplay(console) as display:
-        display.begin(studies)
+        display.begin(studies, 0)
         display.running(cells[0], None)
         display.running(cells[1], CellProgress(3, 6, 0.4321))
         picture = console_of()
@@ -173,9 +174,11 @@ def test_a_best_run_that_was_deleted_or_is_elsewhere_is_marked(tmp_path):
     studies = studies_of(sweep)
     tell(studies[0], 0.5)
     made = results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    assert "(not in this folder; " in ending(made, tmp_path)
+    assert "(on another machine, or deleted; " in ending(made, tmp_path)
+    assert "next: " not in ending(made, tmp_path)
     (tmp_path / made.best["run"].iloc[0]).mkdir(parents=True)
-    assert "(not in this folder; " not in ending(made, tmp_path)
+    assert "(on another machine, or deleted; " not in ending(made, tmp_path)
+    assert "next: cudt eval-ood" in ending(made, tmp_path)
 
 
 def test_settings_are_shown_next_to_their_arms(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,7 +44,28 @@ def test_levels_of_one_run_that_are_shared_give_the_same_bytes(call: CommandLine
     # Then the curves, as by one process.
     assert lines[4:] == printed.replace("twin", "copy").splitlines()
     assert tables(copy.path) == tables(other)
-    assert not list(copy.path.glob(".measured-*"))
+    assert not (copy.path / ".measured").exists()
+
+
+def test_what_a_killed_or_interrupted_command_left_is_deleted(call: CommandLine, copy, no_processes, monkeypatch):
+    left = copy.path / ".measured" / "examples"
+    left.mkdir(parents=True)
+    temporary = Path(tempfile.mkdtemp())
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr("cudt.sweep.evaluate_runs.run_workers", lambda *given: not left.exists())
+    code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
+    assert (code, errors) == (130, "interrupted; run the same command again\n")
+    assert not (copy.path / ".measured").exists()
+    assert [*temporary.iterdir()] == []
+
+
+def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(call: CommandLine, copy, no_processes):
+    with copy.locked():
+        code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "another process is using this run" in errors
+    code, printed, _ = call("eval-ood", "copy", "copy", *NOISE, "--workers", "2")
+    assert (code, printed.count("written to")) == (0, 1)
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: CommandLine, copy, no_processes, tmp_path):

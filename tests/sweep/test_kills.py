@@ -178,6 +178,7 @@ def search_file(tmp_path) -> Path:
 # ---------------------------------------------------------------- kills of processes
 
 
+@pytest.mark.slow
 def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_times(search_file, out, undisturbed):
     rng, killed = random.Random(0), 0.0
     with sweeping(search_file, out) as process:

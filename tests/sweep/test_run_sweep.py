@@ -7,7 +7,7 @@ import pytest
 
 from cudt.config import recipe
 from cudt.runs.find import run_for
-from cudt.sweep import run_sweep
+from cudt.sweep import run_sweep, stored
 from cudt.sweep.queue import MAX_DEATHS
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils.errors import TrainingInterruptedError, UserError
@@ -120,6 +120,24 @@ def test_fail_fast_starts_no_cell_after_a_failure(tmp_path):
     # The next sweep runs those.
     found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert states(found) == ["finished", "failed", "finished", "finished"]
+
+
+def test_a_failure_closes_a_sweep_once(tmp_path, monkeypatch):
+    """A command that waits for a long cell must not close a sweep that another one resumes to retry the failure."""
+    sweep = sweep_of(tmp_path)
+    closed = []
+
+    def watched(crew, sources, display, on_look) -> bool:
+        studies = [source.queue for source in sources]
+        for n_failed in (0, 1, 1, 2):
+            stored.begin(sweep, studies, fail_fast=True, retry_failed=True)
+            on_look(set(), n_failed)
+            closed.append(stored.is_closed(studies))
+        return False
+
+    monkeypatch.setattr(run_sweep, "run_workers", watched)
+    swept(sweep, tmp_path / "out", fail_fast=True)
+    assert closed == [False, True, False, True]
 
 
 def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):

@@ -192,6 +192,13 @@ def test_a_file_is_no_storage_for_the_nodes_of_a_cluster(cluster, storage):
         slurm.check_cluster(storage)
 
 
+@pytest.mark.parametrize("storage", ["study.db", "postgresql://me:secret@db:port/trials"])
+def test_a_malformed_url_is_an_error_without_its_password(cluster, storage):
+    with pytest.raises(UserError, match=r"^cannot open storage \(not a valid URL\): ") as error:
+        slurm.check_cluster(storage)
+    assert "secret" not in str(error.value)
+
+
 def joining(logs: Path) -> list[str]:
     """The command of a job that was submitted."""
     (pickled,) = logs.glob("*_1_submitted.pkl")

@@ -17,12 +17,16 @@ from tests.sweep.test_queue import Words
 @pytest.mark.parametrize(
     ("url", "start"),
     [
-        ("postgresql://me:secret@nowhere/trials", "cannot open storage postgresql://me:***@nowhere/trials: "),
-        ("postgresql://nowhere/trials?password=secret", "cannot open storage postgresql://nowhere/trials: "),
-        ("oracl://me:secret@nowhere/trials", "cannot open storage oracl://me:***@nowhere/trials: "),
+        ("postgresql://me:secret@nowhere/trials", "cannot open storage postgresql://me@nowhere/trials: "),
+        ("oracl://me:secret@nowhere/trials", "cannot open storage oracl://me@nowhere/trials: "),
         ("sqlite:////no/such/folder/trials.db", "cannot open storage sqlite:////no/such/folder/trials.db: "),
         ("trials.db", "cannot open storage (not a valid URL): "),
         ("me:secret", "cannot open storage (not a valid URL): "),
+        ("postgresql://me@nowhere/trials?password=secret", "cannot open storage postgresql://me@nowhere/trials: "),
+        (
+            "postgresql://me:p@secret@db/trials",
+            "cannot open storage (not a valid URL): write an @ in a password as %40",
+        ),
     ],
 )
 def test_a_storage_that_cannot_be_opened_is_reported_without_its_password(url, start):
@@ -50,6 +54,9 @@ def test_a_port_that_is_no_number_is_reported_without_the_password():
         ),
         ("sqlite:////tmp/trials.db", "sqlite:////tmp/trials.db"),
         ("me:secret", "(not a valid URL)"),
+        ("postgresql://me@db/trials?password=x&sslmode=require", "postgresql://me@db/trials?sslmode=require"),
+        ("postgresql://db/trials?sslpassword=x&passfile=/me/pass", "postgresql://db/trials?passfile=%2Fme%2Fpass"),
+        ("mysql://db/trials?passwd=x", "mysql://db/trials"),
     ],
 )
 def test_what_is_written_to_files_has_no_password(url, printed):

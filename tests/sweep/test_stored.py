@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 
 from cudt.sweep import stored
 from cudt.sweep.definition import Sweep
-from cudt.sweep.storage import open_storage, own_storage, without_password
+from cudt.sweep.run_sweep import SweepOptions, resume_command
+from cudt.sweep.storage import open_storage, own_storage
 from cudt.utils.errors import UserError
 from tests.sweep.planted import calls
 from tests.sweep.searches import drawn, finish, grid, seeds, sweep_of, swept, write_search
@@ -54,6 +56,27 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(url, tm
     assert stored.find(url).name == "two"
 
 
+@pytest.mark.parametrize(
+    ("search", "recipe"),
+    [
+        ("{future: 1}", "{name: reviews-ut}"),
+        (None, "{name: reviews-ut, task: telepathy}"),
+        (None, "{}"),
+        ("a: [", "{}"),
+    ],
+)
+def test_a_sweep_of_another_version_does_not_keep_others_from_being_joined(search, recipe, url, tmp_path):
+    sweep = begun(sweep_of(tmp_path, name="mine"), url)
+    foreign = {"search": search or sweep.text(), "recipe": recipe}
+    study = optuna.create_study(storage=open_storage(url), study_name="cudt/theirs")
+    study.set_user_attr("sweep", foreign)
+    assert stored.find(url).name == stored.find(url, "mine").name == "mine"
+    with pytest.raises(
+        UserError, match=r"there is mine-.* of reviews-ut; this version of cudt cannot run cudt/theirs$"
+    ):
+        stored.find(url, "theirs")
+
+
 def test_a_storage_without_a_sweep_cannot_be_joined(url, tmp_path):
     with pytest.raises(UserError, match=r"no sweep has begun here; begin it with `cudt sweep --search"):
         stored.find(url)
@@ -80,6 +103,24 @@ def test_after_a_failure_nothing_is_started_if_the_sweep_fails_fast(url, tmp_pat
         assert stored.is_closed(studies) == fail_fast
 
 
+def test_adding_workers_does_not_end_fail_fast(url, tmp_path):
+    sweep = sweep_of(tmp_path)
+    studies = stored.open_studies(sweep, open_storage(url))
+
+    def fails_fast(*, asked: bool) -> bool:
+        stored.begin(sweep, studies, fail_fast=asked, retry_failed=False)
+        stored.close_after_failure(studies)
+        return stored.is_closed(studies)
+
+    assert fails_fast(asked=True)
+    running = studies[0].next()
+    assert running is not None
+    assert fails_fast(asked=False)
+    finish(studies[0], running, 0.5, {})
+    # Nobody runs it now, so it is resumed as the command says.
+    assert not fails_fast(asked=False)
+
+
 def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, url, tmp_path):
     sweep = begun(sweep_of(tmp_path, arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})}), url)
     (study,) = stored.open_studies(sweep, open_storage(url))
@@ -102,6 +143,8 @@ def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, 
     [
         (["--join"], "--join: needs --storage"),
         (["--join", "--storage", "sqlite:///x.db", "--recipe", "imdb-ut"], "--recipe: cannot be given with --join"),
+        (["--join", "--storage", "sqlite:///x.db", "--fail-fast"], "--fail-fast: cannot be given with --join"),
+        (["--join", "--storage", "sqlite:///x.db", "--retry-failed"], "--retry-failed: cannot be given with --join"),
         ([], "--search: missing"),
         (["--join", "--storage", "grpc://host:13000"], "have no heartbeats"),
     ],
@@ -121,18 +164,11 @@ def test_the_storage_can_be_named_in_the_environment(command, no_processes, url,
     assert not list(Path("outputs").rglob("study.db"))
 
 
-@pytest.mark.parametrize(
-    ("url", "written"),
-    [
-        ("postgresql://me:secret@host:5432/db", "postgresql://me@host:5432/db"),
-        ("postgresql://me@host/db?sslmode=require", "postgresql://me@host/db?sslmode=require"),
-        ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db"),
-    ],
-)
-def test_passwords_are_not_written(url, written):
-    assert without_password(url) == written
-
-
 def test_the_resume_command_names_the_storage(no_processes, url, tmp_path):
     found, _ = swept(sweep_of(tmp_path, arms={"erm": seeds(1)}), tmp_path / "out", storage=url)
     assert f"--storage {url}" in (found.folder / "sweep.json").read_text()
+
+
+def test_the_resume_command_has_no_password(tmp_path):
+    asked = SweepOptions(tmp_path, "cpu", storage="postgresql://me:secret@db/trials?password=secret")
+    assert resume_command(tmp_path, asked).endswith("--storage postgresql://me@db/trials")

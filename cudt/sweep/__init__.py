@@ -4,6 +4,7 @@ search.py, parse.py      the schema of a search file; parsing one, with all sche
 checks.py, checks_recipe.py  what the schema cannot express: checks without the recipe, and against it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
 storage.py, shared.py    the database of a URL; Optuna's storage for many workers at once
+database.py              what SQLite and servers need for that, and what their errors mean
 holder.py                the process that has a trial, and whether it is alive
 queue.py, study.py       cells that workers share, each one a trial; the cells of an arm, and how they are drawn
 source.py, worker.py     where a worker takes trials from, and how it runs them; arm_worker.py is its process

@@ -210,7 +210,7 @@ def _load(folder: Path) -> str:
     rows = []
     for one in outcomes(folder):
         if (
-            not (is_plain(one.case) and one.case.workers >= 100 or one.case.start == "idle")
+            not ((is_plain(one.case) and one.case.workers >= 100) or one.case.start == "idle")
             or one.case.start == "together"
         ):
             continue

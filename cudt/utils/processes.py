@@ -308,7 +308,9 @@ def losses_noticed() -> Iterator[None]:
             raise
         # Without the line of torch's source before it, and its advice after it.
         reason = str(error).strip().split("\n")[0].split("] ", 1)[-1].split(". This")[0]
-        raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})") from None
+        # The main process may be the one that is lost, and nobody knows which one it is.
+        speaks = index() == 1
+        raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})", speaks=speaks) from None
 
 
 def _is_loss(error: RuntimeError) -> bool:

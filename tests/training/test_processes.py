@@ -287,13 +287,30 @@ def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resume
     (line,) = "".join(one.errors for one in ended).splitlines()
     run = run_for(recipe, tmp_path / "killed")
     assert line.startswith(f"{run.path}: another of the 3 {LOST}")
-    assert line.endswith("; run the same command again to resume, with any number of processes")
+    assert line.endswith("; run the same command again, with any number of processes")
     assert run.info().status == "interrupted"
     assert LOST in (run.info().reason or "")
     assert load_last(run)["progress"]["step"] in (3, 4)
     together(1, lambda: train(recipe, tmp_path / "killed"))
     assert_same_training(run_for(recipe, tmp_path / "whole"), run)
     assert run.info().reason is None
+
+
+@pytest.mark.parametrize("function", ["assemble", "_conclude"])
+def test_another_process_speaks_if_the_main_one_is_killed_before_or_after_training(function, tmp_path, monkeypatch):
+    original = getattr(launch, function)
+
+    def killed(*given: Any, **named: Any) -> Any:
+        if os.environ["RANK"] == "0":
+            kill()
+        return original(*given, **named)
+
+    monkeypatch.setattr(launch, function, killed)
+    ended = commands(3, *TRAIN, "--out", tmp_path)
+    assert [one.code for one in ended] == [-signal.SIGKILL, 1, 1]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    assert line.startswith(f"another of the 3 {LOST}")
+    assert line.endswith("; run the same command again, with any number of processes")
 
 
 def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_killed(tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ One process imports everything and forks the others, because importing takes lon
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import json
 import os
 import shutil
@@ -21,6 +23,7 @@ from accelerate.utils import patch_environment
 from accelerate.utils.launch import prepare_multi_gpu_env
 from rich.console import Console
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe
@@ -144,10 +147,20 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
             train(folder, case, folder / "alone" / case)
 
     def shared() -> None:
+        gc.disable()
+        assemble = launch.assemble
+
+        def counted(*given: Any) -> Any:
+            alive.append(sum(isinstance(one, LayerwiseLosses) for one in gc.get_objects()))
+            return assemble(*given)
+
+        alive: list[int] = []
+        launch.assemble = counted
         for case in cases:
             with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
                 found = train(folder, case, folder / "shared" / case)
             (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
+        (folder / f"alive-{os.environ['RANK']}.json").write_text(json.dumps(alive))
 
     together(1, alone, sharded=False)
     together(2, shared)
@@ -222,19 +235,40 @@ def lose(folder: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     PlainDisplay.update = killing  # type: ignore[method-assign]
-    arguments = [
-        "--recipe",
-        folder / "untied" / "tiny-alpaca.yaml",
-        "--data-root",
-        folder / "untied",
-        "--device",
-        "cpu",
-    ]
+    command(folder, folder / "from-9", "lost")
+    PlainDisplay.update = update  # type: ignore[method-assign]
+
+
+def command(folder: Path, out: Path, name: str) -> None:
+    """Write how `cudt train` ends in two processes, and what they say."""
+    file = folder / "untied" / "tiny-alpaca.yaml"
+    arguments = ["--recipe", file, "--data-root", file.parent, "--device", "cpu", "--out", out]
     settings = [part for one in (*FEW, *CASES["whole"][1], OFTEN) for part in ("--set", one)]
     with patch_environment(**environment()):
-        ended = processes.commands(2, "train", *arguments, *settings, "--out", folder / "from-9")
-    PlainDisplay.update = update  # type: ignore[method-assign]
-    (folder / "lost.json").write_text(json.dumps([[one.code, one.errors] for one in ended]))
+        ended = processes.commands(2, "train", *arguments, *settings)
+    (folder / f"{name}.json").write_text(json.dumps([[one.code, one.errors] for one in ended]))
+
+
+def fail_to_write_and_read(folder: Path) -> None:
+    """A run of which one process cannot write its second checkpoint, then cannot read the first one."""
+    write, read = FileSystemWriter.write_data, FileSystemReader.read_metadata
+
+    def full(self: FileSystemWriter, *given: Any) -> Any:
+        if os.environ["RANK"] == "1" and Path(self.path).name == "step-2":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, *given)
+
+    def damaged(self: FileSystemReader, *given: Any, **named: Any) -> Any:
+        if os.environ["RANK"] == "1":
+            raise EOFError("Ran out of input")
+        return read(self, *given, **named)
+
+    FileSystemWriter.write_data = full  # type: ignore[method-assign]
+    command(folder, folder / "failed", "unwritten")
+    FileSystemWriter.write_data = write  # type: ignore[method-assign]
+    FileSystemReader.read_metadata = damaged  # type: ignore[method-assign]
+    command(folder, folder / "failed", "unread")
+    FileSystemReader.read_metadata = read  # type: ignore[method-assign]
 
 
 def every_model(folder: Path) -> None:
@@ -272,6 +306,7 @@ def core(folder: Path) -> None:
     compare(folder, ["whole", "lora"])
     interrupt(folder, 2, sharded=True)
     resume(folder, 2, 1, sharded=False)
+    fail_to_write_and_read(folder)
 
 
 def more(folder: Path) -> None:

@@ -42,14 +42,19 @@ class Setup:
         return self.weights + self.learning + self.work(model)
 
     def sharded(self, model: KeptModel, gpus: int) -> float:
-        """Bytes on each of N GPUs with FSDP and one example on each.
+        """Bytes on each of N GPUs with one example on each; with FSDP on more than one.
 
-        Weights, gradients and moments are shared; two layers and the embeddings with the head are gathered.
+        Weights, gradients and moments are shared. Two layers and the embeddings with the head are gathered, and in the
+        backward pass the gradients of one layer, of the embeddings and of the head are whole before they are scattered.
         """
-        found = formulas.weights(self.shape)
-        outside = found.all - self.shape.layers * found.in_a_layer
-        gathered = self.bytes * (2 * found.in_a_layer + outside)
         alone = replace(self, shape=replace(self.shape, examples=1))
+        if gpus == 1:
+            return alone.total(model)
+        found = formulas.weights(self.shape)
+        outside = found.outside(self.shape.layers)
+        trained_outside = 0 if self.shape.lora else outside
+        gradients = trained_outside + (found.trained - trained_outside) / self.shape.layers
+        gathered = self.bytes * (2 * found.in_a_layer + outside) + _GRADIENT * gradients
         return (self.weights + self.learning) / gpus + gathered + alone.work(model)
 
     def fewest(self, model: KeptModel, memory: float) -> int | None:
@@ -91,29 +96,49 @@ class Shared:
     way: Way
     shape: Shape
     precision: Precision
-    bytes: int = 4
+    layers: int = 4
+    """Bytes of a number of a layer that FSDP gathers."""
+    outside: int = 4
+    """Bytes of a number of the embeddings and the head."""
+
+    def sent(self, gpus: int) -> float:
+        """Bytes that each of N GPUs sends."""
+        return bytes_sent(self.way, self.shape, gpus, layers=self.layers, outside=self.outside)
+
+    @property
+    def seconds(self) -> float:
+        """The time of an update on one GPU."""
+        return formulas.operations(self.shape).update(self.shape.layers) / self.precision.speed
 
     def share(self, gpus: int, link: float) -> float:
         """The share of a step that is communication, if nothing overlaps."""
-        update = formulas.operations(self.shape).update(self.shape.layers)
-        sent = bytes_sent(self.way, self.shape, gpus, dtype=self.bytes) / link
-        return sent / (sent + update / self.precision.speed / gpus)
+        sending = self.sent(gpus) / link
+        return sending / (sending + self.seconds / gpus)
 
     def reaches(self, share: float, link: float) -> int | None:
-        """The fewest GPUs at which communication takes a share of a step; None up to 1,024."""
-        return next((n for n in range(2, 1025) if self.share(n, link) >= share), None)
+        """The fewest GPUs at which communication takes a share of a step; None if all that the batch allows do not."""
+        return next((n for n in range(2, self.shape.examples + 1) if self.share(n, link) >= share), None)
+
+    def tokens(self, gpus: int, link: float) -> float:
+        """Tokens of an update at which sending takes half of a step."""
+        return self.sent(gpus) / link * gpus / self.seconds * self.shape.examples * self.shape.tokens
 
 
 def shared(tokens: int, instruction: int, read: int) -> list[Shared]:
-    """RoBERTa and Llama 8B at the mean length of their padded batches."""
-    roberta = _batch("roberta", 16, tokens=tokens)
+    """ViT, RoBERTa and Llama 8B at the mean length of their padded batches; FSDP with 8 examples, one on each of 8."""
+    vit, roberta = _batch("vit", 8), _batch("roberta", 16, tokens=tokens)
     llama = _batch("llama", 4, tokens=instruction, read=read)
+    eight = replace(llama, examples=8)
     return [
+        Shared("shanghaitech-vit, DDP", "ddp", vit, machines.FP32),
+        Shared("shanghaitech-vit, DDP", "ddp", vit, machines.BF16),
         Shared("imdb-roberta, DDP", "ddp", roberta, machines.FP32),
         Shared("imdb-roberta, DDP", "ddp", roberta, machines.BF16),
         Shared("alpaca-llama, DDP", "ddp", llama, machines.FP32),
-        Shared("alpaca-llama, DDP", "ddp", llama, machines.BF16, 2),
-        Shared("alpaca-llama, FSDP", "fsdp", llama, machines.FP32),
-        Shared("alpaca-llama, FSDP", "fsdp", llama, machines.BF16, 2),
-        Shared("Llama 8B, all weights, FSDP", "fsdp", replace(llama, lora=False), machines.BF16, 2),
+        Shared("alpaca-llama, DDP", "ddp", llama, machines.BF16),
+        Shared("alpaca-llama, FSDP", "fsdp", eight, machines.FP32),
+        # model.dtype: bf16 stores all but the adapters in two bytes.
+        Shared("alpaca-llama, FSDP", "fsdp", eight, machines.BF16, 2, 2),
+        # training.precision: bf16 gathers the layers in two bytes; embeddings and head stay in four.
+        Shared("Llama 8B, all weights, FSDP", "fsdp", replace(eight, lora=False), machines.BF16, 2),
     ]

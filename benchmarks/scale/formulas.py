@@ -120,6 +120,10 @@ class Weights:
     in_a_layer: int
     """Of the largest group that FSDP gathers at once: a layer."""
 
+    def outside(self, layers: int) -> int:
+        """Outside of the layers: embeddings and head."""
+        return self.all - layers * self.in_a_layer
+
 
 def weights(shape: Shape) -> Weights:
     """The weights of a model; positions are counted for the tokens of the shape."""

@@ -26,8 +26,8 @@ FP32 = Precision("A100, fp32", 12e12, 9e12, 15e12)
 BF16 = Precision("A100, bf16", 0.40 * 312e12, 0.25 * 312e12, 0.50 * 312e12)
 H100 = Precision("H100, bf16", 0.40 * 989e12, 0.25 * 989e12, 0.50 * 989e12)
 
-#: Bytes per second that one GPU sends.
+#: Bytes per second that one GPU sends, with a link of its own.
 LINKS = {"NVLink": 300e9, "PCIe 4": 32e9, "400 Gbit/s": 50e9, "100 Gbit/s": 12.5e9}
-#: Memory of GPUs in bytes, and the share of it that a step can use: the rest is CUDA's, and gaps.
-CARDS = {24: 24 * 2**30, 40: 40 * 2**30, 80: 80 * 2**30}
+#: Memory of GPUs in bytes by its name, and the share of it that a step can use: the rest is CUDA's, and gaps.
+CARDS = {24: 24e9, 40: 40e9, 80: 80e9}
 USABLE = 0.9

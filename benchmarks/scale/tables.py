@@ -6,14 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import page
-from benchmarks.scale import fits, formulas, machines, paper, stored
+from benchmarks.scale import fits, machines, paper, stored
 from benchmarks.scale.flops import Counted
 from benchmarks.scale.lengths import Lengths
 from benchmarks.scale.memory import KeptModel, Measured
-from benchmarks.scale.traffic import Sent, bytes_sent
+from benchmarks.scale.traffic import Sent
 from benchmarks.scale.workers import Case, Outcome
-
-GPUS = (1, 8, 64)
 
 
 def put_all(file: Path, folder: Path = stored.FOLDER) -> None:
@@ -59,13 +57,12 @@ def _wall(folder: Path) -> str:
         span = f"{total / precision.high / 3600:,.0f}–{total / precision.low / 3600:,.0f}"
         days = [
             f"{paper.wall_time(jobs, gpus, precision.speed, split=split) / 86400:.2g}"
-            for split in (False, True)
-            for gpus in GPUS[split:]
+            for gpus, split in ((1, False), (8, False), (64, False), (64, True))
         ]
         longest = paper.longest(jobs, precision.speed) / 86400
         rows.append([precision.name, f"{precision.speed / 1e12:.0f}", f"{hours} ({span})", f"{longest:.2g}", *days])
-    head = ["GPU", "TFLOP/s", "GPU-h (range)", "longest job, days", "1 GPU, days", "8 GPUs", "64 GPUs"]
-    return page.table([*head, "8, long runs split", "64, long runs split"], rows)
+    head = ["GPU", "TFLOP/s", "GPU-h (range)", "longest job, days", "1 GPU, days", "8 GPUs, days", "64 GPUs, days"]
+    return page.table([*head, "64 GPUs, long runs split, days"], rows)
 
 
 def _hours(hours: float) -> str:
@@ -98,7 +95,8 @@ def _checks(folder: Path) -> str:
         rows.append([what, f"{len(some)}", _worst(errors), also])
     for way in ("ddp", "fsdp"):
         errors = [one.formula / one.measured - 1 for one in sent if one.way == way]
-        rows.append([f"bytes sent, {way.upper()}, 2 and 3 processes", f"{len(errors)}", _worst(errors), "–"])
+        also = "layers in fp32 and in bf16" if way == "fsdp" else "–"
+        rows.append([f"bytes sent, {way.upper()}, 2 and 3 processes", f"{len(errors)}", _worst(errors), also])
     return page.table(["what", "shapes", "largest error of the formula", "also"], rows)
 
 
@@ -129,11 +127,11 @@ def _memory(folder: Path) -> str:
     head = [
         "recipe",
         "examples × tokens",
-        "weights",
-        "gradients, Adam",
-        "kept and work space",
+        "weights, GB",
+        "gradients and Adam, GB",
+        "kept and work space, GB",
         "total, GB",
-        "smallest GPU",
+        "smallest card",
     ]
     return page.table(head, rows)
 
@@ -147,33 +145,51 @@ def _large(folder: Path) -> str:
         state = _gigabytes(one.weights + one.learning)
         rows.append([one.name, state, *(f"{count or '–'}" for count in list(counts.values())[1:]), each])
     return page.table(
-        ["model", "weights, gradients, Adam, GB", "40 GB cards", "80 GB cards", "GB on each of these"], rows
+        ["model", "weights, gradients, Adam, GB", "cards of 40 GB", "cards of 80 GB", "on each of these, GB"], rows
     )
 
 
 def _gigabytes(count: float) -> str:
-    return f"{count / 2**30:.2g}" if count < 10 * 2**30 else f"{count / 2**30:,.0f}"
+    return f"{count / 1e9:.2g}" if count < 10e9 else f"{count / 1e9:,.0f}"
 
 
 # ---------------------------------------------------------------- communication
 
 
-def _traffic(folder: Path) -> str:
+def shared(folder: Path) -> list[fits.Shared]:
     by_name = {one.recipe: one for one in lengths(folder)}
     text, instruction = by_name["imdb-roberta"], by_name["alpaca-llama"]
+    return fits.shared(round(text.padded), round(instruction.padded), round(instruction.read))
+
+
+def _traffic(folder: Path) -> str:
     rows = []
-    for one in fits.shared(round(text.padded), round(instruction.padded), round(instruction.read)):
-        sent = bytes_sent(one.way, one.shape, 8, dtype=one.bytes)
-        alone = formulas.operations(one.shape).update(one.shape.layers) / one.precision.speed
-        reached = [
-            f"{_count(one.reaches(0.1, link))} / {_count(one.reaches(0.5, link))}" for link in machines.LINKS.values()
-        ]
-        rows.append([one.name, one.precision.name, f"{alone:.2g}", f"{sent / 1e9:.2g}", *reached])
-    return page.table(["update", "GPU", "s on 1 GPU", "GB sent, 8 GPUs", *machines.LINKS], rows)
+    for one in shared(folder):
+        gpus = one.shape.examples
+        cells = [_communication(one, link) for link in machines.LINKS.values()]
+        rows.append([one.name, one.precision.name, f"{one.seconds:.2g}", f"{gpus}", _gigabytes(one.sent(gpus)), *cells])
+    return page.table(["update", "GPU", "s on 1 GPU", "GPUs", "each sends, GB", *machines.LINKS], rows)
 
 
-def _count(gpus: int | None) -> str:
-    return "–" if gpus is None else f"{gpus}"
+def _communication(one: fits.Shared, link: float) -> str:
+    reached = one.reaches(0.1, link)
+    return percent(one.share(one.shape.examples, link)) + ("" if reached is None else f" (from {reached})")
+
+
+def percent(share: float) -> str:
+    return "< 1 %" if share < 0.01 else f"{100 * share:.2g} %"
+
+
+#: Two machines with 8 GPUs each, as recipes/accelerate/fsdp-2x8.yaml.
+_MACHINES = 16
+
+
+def _tokens(folder: Path) -> str:
+    rows = []
+    for one in (one for one in shared(folder) if one.way == "fsdp"):
+        counts = [f"{one.tokens(_MACHINES, link):,.0f}" for link in machines.LINKS.values()]
+        rows.append([one.name, one.precision.name, *counts])
+    return page.table(["update", "GPU", *machines.LINKS], rows)
 
 
 # ---------------------------------------------------------------- workers
@@ -185,30 +201,42 @@ def outcomes(folder: Path) -> list[Outcome]:
 
 def _workers(folder: Path) -> str:
     head = ["workers", "trial, s", "situation", "trials/s", "queue time, s: median, 95 %, worst"]
-    head += ["CPU ms per trial: database, worker", "connections", "MB"]
+    head += ["CPU ms per trial: database, worker", "connections", "database, MB"]
     return page.table(head, [row(one) for one in outcomes(folder) if one.case.start != "idle"])
 
 
-def _idle(folder: Path) -> str:
-    """Workers without a trial: what they do costs no trial, but time."""
+def _load(folder: Path) -> str:
+    """What workers cost per second: in a sweep under way, and without a trial."""
     rows = []
     for one in outcomes(folder):
-        if one.case.start == "idle":
-            shares = [f"{1e3 * cpu / one.span / one.case.workers:.1f}" for cpu in (one.database_cpu, one.client_cpu)]
-            rows.append([f"{one.case.workers}", f"{one.case.studies}", *shares])
-    return page.table(
-        ["waiting workers", "unfinished studies", "database, CPU ms per worker and second", "worker"], rows
-    )
+        if (
+            not ((is_plain(one.case) and one.case.workers >= 100) or one.case.start == "idle")
+            or one.case.start == "together"
+        ):
+            continue
+        doing = (
+            f"wait for {_studies(one.case)}" if one.case.start == "idle" else f"trials of {one.case.trial_seconds:g} s"
+        )
+        used = [one.cores(cpu) for cpu in (one.database_cpu, one.client_cpu)]
+        each = [f"{1e3 * cores / one.case.workers:.2g}" for cores in used]
+        rows.append([f"{one.case.workers:,}", one.case.loop, doing, f"{used[0]:.2f}", *each])
+    head = ["workers", "loop", "what they do", "cores of the database that are busy"]
+    return page.table([*head, "database, CPU ms per worker and second", "worker, CPU ms per second"], rows)
+
+
+def _studies(case: Case) -> str:
+    return "1 study" if case.studies == 1 else f"{case.studies} studies"
 
 
 def row(one: Outcome) -> list[str]:
     times = ", ".join(f"{value:.2g}" for value in (one.median, one.late, one.worst))
     cpu = f"{1e3 * one.database_cpu:.0f}, {1e3 * one.client_cpu:.0f}"
-    errors = f"; {one.errors} errors" if one.errors else ""
+    without = max(0, one.case.workers - one.trials) if one.case.start == "together" else 0
+    notes = [f"{count} {what}" for count, what in ((without, "workers got none"), (one.errors, "errors")) if count]
     return [
         f"{one.case.workers:,}",
         f"{one.case.trial_seconds:g}",
-        situation(one.case) + errors,
+        "; ".join([situation(one.case), *notes]),
         f"{one.rate:.2g}",
         times,
         cpu,
@@ -238,8 +266,8 @@ def situation(case: Case) -> str:
 
 
 def is_plain(case: Case) -> bool:
-    """Whether only the number of workers and the length of trials were chosen: two trials a second in all, or none."""
-    usual = Case(case.workers, case.trial_seconds, case.seconds, case.start)
+    """Whether only workers, trial length and loop were chosen, with two trials a second in all or a common start."""
+    usual = Case(case.workers, case.trial_seconds, case.seconds, case.start, loop=case.loop)
     return case == usual and case.workers <= 2 * case.trial_seconds
 
 
@@ -256,6 +284,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "memory": _memory,
     "large": _large,
     "traffic": _traffic,
+    "tokens": _tokens,
     "workers": _workers,
-    "idle": _idle,
+    "load": _load,
 }

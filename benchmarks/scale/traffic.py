@@ -1,9 +1,9 @@
 """Bytes that processes send to each other in an update, measured on the sockets of gloo and compared with a formula.
 
-DDP sums the gradients of all trained weights. In a ring every process sends 2·(N−1)/N of their bytes. FSDP gathers the
-weights of each layer before its forward and again before its backward pass, and those outside of the layers once; it
-scatters the sums of the gradients. A gather and a scatter each send (N−1)/N of the bytes; gloo's scatter is a whole sum
-and sends twice as much, which NCCL's does not. The losses f add two sums of L + 2 numbers.
+DDP sums the gradients of all trained weights. In a ring every process sends 2·(N−1)/N of their bytes. FSDP, sharded by
+cudt itself, gathers all weights twice, for the forward and for the backward pass, and scatters the sums of the
+gradients. A gather and a scatter each send (N−1)/N of the bytes; gloo's scatter is a whole sum and sends twice as much,
+which NCCL's does not. The losses f add two sums of L + 2 numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ Way = Literal["ddp", "fsdp"]
 #: Where the kernel's tcp_info has the bytes that were acknowledged; those that were received follow.
 _ACKNOWLEDGED = 120
 _UPDATES = 4
+_GRADIENT = 4
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,35 @@ class Sent:
     way: Way
     shape: Shape
     processes: int
+    bytes: int
+    """Of a number of a layer that FSDP gathers: 4 in fp32, 2 with `training.precision: bf16`."""
     measured: float
     formula: float
 
 
-def bytes_sent(way: Way, shape: Shape, processes: int, *, scatter: int = 1, dtype: int = 4, gradient: int = 4) -> float:
-    """Bytes that a process sends in an update; `scatter` is 2 for gloo, the others are bytes of a number."""
+def bytes_sent(way: Way, shape: Shape, processes: int, *, scatter: int = 1, layers: int = 4, outside: int = 4) -> float:
+    """Bytes that a process sends in an update.
+
+    `scatter` is 2 for gloo. `layers` and `outside` are the bytes of a number of a layer and of the embeddings and the
+    head; gradients have 4.
+    """
     weights, share = formulas.weights(shape), (processes - 1) / processes
     if way == "ddp":
-        return 2 * share * gradient * weights.trained
-    gathered = weights.all + shape.layers * weights.in_a_layer
-    return share * (dtype * gathered + scatter * gradient * weights.trained)
+        return 2 * share * _GRADIENT * weights.trained
+    gathered = layers * shape.layers * weights.in_a_layer + outside * weights.outside(shape.layers)
+    return share * (2 * gathered + scatter * _GRADIENT * weights.trained)
 
 
-def measure(way: Way, shape: Shape, processes: int) -> Sent:
-    """Run some updates in processes of their own."""
+def measure(way: Way, shape: Shape, processes: int, layers: int = 4) -> Sent:
+    """Run some updates in processes of their own; `layers` as in `bytes_sent`."""
     context = multiprocessing.get_context("spawn")
     results: Any = context.SimpleQueue()
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = int(one.getsockname()[1])
     ranks = [
-        context.Process(target=_rank, args=(rank, way, shape, processes, port, results)) for rank in range(processes)
+        context.Process(target=_rank, args=(rank, way, shape, processes, layers, port, results))
+        for rank in range(processes)
     ]
     for process in ranks:
         process.start()
@@ -62,10 +70,11 @@ def measure(way: Way, shape: Shape, processes: int) -> Sent:
         process.join()
     if any(process.exitcode for process in ranks):
         raise RuntimeError(f"{way} on {processes} processes failed; its error is printed above")
-    return Sent(way, shape, processes, results.get(), bytes_sent(way, shape, processes, scatter=2))
+    formula = bytes_sent(way, shape, processes, scatter=2, layers=layers)
+    return Sent(way, shape, processes, layers, results.get(), formula)
 
 
-def _rank(rank: int, way: Way, shape: Shape, processes: int, port: int, results: Any) -> None:
+def _rank(rank: int, way: Way, shape: Shape, processes: int, layers: int, port: int, results: Any) -> None:
     import torch
     from torch import distributed
 
@@ -75,7 +84,7 @@ def _rank(rank: int, way: Way, shape: Shape, processes: int, port: int, results:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", rank=rank, world_size=processes)
     work = Work(shape)
-    wrapped = _wrapped(way, work.layerwise)
+    wrapped = _wrapped(way, work.layerwise, layers)
     optimizer = torch.optim.Adam([weight for weight in wrapped.parameters() if weight.requires_grad])
     # The first two updates make connections and buckets.
     before = 0
@@ -92,16 +101,17 @@ def _rank(rank: int, way: Way, shape: Shape, processes: int, port: int, results:
     distributed.destroy_process_group()
 
 
-def _wrapped(way: Way, layerwise: Any) -> Any:
+def _wrapped(way: Way, layerwise: Any, layers: int) -> Any:
     if way == "ddp":
         from torch.nn.parallel import DistributedDataParallel
 
         return DistributedDataParallel(layerwise)
-    from torch.distributed.fsdp import fully_shard
+    import torch
 
-    for layer in layerwise.model.layer_modules():
-        fully_shard(layer)
-    return fully_shard(layerwise)
+    from cudt.models.sharding import Sharding, shard
+
+    shard(layerwise, layerwise.model, Sharding(torch.device("cpu"), torch.bfloat16 if layers == 2 else None))
+    return layerwise
 
 
 def _sent() -> int:
@@ -123,10 +133,13 @@ def _sent() -> int:
     return total
 
 
-def cases(quick: bool) -> list[tuple[Way, Shape, int]]:
-    """What is measured."""
+def cases(quick: bool) -> list[tuple[Way, Shape, int, int]]:
+    """What is measured: the arguments of `measure`."""
     encoder = Shape("encoder", 4, 256, 1024, 16, heads=4, words=1000)
     causal = Shape("causal", 4, 256, 512, 16, 4, 64, 1000, read=8)
-    full = Shape("causal", 4, 256, 512, 16, 4, 64, 1000, read=8, lora=False)
-    shapes: list[tuple[Way, Shape]] = [("ddp", encoder), ("ddp", causal), ("fsdp", causal), ("fsdp", full)]
-    return [(way, shape, processes) for way, shape in shapes for processes in ((2,) if quick else (2, 3))]
+    full = replace(causal, lora=False)
+    found: list[tuple[Way, Shape, int]] = [("ddp", encoder, 4), ("ddp", causal, 4), ("fsdp", causal, 4)]
+    found += [("fsdp", full, 4), ("fsdp", full, 2)]
+    return [
+        (way, shape, processes, layers) for way, shape, layers in found for processes in ((2,) if quick else (2, 3))
+    ]

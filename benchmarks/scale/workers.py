@@ -102,8 +102,12 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Trials per second."""
-        return self.trials / self.span
+        """Trials that begin per second; after a common start, until the last one has begun."""
+        return self.trials / (self.worst if self.case.start == "together" else self.span)
+
+    def cores(self, cpu: float) -> float:
+        """Cores that are busy with a CPU time per trial."""
+        return cpu * max(1, self.trials) / self.span
 
 
 def simulate(case: Case, server: Postgres) -> Outcome:

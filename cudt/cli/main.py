@@ -97,7 +97,7 @@ def main() -> None:
         sys.exit(2)
     except ProcessLostError as error:
         errors.quiet = errors.quiet and not error.speaks
-        errors.print(str(error), soft_wrap=True)
+        errors.print(f"{error}; run the same command again, with any number of processes", soft_wrap=True)
         # At once: torch would wait for the process that is lost.
         sys.stderr.flush()
         os._exit(1)

@@ -13,7 +13,6 @@ from typing import TypeVar
 from cudt.data.loading import ALL, Share
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils import processes
-from cudt.utils.errors import ProcessLostError
 
 Result = TypeVar("Result")
 #: Computes the results of a share of some batches, one for each; it is sent to the other processes.
@@ -35,10 +34,7 @@ def led_by_main(layerwise: LayerwiseLosses) -> Iterator[bool]:
         while (work := processes.from_main(None)) is not None:
             for _ in _rounds(work, layerwise):
                 pass
-    try:
-        yield processes.is_main_process()
-    except ProcessLostError as error:
-        raise ProcessLostError(f"{error}; run the same command again") from None
+    yield processes.is_main_process()
     # Not after an error: the others may be at work, and end with this process.
     if processes.is_main_process():
         processes.from_main(None)

@@ -110,14 +110,8 @@ class LayerwiseLosses(nn.Module):
 
     def frozen_digest(self) -> str:
         """A digest of the frozen weights, which checkpoints do not contain; empty if there are none."""
-        digest, found = hashlib.blake2b(digest_size=8), False
-        for name, weight in self.named_parameters():
-            if not weight.requires_grad:
-                values, found = weight.detach().flatten(), True
-                # A sample of each weight, because hashing all of them takes long.
-                some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
-                digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
-        return digest.hexdigest() if found else ""
+        frozen = [(name, weight) for name, weight in self.named_parameters() if not weight.requires_grad]
+        return weights_digest(frozen) if frozen else ""
 
     def _frozen_or_repeated(self) -> set[str]:
         learned = {name for name, weight in self.named_parameters() if weight.requires_grad}
@@ -129,6 +123,17 @@ class LayerwiseLosses(nn.Module):
         layers = itertools.count(1)
         noisy = signal if noise is None else signal + noise
         self.model.visit_layers(noisy, batch, lambda state: read(next(layers), state))
+
+
+def weights_digest(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """A digest of named weights."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, weight in weights:
+        values = weight.detach().flatten()
+        # A sample of each weight, because hashing all of them takes long.
+        some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
+        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()
 
 
 @torch.no_grad()

@@ -98,11 +98,13 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
 # ---------------------------------------------------------------- queues
 
 
-class _HomeQueue(TrialQueue):
+class HomeQueue(TrialQueue):
     """Trials about the runs of an experiment that are in one home; `out` is its folder, if this process sees it."""
 
     KIND: ClassVar[str]
     """The beginning of the study's name."""
+    LEFT: ClassVar[str]
+    """What to say of the number of cells that have not ended."""
 
     def __init__(
         self, storage: BaseStorage, home: str, out: Path | None, experiment: Experiment, arms: Sequence[ArmStudy]
@@ -165,10 +167,11 @@ class _HomeQueue(TrialQueue):
         return str(trial.cell)
 
 
-class EvaluationQueue(_HomeQueue):
+class EvaluationQueue(HomeQueue):
     """The evaluations of runs under noise; a cell is named after its run."""
 
     KIND = "cudt/evaluations"
+    LEFT = "runs were not evaluated"
 
     def _asked(self) -> Any:
         listed = self._experiment.listed
@@ -186,10 +189,11 @@ class EvaluationQueue(_HomeQueue):
         return f"evaluated in {trial.facts.get('seconds', 0.0):.0f} s"
 
 
-class CompletionQueue(_HomeQueue):
+class CompletionQueue(HomeQueue):
     """The completions of the best run of each arm; a cell is a run and a γ."""
 
     KIND = "cudt/completions"
+    LEFT = "files of completions were not written"
 
     def _asked(self) -> Any:
         asked = self._experiment.listed.completions

@@ -17,6 +17,7 @@ from cudt.sweep.lease import home_of
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task
 from cudt.sweep.source import Source
 from cudt.sweep.storage import open_patiently
+from cudt.sweep.stored import first_study
 from cudt.sweep.worker import work
 from cudt.utils.errors import UserError
 
@@ -31,8 +32,8 @@ class ReproductionJob:
     storage: str
     study: str
     """The root study of the reproduction."""
-    experiments: tuple[int, ...]
-    """The numbers of the experiments to take part in, in order."""
+    experiments: tuple[str, ...]
+    """The first study of each experiment to take part in, in order."""
     out: Path
     device: DeviceName
     data_root: Path | None
@@ -42,10 +43,12 @@ def main(job: ReproductionJob) -> int:
     """Run trials until nothing is left; the exit code (sweep/worker.py)."""
     logging.basicConfig(format="%(asctime)s %(message)s")
     storage = open_patiently(job.storage)
-    experiments = stored.load(storage, job.study).experiments
+    # Not by number: another command may have replaced the scale since.
+    begun = {first_study(one.sweep): one for one in stored.load(storage, job.study).experiments}
+    experiments = [begun[study] for study in job.experiments if study in begun]
     options = ReproduceOptions(job.out, job.device, job.data_root, storage=job.storage)
     home = home_of(job.out)
-    queues = [ExperimentQueues(experiments[number], storage, home, options) for number in job.experiments]
+    queues = [ExperimentQueues(one, storage, home, options) for one in experiments]
     usable: dict[str, bool] = {}
 
     def sources() -> Iterator[Source]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cudt.reproduce import evaluation, needs
+from cudt.reproduce import needs
+from cudt.reproduce.evaluation import HomeQueue
 from cudt.reproduce.experiment_worker import unusable
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
@@ -60,42 +60,32 @@ def _of(one: ExperimentQueues, missing: list[str], here: Home, homes: Sequence[H
     if left:
         # Other machines may have what this one lacks, and be training.
         made.skipped += missing or [unusable(one.experiment, one.options) or f"{left} runs were not trained"]
-    _add_evaluations(made, one, here, homes)
-    if not missing:
-        made.skipped += needs.missing_instructions(one.experiment, one.options.data_root)
+    instructions = [] if missing else needs.missing_instructions(one.experiment, one.options.data_root)
+    for home in homes:
+        evaluations, completions = one.evaluations_in(home.id), one.completions_in(home.id)
+        made.evaluated += sum(trial.state == "finished" for trial in evaluations.trials())
+        for queue, lacking in ((evaluations, missing), (completions, missing or instructions)):
+            _add(made, one, queue, home, lacking if home.id == here.id else None)
+    # The same may be missing for training, evaluations and completions.
+    made.skipped = list(dict.fromkeys([*made.skipped, *instructions]))
     return made
 
 
-def _add_evaluations(made: ExperimentOutcome, one: ExperimentQueues, here: Home, homes: Sequence[Home]) -> None:
-    """Count the evaluated runs of all homes, and say what failed or is left."""
-    left: Counter[str] = Counter()
-    done: set[tuple[str, str]] = set()
-    for home in homes:
-        queue = one.evaluations.queue if home.id == here.id else one.evaluations_in(home.id)
-        for trial in queue.trials():
-            if trial.state == "failed":
-                made.failed.append(
-                    f"{home.folder if home != here else one.options.out}/{trial.cell}: {trial.facts['reason']}"
-                )
-            elif trial.state == "finished":
-                done.add((home.id, str(trial.cell)))
-    for run in evaluation.chosen(one.experiment, one.studies):
-        home_id = run.home or here.id
-        if (home_id, run.path) in done:
-            made.evaluated += 1
-        else:
-            left[home_id] += 1
-    folders = {home.id: home for home in homes}
-    if one.completions is not None:
-        trials = one.completions.queue.trials()
-        made.failed += [f"{trial.cell}: {trial.facts['reason']}" for trial in trials if trial.state == "failed"]
-    for home_id, count in left.items():
-        if home_id != here.id and home_id in folders:
-            home = folders[home_id]
-            made.skipped.append(
-                f"{count} runs are in {home.folder} on {home.host} and not evaluated yet; evaluate them there with "
-                "`cudt reproduce --join`"
-            )
+def _add(
+    made: ExperimentOutcome, one: ExperimentQueues, queue: HomeQueue, home: Home, lacking: list[str] | None
+) -> None:
+    """Say which evaluations or completions of a home failed or are left; `lacking` is None for another home."""
+    trials = {trial.cell: trial for trial in queue.trials()}
+    folder = home.folder if lacking is None else one.options.out
+    failed = [trial for trial in trials.values() if trial.state == "failed"]
+    made.failed += [f"{folder}/{trial.cell}: {trial.facts['reason']}" for trial in failed]
+    left = sum(cell not in trials or not trials[cell].has_ended for cell, _ in queue.cells())
+    if left and lacking is not None:
+        made.skipped += lacking or [unusable(one.experiment, one.options) or f"{left} {queue.LEFT}"]
+    elif left:
+        made.skipped.append(
+            f"{left} {queue.LEFT} in {folder} on {home.host}; run `cudt reproduce --join` there to do that"
+        )
 
 
 def summary(outcomes: Sequence[ExperimentOutcome]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 from optuna.storages import BaseStorage
 
@@ -53,13 +54,18 @@ class ExperimentQueues:
         """The completions of runs that are in this home; None without instructions."""
         if not requests(self.experiment, self.options.data_root):
             return None
-        queue = CompletionQueue(self._storage, self._home, self.options.out, self.experiment, self.studies)
-        return CompletionSource(queue, self.experiment, self.options)
+        return CompletionSource(self.completions_in(self._home), self.experiment, self.options)
 
     def evaluations_in(self, home: str) -> EvaluationQueue:
         """The evaluations of runs that are in a home."""
-        out = self.options.out if home == self._home else None
-        return EvaluationQueue(self._storage, home, out, self.experiment, self.studies)
+        return EvaluationQueue(self._storage, home, self._folder(home), self.experiment, self.studies)
+
+    def completions_in(self, home: str) -> CompletionQueue:
+        """The completions of runs that are in a home."""
+        return CompletionQueue(self._storage, home, self._folder(home), self.experiment, self.studies)
+
+    def _folder(self, home: str) -> Path | None:
+        return self.options.out if home == self._home else None
 
     @property
     def others(self) -> list[EvaluationSource | CompletionSource]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from rich.console import Console
 
 from cudt import report
@@ -27,6 +28,7 @@ from cudt.sweep.run_sweep import log_folder, resume_command
 from cudt.sweep.slurm import SlurmArray, check_cluster, submit_workers
 from cudt.sweep.slurm_options import SlurmOptions
 from cudt.sweep.storage import explain_storage_errors, open_storage
+from cudt.sweep.stored import first_study
 from cudt.sweep.watch import Crew, run_workers
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError
@@ -143,7 +145,7 @@ class _Command:
                 if ended & {study.name for study in one.studies}:
                     self._write_tables(one)
 
-        is_stopped = bool(sources) and run_workers(self._crew(turns), sources, display, looked)
+        is_stopped = bool(sources) and run_workers(self._crew(queues), sources, display, looked)
         for one in queues:
             self._write_tables(one)
         if is_stopped:
@@ -152,11 +154,11 @@ class _Command:
             for path in one.completions.compare() if one.completions is not None else []:
                 _print(self._console, f"completions side by side: {path}")
 
-    def _crew(self, turns: Sequence[Turn]) -> Crew:
+    def _crew(self, queues: Sequence[ExperimentQueues]) -> Crew:
         options = self._options
-        numbers = tuple(turn.experiment for turn in turns)
+        studies = tuple(first_study(one.experiment.sweep) for one in queues)
         root = stored.root_study(self._reproduction)
-        job = ReproductionJob(options.url, root, numbers, options.out, options.device, options.data_root)
+        job = ReproductionJob(options.url, root, studies, options.out, options.device, options.data_root)
         environments = worker_environments(options.workers, options.device)
         logs = log_folder(options.out, options.storage)
         return Crew(environments, logs, "cudt.reproduce.experiment_worker:main", job)
@@ -182,15 +184,18 @@ class _Command:
 def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:
     """Write the report about every run below the out folder; None if there is nothing to report.
 
-    `only_if_old` leaves a report alone that is newer than every run, or that another command is writing.
+    `only_if_old` leaves a report alone that has everything in it. Commands that end together write one after another.
     """
+    lock = out / ".report.lock"
     try:
-        with FileLock(out / ".report.lock", timeout=0 if only_if_old else -1):
+        with FileLock(lock):
             if only_if_old and _is_new(out):
                 return None
+            lock.touch()
             made = report.write([out], out / "report")
-    except Timeout:
-        return None
+            # The page's time is when its runs were read: what ended while it was written is not in it.
+            began = lock.stat().st_mtime_ns
+            os.utime(made.page, ns=(began, began))
     except UserError as error:
         _print(console, f"no report was written: {error}")
         return None
@@ -200,10 +205,13 @@ def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> R
 
 
 def _is_new(out: Path) -> bool:
-    """Whether the report is newer than the tables of every run."""
+    """Whether no table of a run is newer than the report."""
     page = out / "report" / "index.html"
-    tables = [path.stat().st_mtime for pattern in ("*/*/run.json", "*/*/ood.csv") for path in out.glob(pattern)]
-    return page.is_file() and page.stat().st_mtime >= max(tables, default=0.0)
+    runs = [path.parent for path in out.glob("*/*/run.json")]
+    tables = [path for run in runs for name in ("run.json", "ood.csv", "completions/*.json") for path in run.glob(name)]
+    # Every command that ends writes completions side by side.
+    last = max((path.stat().st_mtime_ns for path in tables if "against" not in path.name), default=0)
+    return page.is_file() and page.stat().st_mtime_ns > last
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

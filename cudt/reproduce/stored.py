@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
-from optuna.exceptions import DuplicatedStudyError
+from filelock import FileLock
 from optuna.storages import BaseStorage
+from pydantic import ValidationError
 
 from cudt.config import strict_yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
@@ -99,15 +99,22 @@ def order_of(storage: BaseStorage, reproduction: Reproduction) -> list[Turn]:
 
 def find(url: str, name: str | None) -> Reproduction:
     """The reproduction of a storage; with several, the one whose scale is named."""
-    storage, where = open_storage(url), without_password(url)
-    names = [study.study_name for study in storage.get_all_studies() if _SCALE in study.user_attrs]
+    where = without_password(url)
+    storage = open_storage(url) if has_studies(url) else None
+    studies = storage.get_all_studies() if storage is not None else []
+    names = [study.study_name for study in studies if _SCALE in study.user_attrs]
     found = [study for study in names if name in (None, study.removeprefix(_PREFIX))]
     known = ", ".join(study.removeprefix(_PREFIX) for study in names)
-    if not names:
+    if storage is None or not names:
         raise UserError(f"{where}: no reproduction has begun here; begin it with `cudt reproduce --scale …`")
     if len(found) != 1:
         raise UserError(f"{where}: choose one with --scale; there are {known}")
-    return load(storage, found[0])
+    try:
+        return load(storage, found[0])
+    except (ValidationError, KeyError):
+        raise UserError(
+            f"{where}: {known} was begun by another version of cudt, which this one cannot read; use that version"
+        ) from None
 
 
 # ---------------------------------------------------------------- homes
@@ -134,11 +141,12 @@ def homes(storage: BaseStorage, reproduction: Reproduction) -> list[Home]:
 def adopt_trials(sweep: Sweep, out: Path, storage: BaseStorage) -> None:
     """Copy the trials of a sweep that an earlier version kept in the sweep's own folder."""
     own = own_storage(sweep.folder(out))
-    first = study_name(sweep, sweep.settings[0], next(iter(sweep.search.arms)))
-    stored = set(optuna.get_all_study_names(storage))
-    if first in stored or not has_studies(own):
-        return
-    for name in optuna.get_all_study_names(old := open_storage(own)):
-        # Another command may copy at the same time.
-        with suppress(DuplicatedStudyError):
+    names = [study_name(sweep, setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
+    # Commands that begin at the same time must not enqueue cells before all trials are copied.
+    with FileLock(out / ".adopt.lock"):
+        copied = set(optuna.get_all_study_names(storage))
+        if copied.issuperset(names) or not has_studies(own):
+            return
+        old = open_storage(own)
+        for name in set(optuna.get_all_study_names(old)) - copied:
             optuna.copy_study(from_study_name=name, from_storage=old, to_storage=storage)

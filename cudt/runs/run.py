@@ -175,6 +175,7 @@ class Run:
             with processes.agreed():
                 if processes.is_main_process():
                     held.enter_context(self.locked(wait=wait))
+            processes.check_shared(self.path)
             yield
         processes.wait()
 

@@ -12,6 +12,7 @@ lease.py, recovery.py    one worker at a time uses a run; the trials of dead wor
 stored.py                sweeps as their storage knows them, for workers that join
 cell.py, messages.py     run one cell in a worker; what it is given and returns
 watch.py, observer.py    start workers and watch them; watch all trials in the storage
+pruning.py               end runs early that look worse than others, by Optuna's pruners
 run_sweep.py             run the sweep from beginning to end
 evaluate_runs.py         runs, or shares of a run, as trials of several processes (`cudt eval-ood --workers`)
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json

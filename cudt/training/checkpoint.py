@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
-from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.layer_losses import LayerwiseLosses, weights_digest
 from cudt.models.sharding import is_sharded
 from cudt.runs.run import Run
 from cudt.training.history import History
@@ -57,7 +58,8 @@ class Checkpoints:
     and last.safetensors are further names of them.
 
     If the processes share the weights, their shards and those of the optimiser are in a folder instead (shards.py). All
-    processes call these methods together; only the main one writes anything but shards.
+    processes call these methods together; only the main one writes anything but shards. The others wait for it in
+    `agreed`, which takes as long as it takes; in the next update they would take it for lost.
     """
 
     run: Run
@@ -79,10 +81,16 @@ class Checkpoints:
         `lost` says that another process ended, so that the main one saves what it has.
         """
         generators = [random_state()] if lost else processes.gathered(random_state())
-        shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
-        if not processes.is_main_process():
-            return
-        history.append(self.run)
+        with contextlib.nullcontext() if lost else processes.agreed():
+            shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
+            if processes.is_main_process():
+                history.append(self.run)
+                self._write_last(state, history, generators, shards)
+
+    def _write_last(
+        self, state: TrainingState, history: History, generators: list[RandomState], shards: Path | None
+    ) -> None:
+        """Write last.pt, after the weights if they are not in shards; then delete those of earlier checkpoints."""
         weights = shards or self._write_weights(state.step)
         optimizer = self.optimizer.state_dict()
         progress = dataclasses.asdict(state)
@@ -145,9 +153,10 @@ class Checkpoints:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
-            weights = self._write_weights(step)
-            if processes.is_main_process():
-                link_or_copy(weights, self.run.weights_file(which))
+            with processes.agreed():
+                weights = self._write_weights(step)
+                if processes.is_main_process():
+                    link_or_copy(weights, self.run.weights_file(which))
 
     def _write_shards(self, step: int) -> Path:
         """The folder of the shards of weights and optimiser after `step` updates; it is written once."""
@@ -217,6 +226,24 @@ def load_weights(run: Run) -> dict[str, Tensor]:
         return load_file(file)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: missing or damaged ({error}); delete {run.path} to train again") from None
+
+
+def load_same_weights(run: Run) -> dict[str, Tensor]:
+    """The same in several processes, all of which call it."""
+    with processes.agreed():
+        weights = load_weights(run)
+    check_same(run.weights_file(run.weights), weights_digest(weights.items()))
+    return weights
+
+
+def check_same(file: Path, content: Any) -> None:
+    """Refuse a file of which the processes have read different versions; `content` is what this one has read of it."""
+    with processes.agreed():
+        if len({repr(one) for one in processes.gathered(content)}) > 1:
+            raise UserError(
+                f"{file}: the processes read different versions of it, because their machines do not show the same "
+                "files at the same time; wait a minute and run the same command again"
+            )
 
 
 def _explain_missing(run: Run, file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import platform
 import shlex
 import warnings
@@ -32,7 +33,7 @@ from cudt.training.display import Display
 from cudt.training.target import Announce
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
-from cudt.utils.device import DeviceName, accelerator_for, name_of
+from cudt.utils.device import DeviceName, accelerator_for, empty_cache, name_of
 from cudt.utils.errors import (
     DataWarning,
     ProcessLostError,
@@ -141,6 +142,10 @@ def _problem(
 ) -> tuple[TrainingProblem, str, str]:
     """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
     sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
+    if sharding is not None:
+        # Shards of the run before are in a cycle of references, and would stay on the device.
+        gc.collect()
+        empty_cache()
     with processes.first_on_each_machine():
         problem = assemble(run.recipe, data_root, accelerator.device, erm_loss, sharding)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
@@ -156,7 +161,9 @@ def _train_and_record(
     run = trainer.run
     write_recipe(run)
     root = None if data_root is None else str(data_root.absolute())
-    sharded = {"sharded": True} if is_sharded(trainer.layerwise) else {}
+    # A run that was begun in shards may end without them.
+    now = is_sharded(trainer.layerwise)
+    sharded = {"sharded": now} if now or run.info().sharded else {}
     run.update_info(started.model_copy(update={"data_root": root, **sharded}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
@@ -177,9 +184,7 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
         # The launcher stops the processes that are left, and this one has something to write.
         with StopRequest():
             speaks = record(RunInfo(status="interrupted", reason=str(error)))
-        raise ProcessLostError(
-            f"{path}: {error}; run the same command again to resume, with any number of processes", speaks=bool(speaks)
-        ) from None
+        raise ProcessLostError(f"{path}: {error}", speaks=bool(speaks)) from None
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None

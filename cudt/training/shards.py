@@ -6,7 +6,7 @@ The folder is torch's distributed checkpoint. Any number of processes can read i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,16 @@ from cudt.utils import processes
 from cudt.utils.errors import UserError
 from cudt.utils.files import delete
 
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
 _WEIGHTS, _OPTIMIZER = "weights.", "optimizer."
 
 
 def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer) -> None:
     """Write weights and optimiser; all processes call it together, and the folder is complete when it returns."""
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -30,7 +35,12 @@ def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim
         delete(folder)
         folder.mkdir(parents=True)
     processes.wait()
-    save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder))
+    # In the group without a limit, because processes may write at different speeds.
+    group = processes.patient_group()
+    try:
+        save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder), process_group=group)
+    except CheckpointException as error:
+        raise UserError(f"{folder}: not written ({_reason(error)}); run the same command again to resume") from None
 
 
 def load_shards(
@@ -41,25 +51,42 @@ def load_shards(
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    try:
-        reader = FileSystemReader(folder)
-        found = reader.read_metadata().state_dict_metadata
-        weights = _weights(layerwise)
+    reader, weights = FileSystemReader(folder), _weights(layerwise)
+    # Before the processes wait for each other in torch's functions.
+    with processes.agreed():
+        found = _found(reader, folder)
         if weights.keys() != {name for name in found if name.startswith(_WEIGHTS)}:
             raise UserError(f"{folder}: the checkpoint does not fit this model; delete {folder.parent} to train again")
-        moments = _empty_moments(optimizer, found)
-        alone = not torch.distributed.is_initialized()
-        load(weights | moments, storage_reader=reader, no_dist=alone)
-    except (OSError, CheckpointException) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{folder}: missing or damaged ({reason}); delete {folder.with_name('last.pt')} to train from the beginning"
-        ) from None
+    moments, group = _empty_moments(optimizer, found), processes.patient_group()
+    try:
+        load(weights | moments, storage_reader=reader, process_group=group, no_dist=group is None)
+    except CheckpointException as error:
+        raise _damaged(folder, _reason(error)) from None
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
         index, name = _parsed(key)
         state.setdefault(index, {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _found(reader: FileSystemReader, folder: Path) -> dict[str, Any]:
+    """What a checkpoint contains, by name."""
+    try:
+        return reader.read_metadata().state_dict_metadata
+    except Exception as error:  # a damaged file of pickle raises many kinds of exceptions
+        raise _damaged(folder, str(error)) from None
+
+
+def _damaged(folder: Path, reason: str) -> UserError:
+    return UserError(
+        f"{folder}: missing or damaged ({reason}); delete {folder.with_name('last.pt')} to train from the beginning"
+    )
+
+
+def _reason(error: CheckpointException) -> str:
+    """The first error of a process, without the tracebacks of all of them."""
+    rank, (first, _) = next(iter(error.failures.items()))
+    return f"process {rank}: {str(first) or type(first).__name__}"
 
 
 def gathered_weights(layerwise: LayerwiseLosses, *, keep: bool) -> dict[str, Tensor]:

@@ -24,7 +24,6 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from cudt.config.schema import Weights
 from cudt.data.batching import Batch, n_batches, split_updates, updates
 from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
@@ -38,7 +37,7 @@ from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
-from cudt.training.checkpoint import Checkpoints, TrainingState, load_weights
+from cudt.training.checkpoint import Checkpoints, TrainingState, check_same, load_same_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.primal import Primal
@@ -108,12 +107,14 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
+        is_resumed = processes.from_main(self.checkpoints.exist())
         with processes.agreed():
-            if self.checkpoints.exist():
+            if is_resumed:
                 self.state, self.history = self.checkpoints.restore()
             else:
                 seed_process(self.settings.seed, 0, self.accelerator.process_index)
                 self.state.sigma_x = self._measure_sigma()
+        check_same(self.run.last_checkpoint, (self.state.step, self.state.epoch))
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
@@ -260,7 +261,7 @@ class Trainer:
             self.state.best, self.state.best_epoch = rank, self.state.epoch + 1
             self.state.best_slack = self.state.last_slack
             self.state.best_multipliers = self.descent.multiplier_values.tolist()
-            self._save_weights("best")
+            self.checkpoints.save_weights("best", self.state.step)
         if self.settings.descent.slack_restart:
             self.descent.restart_slack()
         self.state.epoch += 1
@@ -278,9 +279,8 @@ class Trainer:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
         import pandas as pd
 
-        self._save_weights("last")
-        self.accelerator.wait_for_everyone()
-        self.layerwise.load_learned_weights(load_weights(self.run))
+        self.checkpoints.save_weights("last", self.state.step)
+        self.layerwise.load_learned_weights(load_same_weights(self.run))
         measured = self._validate()
         epoch, slack = self.state.epoch, self.state.last_slack
         if self.run.weights == "best":
@@ -411,9 +411,6 @@ class Trainer:
             if self.accelerator.is_main_process and not is_sharded(self.layerwise):
                 self.checkpoints.save(self.state, self.history, lost=True)
             raise
-
-    def _save_weights(self, which: Weights) -> None:
-        self.checkpoints.save_weights(which, self.state.step)
 
     def _save(self) -> None:
         self.checkpoints.save(self.state, self.history)

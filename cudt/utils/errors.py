@@ -21,7 +21,7 @@ class AgreedError(UserError):
 class ProcessLostError(Exception):
     """Another process of the same command ended or hangs: printed without a traceback, exit code 1.
 
-    The main process prints it. If that ended itself, another one `speaks` for it.
+    The main process prints it. Because that may have ended itself, another one also `speaks`.
     """
 
     def __init__(self, message: str, *, speaks: bool = False) -> None:

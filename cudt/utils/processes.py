@@ -11,12 +11,16 @@ a second group, over gloo, in which a process may wait for another as long as th
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
+import time
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cudt.utils.errors import AgreedError, DataWarning, ProcessLostError, UserError
@@ -28,6 +32,9 @@ PATIENCE = timedelta(minutes=10)
 _FOR_EVER = timedelta(days=30)
 #: Seconds after which a process says that it waits for the others to start.
 _SILENT = 20.0
+#: Seconds after which a file of the main process must be visible to the others; NFS may remember for a minute that a
+#: folder did not exist.
+_VISIBLE = 90.0
 _NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 #: What launchers set, and Accelerate reads. Some of it is also set where every process works alone, as by srun.
 _LAUNCHERS = (
@@ -189,6 +196,12 @@ def from_main(value: Value) -> Value:
     return values[0]  # type: ignore[return-value]
 
 
+def patient_group() -> Any:
+    """torch's group in which a process may wait for another as long as that takes; None in a process that is alone."""
+    join()
+    return _group
+
+
 def wait() -> None:
     """Wait until all processes are here."""
     gathered(None)
@@ -244,6 +257,34 @@ def agree_on(error: Exception) -> Exception:
     return error
 
 
+def check_shared(folder: Path) -> None:
+    """Refuse a folder of which a process does not see the main one's files, but, for example, its own machine's."""
+    if count() == 1:
+        return
+    # A new name, which no machine has in its cache.
+    mark = folder / from_main(f".seen-by-all-{uuid.uuid4().hex}")
+    try:
+        with agreed():
+            if is_main_process():
+                mark.touch()
+        with agreed():
+            _wait_for(mark)
+    finally:
+        if is_main_process():
+            mark.unlink(missing_ok=True)
+
+
+def _wait_for(mark: Path) -> None:
+    until = time.monotonic() + _VISIBLE
+    while not mark.is_file():
+        if time.monotonic() > until:
+            raise UserError(
+                f"{mark.parent.absolute()} on {platform.node()} is not the folder of process 0; use a folder that all "
+                "machines share, and the same path on each"
+            )
+        time.sleep(0.1)
+
+
 @contextmanager
 def first_on_each_machine() -> Iterator[None]:
     """The first process of each machine goes through the block before the others, which find its files in the cache."""
@@ -267,7 +308,9 @@ def losses_noticed() -> Iterator[None]:
             raise
         # Without the line of torch's source before it, and its advice after it.
         reason = str(error).strip().split("\n")[0].split("] ", 1)[-1].split(". This")[0]
-        raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})") from None
+        # The main process may be the one that is lost, and nobody knows which one it is.
+        speaks = index() == 1
+        raise ProcessLostError(f"another of the {count()} processes ended or hangs ({reason})", speaks=speaks) from None
 
 
 def _is_loss(error: RuntimeError) -> bool:

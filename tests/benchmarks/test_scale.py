@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from benchmarks.scale.networks import Work
 from benchmarks.scale.postgres import postgres
 from benchmarks.scale.shapes import PAPER, Shape
 from benchmarks.speed.bench import SkippedError
+from cudt.config import recipe
+from cudt.reproduce import scale
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 
@@ -58,15 +61,17 @@ def test_what_is_kept_is_what_the_stored_model_says():
 
 def test_the_formula_gives_the_bytes_that_were_measured():
     rows = stored.read("traffic", traffic.Sent)
-    assert {(row.way, row.processes) for row in rows} == {("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)}
+    assert [(row.way, row.shape, row.processes, row.bytes) for row in rows] == traffic.cases(quick=False)
     for row in rows:
-        formula = traffic.bytes_sent(row.way, row.shape, row.processes, scatter=2)
+        formula = traffic.bytes_sent(row.way, row.shape, row.processes, scatter=2, layers=row.bytes)
         assert formula == pytest.approx(row.measured, rel=0.01)
 
 
 @pytest.mark.slow
-def test_processes_send_what_the_formula_says():
-    sent = traffic.measure("ddp", replace(CAUSAL, width=64, inner=128, keys=32, layers=2), 2)
+@pytest.mark.parametrize(("way", "layers"), [("ddp", 4), ("fsdp", 4), ("fsdp", 2)])
+def test_processes_send_what_the_formula_says(way, layers):
+    shape = replace(CAUSAL, width=128, inner=256, keys=64, layers=2, words=400, lora=way == "ddp")
+    sent = traffic.measure(way, shape, 2, layers)
     assert sent.formula == pytest.approx(sent.measured, rel=0.02)
 
 
@@ -75,6 +80,69 @@ def test_the_page_shows_the_stored_measurements(tmp_path):
     copied.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     tables.put_all(copied)
     assert copied.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+
+
+def test_the_numbers_in_the_text_follow_from_the_tables():
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    experiments = {one.name: one for one in paper.priced(tables.lengths(stored.FOLDER))}
+    total = sum(one.operations for one in experiments.values())
+    vit = experiments["gamma-train-vit · shanghaitech-vit"].operations / total
+    assert f"leave out ShanghaiTech with ViT, which is {100 * vit:.0f} % of the paper" in text
+    small = sum(one.operations for name, one in experiments.items() if name.endswith(("-dust", "-dust-9", "-ut")))
+    assert f"they are {100 * small / total:.0f} % of the whole" in text
+    jobs = paper.all_jobs(list(experiments.values()))
+    assert f"or they alone take {paper.longest(jobs, machines.FP32.speed) / 86400:.2g} days" in text
+    runs = sum(one.runs for one in experiments.values())
+    minutes = total / machines.FP32.speed / 60 / runs
+    assert f"The paper's runs take {round(minutes, -1):.0f} minutes on average" in text
+    shared = {(one.name, one.precision.name): one for one in tables.shared(stored.FOLDER)}
+    vits = [shared["shanghaitech-vit, DDP", name].share(8, 300e9) for name in ("A100, fp32", "A100, bf16")]
+    assert f"with NVLink loses {tables.percent(vits[0])}. In bf16" in text
+    assert f"it loses {tables.percent(vits[1])}." in text
+    roberta = shared["imdb-roberta, DDP", "A100, fp32"]
+    assert f"on 16 GPUs loses {tables.percent(roberta.share(16, 300e9))} in fp32 with NVLink" in text
+    llama = shared["alpaca-llama, DDP", "A100, bf16"]
+    assert f"costs at most {tables.percent(llama.share(4, min(machines.LINKS.values())))}" in text
+    assert f"are {4 * formulas.weights(llama.shape).trained / 1e6:.0f} MB" in text
+    assert f"the recipe's batch of 4 has about {round(4 * llama.shape.tokens, -1)}" in text
+
+
+def test_the_command_of_the_page_trains_runs_of_the_full_scale():
+    text = PAGE.read_text(encoding="utf-8")
+    assert "--recipe shanghaitech-vit" in text
+    named = re.search(r"--objective (\w+) --set (\S+) --out outputs/reproduce-full", text)
+    assert named is not None
+    gammas = re.search(r"γ_train = ([\d., ]+)\.", text)[1].split(", ")
+    command = {
+        recipe.load("shanghaitech-vit", [f"noise.gamma_train={gamma}"], objective=objective).identity()
+        for objective in ("constrained", "erm")
+        for gamma in gammas
+    }
+    experiments = {one.name: one for one in scale.load("full").experiments}
+    sweep = experiments["gamma-train-vit · shanghaitech-vit"].sweep
+    wanted = {
+        sweep.recipe(setting, arm, sweep.first_parameters(arm)).identity()
+        for setting in sweep.settings
+        for arm in sweep.search.arms
+    }
+    assert command == wanted
+    assert recipe.load("shanghaitech-vit", [named[2]], objective=named[1]).identity() in wanted
+
+
+def test_gathered_weights_and_their_gradients_count_on_every_card():
+    shape = replace(PAPER["llama-70b"], lora=False)
+    one, model = fits.Setup("", shape), memory.KeptModel(stored.read("memory", memory.Measured))
+    # By hand: a layer, and embeddings with head and the final norm.
+    maps = 2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28_672
+    layer, outside = maps + 2 * 8192, 2 * 128_256 * 8192 + 8192
+    shards = 16 * (80 * layer + outside) / 64
+    assert one.sharded(model, 64) - one.work(model) == pytest.approx(shards + 4 * (3 * layer + 2 * outside))
+    assert one.sharded(model, 1) == one.total(model)
+    adapted = fits.Setup("", replace(shape, lora=True), 2)
+    adapters = 6 * (4 * 8192 + 2 * (8192 + 1024) + 3 * (8192 + 28_672))
+    shards = (2 * (80 * layer + outside) + 16 * 80 * adapters) / 8
+    gathered = 2 * (2 * (layer + adapters) + outside) + 4 * adapters
+    assert adapted.sharded(model, 8) - adapted.work(model) == pytest.approx(shards + gathered)
 
 
 def test_a_stored_table_is_read_as_it_was_written(tmp_path):

@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from filelock import FileLock, Timeout
 
-from cudt.reproduce import run_experiments, scale, stored
+from cudt.reproduce import experiment_worker, run_experiments, scale, stored
+from cudt.reproduce.experiment_worker import ReproductionJob
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Reproduction
 from cudt.reproduce.stored import ReproduceOptions, Turn
@@ -20,6 +23,7 @@ from cudt.runs.find import find_runs
 from cudt.sweep import worker
 from cudt.sweep.slurm import SlurmArray
 from cudt.sweep.storage import open_storage, own_storage
+from cudt.sweep.stored import first_study, open_studies
 from cudt.utils.errors import UserError
 from tests.cli.conftest import environment
 from tests.reproduce.scales import listed, scale_of, write_scale, write_search
@@ -68,11 +72,34 @@ def test_a_reproduction_comes_back_from_its_storage(url, tmp_path):
 def test_with_several_reproductions_the_scale_is_named(url, tmp_path):
     with pytest.raises(UserError, match="no reproduction has begun here"):
         stored.find(url, None)
+    # Looking for one makes no file.
+    assert not list(tmp_path.iterdir())
     begun(scale_of(tmp_path), url)
     begun(scale.load("smoke"), url)
     with pytest.raises(UserError, match=r"choose one with --scale; there are mine, smoke"):
         stored.find(url, None)
     assert stored.find(url, "smoke").name == "smoke"
+
+
+def test_a_reproduction_of_another_version_is_an_error_of_one_line(url, tmp_path):
+    study = stored.root_study(begun(scale_of(tmp_path), url))
+    optuna.load_study(storage=open_storage(url), study_name=study).set_user_attr("scale", "future: 1")
+    with pytest.raises(UserError, match="mine was begun by another version of cudt"):
+        stored.find(url, None)
+
+
+def test_a_worker_keeps_its_experiments_when_the_scale_is_replaced(url, tmp_path, monkeypatch):
+    one, other = listed(write_search(tmp_path, "one")), listed(write_search(tmp_path, "other"))
+    loaded = begun(scale_of(tmp_path, one, other), url)
+    mine = first_study(loaded.experiments[1].sweep)
+    job = ReproductionJob(url, stored.root_study(loaded), (mine, "one that is gone"), tmp_path / "out", "cpu", None)
+    begun(scale_of(tmp_path, other, one), url)
+    titles: set[str] = set()
+    monkeypatch.setattr(
+        experiment_worker, "work", lambda sources: titles.update(source.queue.title for source in sources())
+    )
+    experiment_worker.main(job)
+    assert titles == {"other · reviews-ut"}
 
 
 def test_every_home_is_listed_once(url, tmp_path):
@@ -123,8 +150,8 @@ def test_homes_that_differ_evaluate_their_own_runs(command, no_disk, no_processe
     assert len(find_runs([tmp_path / "a"])) == 2
     code, printed, _ = command("reproduce", "--join", "--device", "cpu", "--storage", url, "--out", "b")
     assert code == 1
-    assert f"{tmp_path}/a on " in printed
-    assert "not evaluated yet; evaluate them there with `cudt reproduce --join`" in printed
+    assert f"were not evaluated in {tmp_path}/a on " in printed
+    assert "run `cudt reproduce --join` there" in printed
     # The first machine comes back.
     code, printed, _ = command(*began)
     assert code == 0
@@ -169,6 +196,25 @@ def test_trials_of_an_earlier_version_are_copied_from_the_folder_of_their_sweep(
     new = ExperimentQueues(experiment, storage, "", ReproduceOptions(out, "cpu"))
     states = {study.arm: [(trial.state, trial.score) for trial in study.trials()] for study in new.studies}
     assert states == {"constrained": [], "erm": [("finished", 0.7)]}
+
+
+def test_what_a_killed_command_did_not_copy_is_copied_while_nobody_else_begins(tmp_path, monkeypatch):
+    (experiment,) = scale_of(tmp_path).experiments
+    sweep, out = experiment.sweep, tmp_path / "out"
+    sweep.folder(out).mkdir(parents=True)
+    old, new = open_storage(own_storage(sweep.folder(out))), open_storage(None)
+    names = [study.name for study in open_studies(sweep, old)]
+    real = optuna.copy_study
+    real(from_study_name=names[0], from_storage=old, to_storage=new)
+
+    def copied(**given) -> None:
+        with pytest.raises(Timeout), FileLock(out / ".adopt.lock", timeout=0):
+            pass
+        real(**given)
+
+    monkeypatch.setattr(optuna, "copy_study", copied)
+    stored.adopt_trials(sweep, out, new)
+    assert sorted(optuna.get_all_study_names(new)) == sorted(names)
 
 
 # ---------------------------------------------------------------- processes

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock, Timeout
+from rich.console import Console
 
+from cudt import report
 from cudt.reproduce import run_experiments
 from tests.reproduce.scales import listed, write_scale, write_search
 from tests.sweep.searches import seeds
@@ -116,10 +120,32 @@ def test_mistakes_are_reported_before_anything_runs(command, tmp_path):
 
 def test_without_a_finished_run_no_report_is_written(tmp_path, capsys):
     (tmp_path / "out").mkdir()
-    from rich.console import Console
-
     assert run_experiments.write_report(tmp_path / "out", Console(width=200)) is None
     assert capsys.readouterr().out.startswith("no report was written: no finished run below")
+
+
+def test_a_report_is_written_again_if_a_run_ended_meanwhile(tmp_path, monkeypatch):
+    run, page = tmp_path / "reviews-ut" / "erm-0", tmp_path / "report" / "index.html"
+    for folder in (run, page.parent):
+        folder.mkdir(parents=True)
+    (run / "run.json").touch()
+    written = []
+
+    def write(folders, out) -> SimpleNamespace:
+        with pytest.raises(Timeout), FileLock(tmp_path / ".report.lock", timeout=0):
+            pass
+        written.append(out)
+        time.sleep(0.02)
+        if len(written) == 1:
+            (run / "ood.csv").touch()
+        time.sleep(0.02)
+        page.write_text("")
+        return SimpleNamespace(page=page, warnings=[])
+
+    monkeypatch.setattr(report, "write", write)
+    for only_if_old in (False, True, True):
+        run_experiments.write_report(tmp_path, Console(), only_if_old=only_if_old)
+    assert len(written) == 2
 
 
 @pytest.mark.slow

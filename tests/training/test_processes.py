@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterable
@@ -16,13 +18,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import load_last
+from cudt.training.checkpoint import Checkpoints, load_last, load_weights
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError, UserError
@@ -205,6 +207,51 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
     assert set(new).isdisjoint(first + second)
 
 
+# ---------------------------------------------------------------- machines that do not see the same files
+
+
+def test_processes_with_folders_of_their_own_are_refused_before_they_train(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.utils.processes._VISIBLE", 0.5)
+    monkeypatch.setattr(
+        "cudt.training.launch.run_for", lambda recipe, out: run_for(recipe, Path(out, os.environ["RANK"]))
+    )
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert line.startswith(f"error: process 1 of 2: {tmp_path / '1'}")
+    assert line.endswith(
+        "is not the folder of process 0; use a folder that all machines share, and the same path on each"
+    )
+    assert not [*tmp_path.rglob("run.json"), *tmp_path.rglob(".seen*")]
+
+
+def test_all_processes_resume_if_the_main_one_has_a_checkpoint_and_from_the_same_one(tmp_path, monkeypatch):
+    recipe, exist = tiny_recipe(), Checkpoints.exist
+    together(1, lambda: train(recipe, tmp_path / "whole"))
+    together(2, lambda: train_until(recipe, tmp_path / "stopped", 4))
+    copy = shutil.copytree(tmp_path / "stopped", tmp_path / "other")
+
+    def load_older(run: Run) -> dict[str, Any]:
+        content = load_last(run)
+        content["progress"]["step"] -= int(os.environ["RANK"])
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cudt.training.checkpoint.load_last", load_older)
+        line = only_line(commands(2, *TRAIN, "--out", copy), 2)
+    assert line.startswith(f"error: {run_for(recipe, copy).last_checkpoint}: the processes read different versions")
+    monkeypatch.setattr(Checkpoints, "exist", lambda self: os.environ["RANK"] == "0" and exist(self))
+    together(2, lambda: train(recipe, tmp_path / "stopped"))
+    assert_same_training(run_for(recipe, tmp_path / "whole"), run_for(recipe, tmp_path / "stopped"))
+
+
+def test_a_verdict_on_different_weights_is_refused(tmp_path, monkeypatch):
+    def load_other(run: Run) -> dict[str, torch.Tensor]:
+        return {name: weight + int(os.environ["RANK"]) for name, weight in load_weights(run).items()}
+
+    monkeypatch.setattr("cudt.training.checkpoint.load_weights", load_other)
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 2)
+    assert "best.safetensors: the processes read different versions of it" in line
+
+
 # ---------------------------------------------------------------- a process that ends or hangs
 
 LOST = "processes ended or hangs ("
@@ -240,7 +287,7 @@ def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resume
     (line,) = "".join(one.errors for one in ended).splitlines()
     run = run_for(recipe, tmp_path / "killed")
     assert line.startswith(f"{run.path}: another of the 3 {LOST}")
-    assert line.endswith("; run the same command again to resume, with any number of processes")
+    assert line.endswith("; run the same command again, with any number of processes")
     assert run.info().status == "interrupted"
     assert LOST in (run.info().reason or "")
     assert load_last(run)["progress"]["step"] in (3, 4)
@@ -249,12 +296,51 @@ def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resume
     assert run.info().reason is None
 
 
+@pytest.mark.parametrize("function", ["assemble", "_conclude"])
+def test_another_process_speaks_if_the_main_one_is_killed_before_or_after_training(function, tmp_path, monkeypatch):
+    original = getattr(launch, function)
+
+    def killed(*given: Any, **named: Any) -> Any:
+        if os.environ["RANK"] == "0":
+            kill()
+        return original(*given, **named)
+
+    monkeypatch.setattr(launch, function, killed)
+    ended = commands(3, *TRAIN, "--out", tmp_path)
+    assert [one.code for one in ended] == [-signal.SIGKILL, 1, 1]
+    (line,) = "".join(one.errors for one in ended).splitlines()
+    assert line.startswith(f"another of the 3 {LOST}")
+    assert line.endswith("; run the same command again, with any number of processes")
+
+
 def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_killed(tmp_path, monkeypatch):
     at_update(monkeypatch, 1, 5, kill)
     commands(2, *TRAIN, "--out", tmp_path)
     (path,) = find_runs([tmp_path])
     # Without it, the checkpoint would be that of the first epoch, of three updates.
     assert load_last(open_run(path))["progress"]["step"] == 5
+
+
+def test_a_main_process_that_writes_slowly_is_not_taken_for_lost(tmp_path, monkeypatch):
+    def save_slowly(*given: Any) -> None:
+        time.sleep(1.0)
+        save_file(*given)
+
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=0.7))
+    monkeypatch.setattr("cudt.training.checkpoint.save_file", save_slowly)
+    ended = commands(2, *TRAIN, "--set", "training.checkpoint_every=2", "--out", tmp_path)
+    assert [(one.code, one.errors) for one in ended] == [(0, ""), (0, "")]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_all_with_one_line(tmp_path, monkeypatch):
+    def fill(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("cudt.training.checkpoint.save_file", fill)
+    assert only_line(commands(2, *TRAIN, "--out", tmp_path), 2) == "error: [Errno 28] No space left on device"
+    (path,) = find_runs([tmp_path])
+    info = open_run(path).info()
+    assert (info.status, "No space left" in (info.reason or "")) == ("failed", True)
 
 
 @pytest.mark.slow

@@ -102,6 +102,10 @@ def test_each_process_holds_half_of_weights_gradients_and_optimizer(core, case):
             assert here == pytest.approx(everywhere / 2, abs=24), what
 
 
+def test_the_model_of_a_run_is_freed_before_the_next_one_is_loaded(core):
+    assert [json.loads((core / f"alive-{rank}.json").read_text()) for rank in (0, 1)] == [[0, 0], [0, 0]]
+
+
 def test_frozen_weights_have_the_digest_of_one_process(core):
     digests = [the_run(core / name / "lora").info().frozen_weights for name in ("alone", "shared")]
     assert digests[0] == digests[1] != ""
@@ -133,6 +137,25 @@ def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
     assert len([*shards.glob("*.distcp")]) == 2
     assert "state" not in content["optimizer"]
     assert_same(core / "from-2-to-1-whole", core / "alone" / "whole")
+    assert stopped.info().sharded
+    assert not the_run(core / "from-2-to-1-whole").info().sharded
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("unwritten", "step-2: not written (process 1: [Errno 28] No space left on device); run the same command"),
+        ("unread", "step-1: missing or damaged (Ran out of input); delete "),
+    ],
+)
+def test_shards_that_one_process_cannot_write_or_read_end_all_with_one_line(core, name, expected):
+    ended = json.loads((core / f"{name}.json").read_text())
+    assert [code for code, _ in ended] == [2, 2]
+    *before, line = "".join(errors for _, errors in ended).splitlines()
+    assert expected in line
+    assert all(one.startswith("warning: ") for one in before), before
+    info = the_run(core / "failed").info()
+    assert (info.status, "missing or damaged" in (info.reason or "")) == ("failed", True)
 
 
 # ---------------------------------------------------------------- configuration

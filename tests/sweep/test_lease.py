@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from cudt.sweep import lease as leases
 from cudt.sweep.lease import Lease, home_of
 from cudt.sweep.queue import Trial
-from cudt.sweep.shared import LostTrialError
+from cudt.sweep.shared import LostTrialError, SharedStorage
 from cudt.sweep.storage import open_storage, own_storage
 from tests.sweep.test_queue import Words, spent
 
@@ -28,25 +28,26 @@ def started(storage: BaseStorage, number: int) -> list[Trial]:
     return list(iter(queue.next, None))
 
 
-def test_the_second_waits_until_the_trial_of_the_first_has_ended(storage, tmp_path):
+def test_the_second_waits_until_the_trial_of_the_first_has_ended(storage, tmp_path, monkeypatch):
     one, two = started(storage, 2)
-    order, is_waiting = [], threading.Event()
     Lease(storage, one.trial_id).take("run")
+    other = open_storage(own_storage(tmp_path))
+    assert isinstance(other, SharedStorage)
+    looks, reserve = [], other.reserve
 
-    def second() -> None:
-        other = open_storage(own_storage(tmp_path))
-        is_waiting.set()
-        Lease(other, two.trial_id).take("run")
-        order.append("second")
+    def watched(*given) -> bool:
+        looks.append(reserve(*given))
+        return looks[-1]
 
-    thread = threading.Thread(target=second)
+    monkeypatch.setattr(other, "reserve", watched)
+    thread = threading.Thread(target=Lease(other, two.trial_id).take, args=("run",))
     thread.start()
-    is_waiting.wait()
-    time.sleep(0.3)
-    order.append("first")
+    while len(looks) < 3 and thread.is_alive():
+        time.sleep(0.01)
+    assert looks[:3] == [False, False, False]
     storage.set_trial_state_values(one.trial_id, TrialState.COMPLETE, [0.5])
     thread.join()
-    assert order == ["first", "second"]
+    assert looks[-1]
 
 
 def test_other_runs_are_not_waited_for(storage):

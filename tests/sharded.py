@@ -155,7 +155,7 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
             return assemble(*given)
 
         alive: list[int] = []
-        launch.assemble = counted
+        launch.assemble = counted  # type: ignore[assignment]
         for case in cases:
             with _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"):
                 found = train(folder, case, folder / "shared" / case)
@@ -263,7 +263,7 @@ def fail_to_write_and_read(folder: Path) -> None:
             raise EOFError("Ran out of input")
         return read(self, *given, **named)
 
-    FileSystemWriter.write_data = full  # type: ignore[method-assign]
+    FileSystemWriter.write_data = full  # type: ignore[method-assign, assignment]
     command(folder, folder / "failed", "unwritten")
     FileSystemWriter.write_data = write  # type: ignore[method-assign]
     FileSystemReader.read_metadata = damaged  # type: ignore[method-assign]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +22,7 @@ from cudt.utils import processes
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from cudt.evaluation.grid import Grid
+    from cudt.evaluation.grid import EvaluationRequest
     from cudt.runs.run import Run
 
 Gammas = Annotated[
@@ -73,67 +72,67 @@ def eval_ood(
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     for path in run:
         require_folder(path, "run folder")
-    from cudt.evaluation.grid import Grid
+    from cudt.evaluation.grid import EvaluationRequest, Grid
     from cudt.runs.find import open_run
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
+    request = EvaluationRequest(grid, device, data_root, save_samples, exits)
     runs = [open_run(path, weights.value if weights else None) for path in dict.fromkeys(run)]
     if workers == 1:
-        evaluate_all(make_console(), runs, grid, device, data_root, save_samples, exits)
+        evaluate_all(make_console(), runs, request)
     else:
-        _evaluate_shared(make_console(), runs, grid, device, data_root, save_samples, exits, workers)
+        _evaluate_shared(make_console(), runs, request, workers)
 
 
-def evaluate_all(
-    console: Console,
-    runs: list[Run],
-    grid: Grid,
-    device: str,
-    data_root: Path | None,
-    n_samples: int,
-    with_exits: bool = False,
-) -> None:
+def evaluate_all(console: Console, runs: list[Run], asked: EvaluationRequest) -> None:
     """Check all runs, then evaluate one after the other and print its curve."""
     from cudt.evaluation import evaluate
 
     with processes.agreed():
-        for run in runs:
-            evaluate.check(run, grid, n_samples, with_exits=with_exits)
+        _check(runs, asked)
     for run in runs:
         with run.locked_by_main():
-            evaluate.evaluate_ood(run, grid, device, data_root, progress_on(console), n_samples, with_exits=with_exits)
+            evaluate.evaluate_ood(
+                run,
+                asked.grid,
+                asked.device,
+                asked.data_root,
+                progress_on(console),
+                asked.n_samples,
+                with_exits=asked.with_exits,
+            )
         if processes.is_main_process():
-            _print_result(console, run, n_samples)
+            _print_result(console, run, asked.n_samples)
 
 
-def _evaluate_shared(
-    console: Console,
-    runs: list[Run],
-    grid: Grid,
-    device: str,
-    data_root: Path | None,
-    n_samples: int,
-    with_exits: bool,
-    n_workers: int,
-) -> None:
+def _evaluate_shared(console: Console, runs: list[Run], asked: EvaluationRequest, n_workers: int) -> None:
     """Check all runs, let worker processes evaluate them, and print the curves; a run that fails stops no other."""
-    from cudt.evaluation import evaluate
     from cudt.sweep.display import SweepDisplay
-    from cudt.sweep.evaluate_runs import EvaluationRequest, evaluate_runs
+    from cudt.sweep.evaluate_runs import evaluate_runs
 
     if processes.count() > 1:
         raise UserError("--workers: leave it out with torchrun or accelerate, which start the processes themselves")
-    for run in runs:
-        evaluate.check(run, grid, n_samples, with_exits=with_exits)
-    request = EvaluationRequest(grid, device, data_root, n_samples, with_exits)
-    failed = evaluate_runs(runs, request, n_workers, SweepDisplay(console))
+    if spread := [str(run.path) for run in runs if run.info().sharded]:
+        # A worker has one GPU.
+        raise UserError(
+            f"{spread[0]}: trained in shards, so its layers are spread over all GPUs; leave out --workers for it"
+        )
+    _check(runs, asked)
+    failed = evaluate_runs(runs, asked, n_workers, SweepDisplay(console))
     for run in runs:
         if run.path not in failed:
-            _print_result(console, run, n_samples)
+            _print_result(console, run, asked.n_samples)
     for path, reason in failed.items():
         make_error_console().print(f"error: {path}: {reason}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _check(runs: list[Run], asked: EvaluationRequest) -> None:
+    from cudt.evaluation import evaluate
+
+    for run in runs:
+        evaluate.check(run, asked.grid, asked.n_samples, with_exits=asked.with_exits)
 
 
 def _print_result(console: Console, run: Run, n_samples: int) -> None:

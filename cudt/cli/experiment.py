@@ -76,8 +76,14 @@ def experiment(
         )
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation.grid import Grid
+    from cudt.models.sharding import is_asked_for
     from cudt.utils.device import choose
 
+    if is_asked_for():
+        raise UserError(
+            "cudt experiment: with FSDP, every process would put the whole model on its GPU to evaluate it; "
+            "use `cudt train`, then `cudt eval-ood` without accelerate launch"
+        )
     choose(device)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
@@ -116,9 +122,9 @@ def _train(
 def _evaluate(console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None) -> None:
     """Evaluate a run under the kinds of noise that are not complete yet."""
     from cudt.evaluation import evaluate
-    from cudt.evaluation.grid import Grid
+    from cudt.evaluation.grid import EvaluationRequest, Grid
 
     if kinds := processes.from_main(evaluate.left(run, grid, n_samples)):
-        evaluate_all(console, [run], Grid(perturbations=kinds), device, data_root, n_samples)
+        evaluate_all(console, [run], EvaluationRequest(Grid(perturbations=kinds), device, data_root, n_samples))
     else:
         console.print(f"already evaluated: {run.path}", soft_wrap=True)

@@ -1,11 +1,16 @@
-"""The grid of an evaluation: kinds of noise, levels and noise seeds."""
+"""The grid of an evaluation (kinds of noise, levels and noise seeds), and whatever else it is asked for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cudt.config.schema import Evaluation
 from cudt.noise.base import noise_kind
+
+if TYPE_CHECKING:
+    from cudt.utils.device import DeviceName
 
 
 @dataclass(frozen=True)
@@ -28,3 +33,14 @@ class Grid:
         scale = noise_kind(kind).scale
         given = {"gammas": self.gammas, "probabilities": self.probabilities}.get(scale.setting)
         return settings.levels(scale) if given is None else given
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate runs with."""
+
+    grid: Grid
+    device: DeviceName
+    data_root: Path | None
+    n_samples: int = 0
+    with_exits: bool = False

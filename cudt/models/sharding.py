@@ -20,6 +20,7 @@ from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import Tensor, nn
 
 from cudt.models.base import LayeredModel
+from cudt.utils import processes
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,9 +38,14 @@ class Sharding:
     """Whether the weights of a layer are freed between its forward and its backward pass."""
 
 
+def is_asked_for() -> bool:
+    """Whether the launcher asks several processes to share the weights."""
+    return processes.count() > 1 and parse_flag_from_env("ACCELERATE_USE_FSDP")
+
+
 def sharding_for(accelerator: Accelerator) -> Sharding | None:
     """What `accelerate launch` was told by its configuration file; None if weights are not sharded."""
-    if not parse_flag_from_env("ACCELERATE_USE_FSDP") or accelerator.num_processes == 1:
+    if not is_asked_for() or accelerator.num_processes == 1:
         return None
     if os.environ.get("FSDP_VERSION", "1") != "2":
         raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")

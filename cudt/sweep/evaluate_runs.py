@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation.grid import Grid
+from cudt.evaluation.grid import EvaluationRequest
 from cudt.runs.find import open_run
 from cudt.sweep.definition import Parameters
 from cudt.sweep.display import SweepDisplay
@@ -35,23 +35,11 @@ from cudt.utils.worker_processes import worker_environments
 if TYPE_CHECKING:
     from cudt.config.schema import Weights
     from cudt.runs.run import Run
-    from cudt.utils.device import DeviceName
 
 #: The cell that writes the tables of a run.
 _TABLES = "tables"
 #: The folder in a run folder for what is measured of shares.
 _MEASURED = ".measured"
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """What to evaluate runs with."""
-
-    grid: Grid
-    device: DeviceName
-    data_root: Path | None
-    n_samples: int = 0
-    with_exits: bool = False
 
 
 @dataclass(frozen=True)

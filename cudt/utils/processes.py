@@ -117,7 +117,8 @@ def join() -> None:
         _group = dist.new_group(backend="gloo", timeout=_FOR_EVER)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise NotConnectedError(f"{_where()}: the others did not connect ({reason}); {_HINT}") from None
+        hint = f"{_INTERFACE}; otherwise {_HINT}" if "gloo" in str(error) else _HINT
+        raise NotConnectedError(f"{_where()}: the others did not connect ({reason}); {hint}") from None
     finally:
         notice.cancel()
 
@@ -133,6 +134,12 @@ def leave() -> None:
 
 
 _HINT = "start all processes with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one process"
+
+
+#: gloo takes the address of the machine's own name, which is 127.0.1.1 on many.
+_INTERFACE = (
+    "on several machines, set GLOO_SOCKET_IFNAME to the network interface between them, as `ip address` names it"
+)
 
 
 def _where() -> str:

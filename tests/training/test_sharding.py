@@ -14,6 +14,7 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
+from cudt.cli.experiment import experiment
 from cudt.models import assemble
 from cudt.models.sharding import sharding_for
 from cudt.runs.find import find_runs, open_run
@@ -170,6 +171,13 @@ def test_the_configuration_files_are_accelerates_and_ask_for_fsdp2(file, machine
     assert variables["FSDP_RESHARD_AFTER_FORWARD"] == "true"
 
 
+def test_an_experiment_is_refused_before_it_trains(monkeypatch):
+    for name, value in {**environment(), "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="cudt experiment: with FSDP, every process would put the whole model"):
+        experiment("reviews-ut")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -184,6 +192,7 @@ def test_settings_that_cudt_does_not_support_are_errors(monkeypatch, name, value
     accelerator = accelerator_for("cpu", "fp32")
     assert sharding_for(accelerator) is None  # one process shares with nobody
     monkeypatch.setattr(type(accelerator), "num_processes", 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match=expected):
         sharding_for(accelerator)
 

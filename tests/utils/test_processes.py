@@ -122,6 +122,16 @@ def test_what_is_set_for_processes_that_work_alone_does_not_matter(variables, mo
     assert variables.items() <= os.environ.items()
 
 
+def test_machines_that_gloo_does_not_connect_are_told_of_the_interface(monkeypatch):
+    def fail(**options: object) -> None:
+        raise RuntimeError("[../gloo/transport/tcp/pair.cc:1] Gloo connectFullMesh failed")
+
+    set_all(monkeypatch, **environment(1, 2, free_port()))
+    monkeypatch.setattr("torch.distributed.init_process_group", fail)
+    with pytest.raises(UserError, match=r"connectFullMesh failed.*set GLOO_SOCKET_IFNAME to the network interface"):
+        processes.join()
+
+
 def test_every_process_has_a_device_of_its_own(monkeypatch):
     set_all(monkeypatch, **environment(1, 2, free_port()))
     with active():

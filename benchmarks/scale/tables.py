@@ -199,6 +199,9 @@ def outcomes(folder: Path) -> list[Outcome]:
     return stored.read("workers", Outcome, folder)
 
 
+_LOOPS = {"optuna": "Optuna's loop", "cudt": "cudt's loop"}
+
+
 def _workers(folder: Path) -> str:
     head = ["workers", "trial, s", "situation", "trials/s", "queue time, s: median, 95 %, worst"]
     head += ["CPU ms per trial: database, worker", "connections", "database, MB"]
@@ -208,24 +211,19 @@ def _workers(folder: Path) -> str:
 def _load(folder: Path) -> str:
     """What workers cost per second: in a sweep under way, and without a trial."""
     rows = []
-    for one in outcomes(folder):
-        if (
-            not ((is_plain(one.case) and one.case.workers >= 100) or one.case.start == "idle")
-            or one.case.start == "together"
-        ):
-            continue
-        doing = (
-            f"wait for {_studies(one.case)}" if one.case.start == "idle" else f"trials of {one.case.trial_seconds:g} s"
-        )
+    for one in (one for one in outcomes(folder) if _is_load(one.case)):
+        waits = f"wait for {one.case.studies} {'study' if one.case.studies == 1 else 'studies'}"
+        doing = waits if one.case.start == "idle" else f"trials of {one.case.trial_seconds:g} s"
         used = [one.cores(cpu) for cpu in (one.database_cpu, one.client_cpu)]
         each = [f"{1e3 * cores / one.case.workers:.2g}" for cores in used]
-        rows.append([f"{one.case.workers:,}", one.case.loop, doing, f"{used[0]:.2f}", *each])
-    head = ["workers", "loop", "what they do", "cores of the database that are busy"]
+        rows.append([f"{one.case.workers:,}", _LOOPS[one.case.loop], doing, f"{used[0]:.2f}", *each])
+    head = ["workers", "loop", "what they do", "busy cores of the database"]
     return page.table([*head, "database, CPU ms per worker and second", "worker, CPU ms per second"], rows)
 
 
-def _studies(case: Case) -> str:
-    return "1 study" if case.studies == 1 else f"{case.studies} studies"
+def _is_load(case: Case) -> bool:
+    """Whether many workers wait, or run trials and nothing else was chosen."""
+    return case.start == "idle" or (case.start == "running" and is_plain(case) and case.workers >= 100)
 
 
 def row(one: Outcome) -> list[str]:
@@ -249,7 +247,7 @@ def situation(case: Case) -> str:
     """A case in words."""
     parts = [{"running": "under way", "together": "all start at once", "idle": "nothing is waiting"}[case.start]]
     if case.loop == "cudt":
-        parts.append("cudt's loop")
+        parts.append(_LOOPS["cudt"])
     if case.queue == "new":
         parts.append("trials made when asked for")
     if case.waiting:

@@ -180,16 +180,17 @@ def percent(share: float) -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.2g} %"
 
 
-#: Two machines with 8 GPUs each, as recipes/accelerate/fsdp-2x8.yaml.
-_MACHINES = 16
+#: GPUs of two machines with 8 each, as in recipes/accelerate/fsdp-2x8.yaml.
+_TWO_MACHINES = 16
 
 
 def _tokens(folder: Path) -> str:
+    networks = {name: link for name, link in machines.LINKS.items() if name.endswith("bit/s")}
     rows = []
     for one in (one for one in shared(folder) if one.way == "fsdp"):
-        counts = [f"{one.tokens(_MACHINES, link):,.0f}" for link in machines.LINKS.values()]
+        counts = [f"{float(f'{one.tokens(_TWO_MACHINES, link):.2g}'):,.0f}" for link in networks.values()]
         rows.append([one.name, one.precision.name, *counts])
-    return page.table(["update", "GPU", *machines.LINKS], rows)
+    return page.table(["update", "GPU", *(f"tokens, {name} for each GPU" for name in networks)], rows)
 
 
 # ---------------------------------------------------------------- workers
@@ -204,7 +205,7 @@ _LOOPS = {"optuna": "Optuna's loop", "cudt": "cudt's loop"}
 
 def _workers(folder: Path) -> str:
     head = ["workers", "trial, s", "situation", "trials/s", "queue time, s: median, 95 %, worst"]
-    head += ["CPU ms per trial: database, worker", "connections", "database, MB"]
+    head += ["CPU ms per trial: database, worker", "connections at the start", "database, MB"]
     return page.table(head, [row(one) for one in outcomes(folder) if one.case.start != "idle"])
 
 
@@ -238,7 +239,7 @@ def row(one: Outcome) -> list[str]:
         f"{one.rate:.2g}",
         times,
         cpu,
-        f"{one.connections}",
+        f"{one.connections:,}",
         f"{one.database_bytes / 1e6:.1f}",
     ]
 

@@ -165,6 +165,16 @@ def test_communication_takes_the_share_that_the_bytes_say():
     assert one.reaches(1e-9, 12.5e9) == 2
 
 
+def test_rates_and_busy_cores_of_workers():
+    under_way = workers.Outcome(workers.Case(10, 5, 20), 40, 20, 0.5, 1, 2, 0.05, 0.1, 11, 10**7, 0)
+    assert under_way.rate == pytest.approx(2)
+    assert under_way.cores(under_way.database_cpu) == pytest.approx(0.1)
+    # After a common start: 8 trials within 2 seconds. Two of ten workers got none.
+    together = replace(under_way, case=workers.Case(10, 300, 20, "together"), trials=8)
+    assert together.rate == pytest.approx(4)
+    assert tables.row(together)[2] == "all start at once; 2 workers got none"
+
+
 @pytest.mark.parametrize("loop", [pytest.param("optuna", marks=pytest.mark.slow), "cudt"])
 def test_simulated_workers_get_every_trial_once(loop):
     try:

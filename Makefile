@@ -24,7 +24,7 @@ help:
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
 	@echo "make bench                compare the speed with other libraries (15 minutes); writes outputs/bench/bench.csv"
-	@echo "make scale                measure docs/scale.md: costs, memory, workers on PostgreSQL (15 minutes)"
+	@echo "make scale                measure docs/scale.md: costs, memory, workers on PostgreSQL (20 minutes)"
 	@echo "make check                run ruff and mypy"
 	@echo "make format               format the code"
 	@echo "make docs                 build the documentation into site/"

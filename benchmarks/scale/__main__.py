@@ -1,6 +1,6 @@
 """Measure what docs/scale.md says, store it as CSV, and write the page's tables and figure.
 
-python -m benchmarks.scale                    everything (about 15 minutes); PostgreSQL for the workers
+python -m benchmarks.scale                    everything (about 20 minutes); PostgreSQL for the workers
 python -m benchmarks.scale flops memory       some of it
 python -m benchmarks.scale --render           nothing is measured: the page from the stored files
 """

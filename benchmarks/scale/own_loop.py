@@ -44,8 +44,8 @@ class _Sleeping:
 
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
         # The lease of a run of its own, as training takes it.
-        with lease.of(f"{self.queue.name}/{trial.cell}"):
-            self.log.work(self.seconds, lambda: report(CellProgress(1, 2, 0.5)))
+        lease.take(f"{self.queue.name}/{trial.cell}")
+        self.log.work(self.seconds, lambda: report(CellProgress(1, 2, 0.5)))
         return CellResult(0.0, {"run": "", "updates": 0})
 
     def facts(self, trial: Trial) -> dict[str, Any]:

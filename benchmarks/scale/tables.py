@@ -180,16 +180,17 @@ def percent(share: float) -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.2g} %"
 
 
-#: Two machines with 8 GPUs each, as recipes/accelerate/fsdp-2x8.yaml.
-_MACHINES = 16
+#: GPUs of two machines with 8 each, as in recipes/accelerate/fsdp-2x8.yaml.
+_TWO_MACHINES = 16
 
 
 def _tokens(folder: Path) -> str:
+    networks = {name: link for name, link in machines.LINKS.items() if name.endswith("bit/s")}
     rows = []
     for one in (one for one in shared(folder) if one.way == "fsdp"):
-        counts = [f"{one.tokens(_MACHINES, link):,.0f}" for link in machines.LINKS.values()]
+        counts = [f"{float(f'{one.tokens(_TWO_MACHINES, link):.2g}'):,.0f}" for link in networks.values()]
         rows.append([one.name, one.precision.name, *counts])
-    return page.table(["update", "GPU", *machines.LINKS], rows)
+    return page.table(["update", "GPU", *(f"tokens, {name} for each GPU" for name in networks)], rows)
 
 
 # ---------------------------------------------------------------- workers
@@ -199,33 +200,31 @@ def outcomes(folder: Path) -> list[Outcome]:
     return stored.read("workers", Outcome, folder)
 
 
+_LOOPS = {"optuna": "Optuna's loop", "cudt": "cudt's loop"}
+
+
 def _workers(folder: Path) -> str:
     head = ["workers", "trial, s", "situation", "trials/s", "queue time, s: median, 95 %, worst"]
-    head += ["CPU ms per trial: database, worker", "connections", "database, MB"]
+    head += ["CPU ms per trial: database, worker", "connections at the start", "database, MB"]
     return page.table(head, [row(one) for one in outcomes(folder) if one.case.start != "idle"])
 
 
 def _load(folder: Path) -> str:
     """What workers cost per second: in a sweep under way, and without a trial."""
     rows = []
-    for one in outcomes(folder):
-        if (
-            not (is_plain(one.case) and one.case.workers >= 100 or one.case.start == "idle")
-            or one.case.start == "together"
-        ):
-            continue
-        doing = (
-            f"wait for {_studies(one.case)}" if one.case.start == "idle" else f"trials of {one.case.trial_seconds:g} s"
-        )
+    for one in (one for one in outcomes(folder) if _is_load(one.case)):
+        waits = f"wait for {one.case.studies} {'study' if one.case.studies == 1 else 'studies'}"
+        doing = waits if one.case.start == "idle" else f"trials of {one.case.trial_seconds:g} s"
         used = [one.cores(cpu) for cpu in (one.database_cpu, one.client_cpu)]
         each = [f"{1e3 * cores / one.case.workers:.2g}" for cores in used]
-        rows.append([f"{one.case.workers:,}", one.case.loop, doing, f"{used[0]:.2f}", *each])
-    head = ["workers", "loop", "what they do", "cores of the database that are busy"]
+        rows.append([f"{one.case.workers:,}", _LOOPS[one.case.loop], doing, f"{used[0]:.2f}", *each])
+    head = ["workers", "loop", "what they do", "busy cores of the database"]
     return page.table([*head, "database, CPU ms per worker and second", "worker, CPU ms per second"], rows)
 
 
-def _studies(case: Case) -> str:
-    return "1 study" if case.studies == 1 else f"{case.studies} studies"
+def _is_load(case: Case) -> bool:
+    """Whether many workers wait, or run trials and nothing else was chosen."""
+    return case.start == "idle" or (case.start == "running" and is_plain(case) and case.workers >= 100)
 
 
 def row(one: Outcome) -> list[str]:
@@ -240,7 +239,7 @@ def row(one: Outcome) -> list[str]:
         f"{one.rate:.2g}",
         times,
         cpu,
-        f"{one.connections}",
+        f"{one.connections:,}",
         f"{one.database_bytes / 1e6:.1f}",
     ]
 
@@ -249,7 +248,7 @@ def situation(case: Case) -> str:
     """A case in words."""
     parts = [{"running": "under way", "together": "all start at once", "idle": "nothing is waiting"}[case.start]]
     if case.loop == "cudt":
-        parts.append("cudt's loop")
+        parts.append(_LOOPS["cudt"])
     if case.queue == "new":
         parts.append("trials made when asked for")
     if case.waiting:

@@ -140,6 +140,5 @@ def cases(quick: bool) -> list[tuple[Way, Shape, int, int]]:
     full = replace(causal, lora=False)
     found: list[tuple[Way, Shape, int]] = [("ddp", encoder, 4), ("ddp", causal, 4), ("fsdp", causal, 4)]
     found += [("fsdp", full, 4), ("fsdp", full, 2)]
-    return [
-        (way, shape, processes, layers) for way, shape, layers in found for processes in ((2,) if quick else (2, 3))
-    ]
+    counts = (2,) if quick else (2, 3)
+    return [(way, shape, processes, layers) for way, shape, layers in found for processes in counts]

@@ -115,6 +115,15 @@ Slurm = Annotated[
         show_default=False,
     ),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="CUDT_STORAGE",
+        help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
+        show_default="an SQLite file in the folder of the results",
+    ),
+]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
 EvaluatedWeights = Annotated[
     WeightsChoice | None,

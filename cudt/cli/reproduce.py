@@ -14,6 +14,7 @@ from cudt.cli.options import (
     LauncherChoice,
     RetryFailed,
     Slurm,
+    Storage,
     parse_launcher,
     refuse_with_join,
 )
@@ -29,15 +30,6 @@ Scale = Annotated[
 ]
 Join = Annotated[
     bool, typer.Option("--join", help="Take part in a reproduction that was begun elsewhere; needs --storage.")
-]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar="CUDT_STORAGE",
-        help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
-        show_default="an SQLite file in the folder of the results",
-    ),
 ]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their estimated cost, run nothing.")]
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")]

@@ -16,6 +16,7 @@ from cudt.cli.options import (
     Out,
     RetryFailed,
     Slurm,
+    Storage,
     parse_launcher,
     refuse_with_join,
 )
@@ -47,15 +48,6 @@ Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its estimated cost, train nothing.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")]
 Join = Annotated[bool, typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage.")]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar="CUDT_STORAGE",
-        help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
-        show_default="an SQLite file in the sweep's folder",
-    ),
-]
 
 
 def sweep(

@@ -97,7 +97,7 @@ def median(blocks: Callable[[], Iterable[Array]], n: int) -> float:
 
 
 def _ranked(blocks: Callable[[], Iterable[Array]], rank: int) -> float:
-    """The number with so many smaller ones, from its first bits to its last: each pass counts what follows them."""
+    """The number with `rank` smaller ones, from its first bits to its last: each pass counts what follows them."""
     prefix = 0
     for shift in range(64 - _DIGIT, -1, -_DIGIT):
         counts = np.zeros(2**_DIGIT, dtype=np.int64)

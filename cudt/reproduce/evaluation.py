@@ -228,7 +228,8 @@ class EvaluationSource:
         """Evaluate a run under every kind of noise that is still missing."""
         run, grid = open_run(self.options.out / str(trial.cell)), grid_of(self.experiment)
         samples = self.experiment.listed.samples
-        with lease.of_run(run, self.options.out), run.locked(wait=True):
+        lease.take_run(run, self.options.out)
+        with run.locked(wait=True):
             for kind in evaluate.left(run, grid, samples):
                 alone = Grid(perturbations=[kind], noise_seeds=grid.noise_seeds)
                 evaluate.check(run, alone, samples)
@@ -256,7 +257,8 @@ class CompletionSource:
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
         """Answer the instructions that a run has not answered yet."""
         run, request = self._asked(trial.cell)
-        with lease.of_run(run, self.options.out), run.locked(wait=True):
+        lease.take_run(run, self.options.out)
+        with run.locked(wait=True):
             generate.check(run)
             generate.generate(run, request, self.options.device, self.options.data_root, tracking(report))
         return CellResult(0.0, self.facts(trial))

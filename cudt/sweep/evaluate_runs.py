@@ -57,11 +57,12 @@ def evaluate_runs(
     runs: Sequence[Run], request: EvaluationRequest, n_workers: int, display: SweepDisplay
 ) -> dict[Path, str]:
     """Evaluate runs and write their tables; returns why some failed. `check` the runs first."""
-    temporary, n_shares = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-")), _n_shares(runs, n_workers)
+    n_shares = _n_shares(runs, n_workers)
     with ExitStack() as stack:
         if n_shares > 1:
             for run in runs:
                 stack.enter_context(_measured_folder(run))
+        temporary = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-"))
         named = tuple((run.path, run.other_weights) for run in runs)
         job = EvaluationJob(own_storage(temporary), named, n_shares, request)
         sources = _sources(job, open_patiently(job.storage))
@@ -72,9 +73,9 @@ def evaluate_runs(
         crew = Crew(environments, temporary / "logs", "cudt.sweep.evaluate_runs:main", job)
         is_interrupted = run_workers(crew, sources, display, lambda ended, n_failed: None)
         found = {run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)}
-    failed = {path: problem for path, problem in found.items() if problem}
+    # The logs may say more.
+    failed = {path: f"{problem}; logs are in {crew.logs}" for path, problem in found.items() if problem}
     if is_interrupted or not failed:
-        # Otherwise the logs may say more.
         shutil.rmtree(temporary, ignore_errors=True)
     if is_interrupted:
         raise TrainingInterruptedError("interrupted; run the same command again")

@@ -80,15 +80,16 @@ def _machine() -> str:
 
 
 def _start(process: int) -> float:
+    """Seconds from the machine's boot to the start of a process, which a correction of the clock does not change."""
     try:
-        return psutil.Process(process).create_time()
+        return psutil.Process(process).create_time() - psutil.boot_time()
     except psutil.Error:
         return 0.0
 
 
 def _is_alive(process: int, start: float) -> bool:
     try:
-        found = psutil.Process(process)
-        return abs(found.create_time() - start) < _TOLERANCE and found.status() != psutil.STATUS_ZOMBIE
+        is_zombie = psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        return abs(_start(process) - start) < _TOLERANCE and not is_zombie
     except psutil.Error:
         return False

@@ -1,4 +1,4 @@
-"""What a sweep and its workers send each other about a cell; nothing heavy is imported, so workers start fast."""
+"""What a cell is given, reports and returns; nothing heavy is imported, so workers start fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CellJob:
-    """Everything a worker needs for one cell. The recipe is sent as text, because typed recipes cannot be pickled."""
+    """Everything that the function which trains a cell needs; the recipe is a text."""
 
     recipe: str
     out: Path

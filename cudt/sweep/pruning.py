@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build(pruner: Pruner, epochs: int) -> BasePruner:
-    """Optuna's pruner, for runs of so many epochs; its steps are epochs, from 1."""
+    """Optuna's pruner for runs of `epochs` epochs; its steps are epochs, from 1."""
     first = pruner.warmup_epochs + 1
     match pruner.name:
         case "median":

@@ -3,18 +3,21 @@
 A cell is something to do exactly once: a run to train, an evaluation to make. Its trial is enqueued with the cell's key
 as user attribute `cell`, waits until a worker starts it, and goes back to waiting if that worker cannot finish it.
 Several processes may enqueue the same cell at the same time. Optuna numbers trials in the order of their creation, so
-the trial with the lowest number is the cell, and whoever starts another one ends it; it does not count.
+the trial with the lowest number is the cell; another one does not count.
 
-User attributes of a trial: `cell`; `holder` (holder.py); `facts`, for the tables; `progress`, `warnings`; `retry_of`,
-the number of the failed trial that it repeats.
+User attributes of a trial: `cell`; `holder` (holder.py); `lease` (lease.py); `facts`, for the tables; `progress`,
+`warnings`; `retry_of`, the number of the failed trial that it repeats; `settings`, those drawn for it, which no other
+trial has (study.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,15 +27,18 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from cudt.sweep.definition import Parameters
-from cudt.sweep.holder import Holder
+from cudt.sweep.holder import Holder, is_mine
+from cudt.sweep.lease import LEASE
 from cudt.sweep.shared import SharedStorage
 
-#: Workers that may die while running a cell before it fails: the cell itself may be what kills them.
+#: Workers that may die while a cell makes no progress before it fails: the cell itself may be what kills them.
 MAX_DEATHS = 5
 #: The number or name of a cell in its study.
 Key = int | str
 Direction = Literal["minimize", "maximize"]
 
+#: Not the module's generator: training seeds it, and forked workers have the same.
+_chance = random.SystemRandom()
 _STATES = {
     TrialState.WAITING: "waiting",
     TrialState.RUNNING: "running",
@@ -43,6 +49,10 @@ _STATES = {
 
 class NotACellError(Exception):
     """A trial that does not count: a surplus one, a second one of its cell, or one with settings that exist."""
+
+
+class NothingWaitsError(Exception):
+    """Other workers have taken all trials that were waiting."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,21 @@ class Trial:
         return self.state not in ("waiting", "running")
 
 
+class _Study(optuna.Study):
+    """A study that starts waiting trials in the order of its queue, and makes none of its own."""
+
+    def __init__(self, name: str, storage: BaseStorage, waiting: Callable[[], Iterable[int]]) -> None:
+        super().__init__(name, storage)
+        self._waiting = waiting
+
+    def _pop_waiting_trial_id(self) -> int:
+        for trial_id in self._waiting():
+            with contextlib.suppress(UpdateFinishedTrialError):
+                if self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
+                    return trial_id
+        raise NothingWaitsError
+
+
 class TrialQueue(ABC):
     """The cells of one study."""
 
@@ -78,7 +103,11 @@ class TrialQueue(ABC):
 
     def __init__(self, storage: BaseStorage, name: str, direction: Direction = "minimize") -> None:
         self.storage, self.name = storage, name
-        self.study = optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
+        try:
+            self.study = _Study(name, storage, self._in_order)
+        except KeyError:
+            optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
+            self.study = _Study(name, storage, self._in_order)
         self._read: list[FrozenTrial] = []
         self._has_read = False
         # Versions without workers on several machines kept the facts of trial N as attribute `trial N` of the study.
@@ -142,6 +171,20 @@ class TrialQueue(ABC):
         """Whether a trial is waiting for a worker."""
         return any(trial.state == TrialState.WAITING for _, trial in self._wanted())
 
+    def _in_order(self) -> Iterator[int]:
+        """The waiting trials in the order in which this process tries to start them.
+
+        The first one first. While others run trials, any of the first few, because all would try the same one; and the
+        more of them, the more often somebody else was faster.
+        """
+        trials = [trial for _, trial in self._wanted()]
+        waiting = [trial._trial_id for trial in trials if trial.state == TrialState.WAITING]
+        holders = [trial.user_attrs.get("holder") for trial in trials if trial.state == TrialState.RUNNING]
+        few = 2 * sum(holder is not None and not is_mine(holder, os.getpid()) for holder in holders) or 1
+        while waiting:
+            yield waiting.pop(_chance.randrange(min(few, len(waiting))))
+            few *= 4
+
     def _wanted(self) -> list[tuple[Key, FrozenTrial]]:
         """The cells that have a trial, in order of their numbers; others may be left from a larger budget."""
         wanted = {cell for cell, _ in self.cells()}
@@ -194,12 +237,27 @@ class TrialQueue(ABC):
     def top_up(self) -> None:
         """Read the trials, and enqueue every cell that has none."""
         self.refresh()
-        live = self._live()
-        missing = [(cell, parameters) for cell, parameters in self.cells() if cell not in live]
-        for cell, parameters in missing:
-            self.study.enqueue_trial(parameters, user_attrs={"cell": cell})
-        if missing:
+        self.fill()
+
+    def fill(self) -> None:
+        """Enqueue every cell that had no trial at the last reading; whoever does it at the same time adds no second."""
+        while missing := self._missing():
+            if isinstance(self.storage, SharedStorage):
+                self.storage.enqueue(self.study._study_id, missing, len(self._read))
+            else:
+                for trial in missing:
+                    self.storage.create_new_trial(self.study._study_id, trial)
             self.refresh()
+
+    def _missing(self) -> Sequence[FrozenTrial]:
+        live = self._live()
+        return [
+            optuna.trial.create_trial(
+                state=TrialState.WAITING, system_attrs={"fixed_params": parameters}, user_attrs={"cell": cell}
+            )
+            for cell, parameters in self.cells()
+            if cell not in live
+        ]
 
     def retry_failed(self) -> None:
         """Enqueue every failed cell again, with the same parameters."""
@@ -244,30 +302,37 @@ class TrialQueue(ABC):
             with warnings.catch_warnings():
                 # Optuna warns that nobody records heartbeats.
                 warnings.simplefilter("ignore", UserWarning)
-                trial = self.study.ask()
+                try:
+                    trial = self.study.ask()
+                except NothingWaitsError:
+                    continue
             try:
                 return self.begin(trial)
             except NotACellError:
                 self.abandon(trial._trial_id)
 
     def remember(self, trial: Trial, facts: dict[str, Any]) -> None:
-        """Store the facts about a running trial, replacing earlier ones."""
-        self.storage.set_trial_user_attr(trial.trial_id, "facts", facts)
+        """Let a trial that this process runs end with these facts."""
+        if isinstance(self.storage, SharedStorage):
+            self.storage.add_at_end(trial.trial_id, {"facts": facts})
+        else:
+            self.storage.set_trial_user_attr(trial.trial_id, "facts", facts)
 
     def give_back(
         self, trial: Trial, spent: dict[str, Any], died: str = "", failed: dict[str, Any] | None = None
     ) -> bool:
         """Let a running trial wait for another worker; returns whether its holder still had it.
 
-        `died` says how the holder ended. After MAX_DEATHS of them the trial fails, with the facts `failed`.
+        `died` says how the holder ended. After MAX_DEATHS of them without progress of the run (`stuck`) the trial
+        fails, with the facts `failed`.
         """
         facts, state = {**spent, "died": died} if died else spent, TrialState.WAITING
-        if died and spent["deaths"] >= MAX_DEATHS:
+        if died and spent.get("stuck", spent["deaths"]) >= MAX_DEATHS:
             reason = f"{spent['deaths']} workers died while running it, the last one {died}"
             facts, state = {**(failed or {}), **spent, "reason": reason}, TrialState.FAIL
         # Optuna's storage in memory does not look again at a trial that was started.
         assert isinstance(self.storage, SharedStorage)
-        attributes = {"facts": facts, "progress": None}
+        attributes = {"facts": facts, "progress": None, LEASE: None}
         return bool(self.storage.give_back(trial.trial_id, trial.holder, attributes, state))
 
     def abandon(self, trial_id: int) -> None:

@@ -61,6 +61,8 @@ def give_back_of_process(sources: Iterable[Source], process: int, how: str) -> b
 def give_back(source: Source, trial: Trial, died: str) -> bool:
     """Give back a trial of a worker that is gone, with what it has spent."""
     spent = spent_on(trial, trial.progress.get("seconds", 0.0), deaths=1 if died else 0)
+    if died:
+        spent |= _without_progress(trial)
     failed = source.facts(trial) if died else {}
     return source.queue.give_back(trial, spent, died, failed)
 
@@ -72,6 +74,13 @@ def spent_on(trial: Trial, seconds: float, deaths: int = 0) -> dict[str, Any]:
         "seconds": round(before.get("seconds", 0.0) + seconds, 1),
         "deaths": before.get("deaths", 0) + deaths,
     }
+
+
+def _without_progress(trial: Trial) -> dict[str, Any]:
+    """The step of the trial's run, and how many workers have died since it came that far."""
+    step, before = trial.progress.get("step", 0), trial.facts
+    is_further = step > before.get("step", 0)
+    return {"step": max(step, before.get("step", 0)), "stuck": 1 if is_further else before.get("stuck", 0) + 1}
 
 
 def _silence(holder: Holder | None) -> str:

@@ -150,7 +150,7 @@ class Pruner(Section):
     is not among the best quarter of those that came as far (`halving`, asynchronous successive halving; `hyperband`
     runs it from several first epochs, with the best third)."""
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs after which no run is ended."""
+    """No run is ended in its first `warmup_epochs` epochs."""
     min_finished: Count = 3
     """Runs in the same setting that finish before any is ended."""
 

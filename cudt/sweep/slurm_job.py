@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,9 +37,9 @@ class JobWorker:
         notice = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
         # Some clusters send the notice to every process of a job, and a process that does not know it would die. The
         # command and its children inherit that it is ignored.
-        requeue = signal.signal(notice, signal.SIG_IGN)
+        requeue, stop = signal.signal(notice, signal.SIG_IGN), _Stop()
         with subprocess.Popen(self.command) as worker:
-            stop = _Stop(worker, (notice, signal.SIGTERM))
+            stop.begin(worker, notice)
             code = worker.wait()
         signal.alarm(0)
         # SLURM_JOB_ID would not do: for one job of an array, it is the number of the whole array.
@@ -61,18 +60,29 @@ class JobWorker:
 class _Stop:
     """Asks the worker to stop when this process is asked to, and kills it if saving takes too long."""
 
-    def __init__(self, worker: subprocess.Popen[bytes], signals: Sequence[int]) -> None:
+    def __init__(self) -> None:
         self.requested = False
+        self._worker: subprocess.Popen[bytes] | None = None
+        # Before the worker starts: submitit's handler would swallow a SIGTERM that comes meanwhile.
+        signal.signal(signal.SIGTERM, self._pass_on)
+
+    def begin(self, worker: subprocess.Popen[bytes], notice: int) -> None:
+        """Pass on what was asked since this object was made, and what will be."""
         self._worker = worker
-        for number in signals:
-            signal.signal(number, self._pass_on)
         signal.signal(signal.SIGALRM, lambda *_: worker.kill())
+        signal.signal(notice, self._pass_on)
+        if self.requested:
+            self._terminate(worker)
 
     def _pass_on(self, *_: object) -> None:
-        if not self.requested:
-            self.requested = True
-            signal.alarm(_SAVING)
-            self._worker.terminate()
+        is_first, self.requested = not self.requested, True
+        if is_first and self._worker is not None:
+            self._terminate(self._worker)
+
+    @staticmethod
+    def _terminate(worker: subprocess.Popen[bytes]) -> None:
+        signal.alarm(_SAVING)
+        worker.terminate()
 
 
 def _is_running(job: str) -> bool:

@@ -21,6 +21,8 @@ _SET_BY_CUDT = {
     "error": "logs are in the folder logs/slurm of the results",
     "chdir": "jobs run in the folder of this command",
 }
+#: A shorter job would be stopped while it starts, and requeued without progress, again and again.
+_MIN_MINUTES = 10
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ _TEXT: _Kind = ("a value", _like(r".+"))
 _COUNT: _Kind = ("a positive integer", _like(r"0*[1-9]\d*"))
 _MEMORY: _Kind = ("a size such as 32G (without a unit: megabytes)", _like(r"(?i)\d+([KMGT]B?)?"))
 _GPUS: _Kind = ("a number of GPUs such as 1 or a100:1", _like(r"([\w.-]+:)?\d+"))
-_TIME: _Kind = ("minutes or [DAYS-]HH:MM:SS", lambda value: parse_minutes(value) is not None)
+_TIME: _Kind = (
+    f"minutes or [DAYS-]HH:MM:SS, at least {_MIN_MINUTES} minutes (Slurm asks a job to stop 4 minutes before)",
+    lambda value: (parse_minutes(value) or 0) >= _MIN_MINUTES,
+)
 
 #: The options of sbatch that say where and with what a job runs.
 _KINDS: dict[str, _Kind] = {

@@ -72,8 +72,8 @@ class ArmSource:
         job = CellJob(recipe.text(), self.out, self.device, self.data_root, measure, sweep.gammas, referee)
         # Imported for the first trial, because it imports torch.
         function = pkgutil.resolve_name(self.cell_function)
-        with lease.of_run(run_for(recipe, self.out), self.out):
-            result: CellResult = function(job, report)
+        lease.take_run(run_for(recipe, self.out), self.out)
+        result: CellResult = function(job, report)
         where = {"run": _relative(run_for(recipe, Path())), "home": home_of(self.out)}
         return CellResult(result.score, {**result.facts, **where})
 

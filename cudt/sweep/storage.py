@@ -15,17 +15,23 @@ from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
+from cudt.sweep.database import PATIENCE, first_line
 from cudt.sweep.shared import SharedStorage
 from cudt.utils.errors import UserError
 
 #: Seconds to wait for another process that writes into the same SQLite file.
 _TIMEOUT = 60
-#: Seconds to wait for a connection to a database server.
-_CONNECT_TIMEOUT = 10
+#: How soon a connection to PostgreSQL that gives no answer (a lost network, a host that is off) is an error: seconds to
+#: connect, milliseconds for sent data, seconds for a silent server.
+_TIMEOUTS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 20_000,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
-#: Seconds for which a new worker waits for a storage.
-_PATIENCE = 300.0
 
 # Optuna would log every trial that fails.
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -54,7 +60,7 @@ def open_storage(url: str | None) -> BaseStorage:
 
 def open_patiently(url: str) -> BaseStorage:
     """The storage of a URL that another process has opened before; a server that is restarting is waited for."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             return open_storage(url)
@@ -115,7 +121,7 @@ def _engine_options(url: str) -> dict[str, Any]:
     # A worker and its heartbeat use a connection each, and pools of a thousand workers must not exhaust the server.
     options: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2}
     if backend_of(url) == "postgresql":
-        options["connect_args"] = {"connect_timeout": _CONNECT_TIMEOUT}
+        options["connect_args"] = dict(_TIMEOUTS)
     return options
 
 
@@ -141,9 +147,8 @@ def explain_storage_errors() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        cause = error.__cause__ or error
         raise UserError(
-            f"cannot write the sweep's trials to its storage: {_first_line(cause)}; finished trials are kept, "
+            f"cannot write the sweep's trials to its storage: {first_line(error)}; finished trials are kept, "
             "run the same command to resume once the storage works again"
         ) from None
 
@@ -155,8 +160,4 @@ def _file_of(url: str) -> Path | None:
 
 
 def _refusal(url: str, error: Exception) -> UserError:
-    return UserError(f"cannot open storage {without_password(url)}: {_first_line(error)}")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
+    return UserError(f"cannot open storage {without_password(url)}: {str(error).strip().splitlines()[0]}")

@@ -25,11 +25,14 @@ from cudt.sweep import pruning
 from cudt.sweep.definition import Parameters, Sweep, setting_name
 from cudt.sweep.queue import Key, NotACellError, Trial, TrialQueue
 from cudt.sweep.search import Range, Scalar, combinations, values_of
+from cudt.sweep.shared import SharedStorage
 
 #: Draws of settings that were drawn before, after which the sampler is bypassed.
 _MAX_REPEATS = 5
 #: Combinations up to which those not drawn yet are listed.
 _MAX_LISTED = 10_000
+#: The attribute of a trial that has the settings it keeps.
+_SETTINGS = "settings"
 _SEEDS = IntDistribution(0, 2**32 - 1)
 
 
@@ -60,12 +63,21 @@ class ArmStudy(TrialQueue):
         self.study.sampler = self._sampler(trial.number)
         for name, distribution in self._distributions.items():
             trial._suggest(name, distribution)
-        if self._listed is None:
-            # Another worker may have drawn the same in the meantime.
-            self.refresh()
-            if repr(self.exact(trial.params)) in self._earlier(trial.number):
-                trial.set_user_attr("repeats", True)
-                raise NotACellError
+        if self._listed is None and not self._keeps(trial):
+            trial.set_user_attr("repeats", True)
+            raise NotACellError
+
+    def _keeps(self, trial: optuna.Trial) -> bool:
+        """Whether a trial may keep what was drawn: no other one has it, and none that draws it later will keep it."""
+        settings = repr(self.exact(trial.params))
+        if isinstance(self.storage, SharedStorage):
+            # One that ends after this is in the next reading.
+            is_first = self.storage.reserve(trial._trial_id, _SETTINGS, [self.name, settings])
+        else:
+            trial.set_user_attr(_SETTINGS, [self.name, settings])
+            is_first = True
+        self.refresh()
+        return is_first and settings not in self._earlier(trial.number)
 
     def exact(self, drawn: dict[str, Any]) -> Parameters:
         """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be another run."""
@@ -74,13 +86,13 @@ class ArmStudy(TrialQueue):
         return {key: ranges[key].snapped(value) if key in ranges else value for key, value in drawn.items()}
 
     def _earlier(self, number: int) -> set[str]:
-        """The settings of other trials. Of two that are drawn at the same time, the lower number keeps them."""
+        """The settings that other trials have and keep."""
         # Compared by repr, because True == 1 in Python.
         others = [trial for _, trial in self._wanted() if trial.number != number]
         return {
-            repr(self.exact(trial.params or trial.system_attrs.get("fixed_params", {})))
+            repr(self.exact(trial.params or trial.system_attrs["fixed_params"]))
             for trial in others
-            if trial.number < number or trial.state.is_finished()
+            if trial.state.is_finished() or _SETTINGS in trial.user_attrs or trial.system_attrs.get("fixed_params")
         }
 
     def _sampler(self, number: int) -> BaseSampler:

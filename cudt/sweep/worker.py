@@ -9,6 +9,7 @@ How a trial ends:
 | raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
 | raises LostTrialError | belongs to another worker by now; nothing is written |
+| raises an error of the storage | waits again; the worker needs a new process |
 | dies | waits again: its parent, or another worker, gives it back (recovery.py) |
 """
 
@@ -22,19 +23,21 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
+from cudt.sweep.database import first_line, is_server
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import NotACellError, Trial
+from cudt.sweep.queue import NotACellError, NothingWaitsError, Trial
 from cudt.sweep.recovery import give_back_lost, spent_on
 from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
@@ -48,12 +51,16 @@ from cudt.utils.errors import (
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
-#: Seconds between two looks of an idle worker: at first, and after a while.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+#: Seconds between two questions of an idle worker: at first, and after a while in a file and on a server.
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ON_SERVER = 0.5, 5.0, 10.0
+#: Heartbeats between two looks of an idle worker at all trials, if it does not find any waiting.
+_BEATS = 1.5
 #: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
 _WORTH_COLLECTING = 5.0
-#: Seconds between two times that the progress of a trial is stored.
+#: Seconds between two times that the progress of a trial is stored in a file; on a server, heartbeats store it.
 _PROGRESS_INTERVAL = 3.0
+#: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
+_STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 
 
 class _CellFailedError(Exception):
@@ -62,6 +69,10 @@ class _CellFailedError(Exception):
 
 class _InterruptedError(BaseException):
     """Leaves Optuna's loop without a result, because the trial has to wait again."""
+
+
+class _BrokenError(BaseException):
+    """Leaves Optuna's loop without a result, because of an error that is not the cell's fault."""
 
 
 def work(
@@ -84,23 +95,35 @@ def work(
 def _work(
     sources: Callable[[], Iterable[Source]], is_closed: Callable[[], bool], on_failure: Callable[[], None]
 ) -> int:
-    pause, looked = _FIRST_PAUSE, time.monotonic()
+    ran: Source | None = None
     while not is_closed():
-        found = list(_up_to_waiting(sources()))
+        found = list(_up_to_waiting(sources(), ran))
         if found and found[-1].queue.has_waiting:
-            if not _run_next(found[-1], on_failure):
+            ran = found[-1]
+            if not _run_next(ran, on_failure):
                 return RESTART
-            pause = _FIRST_PAUSE
             continue
+        ran = None
         others = [source for source in found if not source.queue.is_done]
         if not others:
             return DONE
-        if time.monotonic() - looked > heartbeat_interval() / 2:
-            give_back_lost(others)
-            looked = time.monotonic()
-        time.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(1.5 * pause, _LONGEST_PAUSE)
+        _wait_for_trials(others)
     return DONE
+
+
+def _wait_for_trials(sources: Sequence[Source]) -> None:
+    """Wait until a trial is waiting, none is running, or it is time to look for workers that are gone."""
+    studies = {source.queue.study._study_id for source in sources}
+    storage = sources[0].queue.storage
+    longest = _LONGEST_ON_SERVER if is_server(storage) else _LONGEST_PAUSE
+    end, pause = time.monotonic() + _BEATS * heartbeat_interval(), _FIRST_PAUSE
+    while time.monotonic() < end:
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(1.5 * pause, longest)
+        waiting, running = storage.count_open(studies) if isinstance(storage, SharedStorage) else (1, 0)
+        if waiting or not running:
+            return
+    give_back_lost(sources)
 
 
 @contextmanager
@@ -116,10 +139,15 @@ def _stopping_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _up_to_waiting(sources: Iterable[Source]) -> Iterator[Source]:
-    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not."""
+def _up_to_waiting(sources: Iterable[Source], ran: Source | None) -> Iterator[Source]:
+    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not.
+
+    The source of the trial that has just run was read after it.
+    """
     for source in sources:
-        if not source.queue.is_done:
+        if source is ran:
+            source.queue.fill()
+        elif not source.queue.is_done:
             source.queue.top_up()
         yield source
         if source.queue.has_waiting:
@@ -133,10 +161,21 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
     with attempt.noting_warnings():
         try:
             study.optimize(attempt, n_trials=1, catch=(NotACellError, _CellFailedError))
+            attempt.check_kept()
+        except NothingWaitsError:
+            pass
         except _InterruptedError:
             attempt.give_back()
             if not attempt.is_fenced:
                 raise KeyboardInterrupt from None
+        except _BrokenError as error:
+            attempt.give_back_after(error)
+        except UnboundLocalError as error:
+            # Optuna's own, if it is interrupted while it stores a result.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            attempt.give_back()
+            raise KeyboardInterrupt from None
         except (LostTrialError, UpdateFinishedTrialError, ValueError) as error:
             if not attempt.has_lost(error):
                 raise
@@ -163,15 +202,23 @@ class _Attempt:
 
     def __call__(self, trial: optuna.Trial) -> float:
         try:
-            self._trial = self._source.queue.begin(trial)
-            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+            return self._result(trial)
         except (TrainingInterruptedError, KeyboardInterrupt):
             self.is_clean = False
             raise _InterruptedError from None
-        except NotACellError:
+        except (NotACellError, _CellFailedError, optuna.TrialPruned):
+            raise
+        except Exception as error:
+            self.is_clean = False
+            raise _BrokenError from error
+
+    def _result(self, trial: optuna.Trial) -> float:
+        self._trial = self._source.queue.begin(trial)
+        try:
+            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+        except (TrainingInterruptedError, *_STORAGE_ERRORS):
             raise
         except TrainingPrunedError as error:
-            assert self._trial is not None
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
         except (UserError, TrainingStoppedError) as error:
@@ -180,22 +227,19 @@ class _Attempt:
             traceback.print_exc()
             self.is_clean = False
             self._fail(f"{type(error).__name__}: {error}")
-        else:
-            self._finish(result.facts)
-            return result.score
-        raise AssertionError
+        self._finish(result.facts)
+        return result.score
 
-    def _fail(self, reason: str) -> None:
-        if self._trial is None:
-            raise
+    def _fail(self, reason: str) -> NoReturn:
+        assert self._trial is not None
+        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
+            raise LostTrialError
         self._finish({**self._source.facts(self._trial), "reason": reason})
         self._on_failure()
         raise _CellFailedError(reason) from None
 
     def _finish(self, facts: dict[str, Any]) -> None:
         assert self._trial is not None
-        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
-            raise LostTrialError
         self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self.seconds)})
 
     @property
@@ -207,15 +251,18 @@ class _Attempt:
         """Store the progress now and then, and stop if the trial is, or may soon be, another worker's."""
         assert self._trial is not None
         if isinstance(self._storage, SharedStorage):
-            if self._storage.was_lost(self._trial.trial_id):
+            if self._storage.was_lost(self._trial.trial_id) or self._storage.may_be_lost(self._trial.trial_id):
                 raise LostTrialError
             if self._storage.is_unrenewed(self._trial.trial_id) and not self.is_fenced:
                 self.is_fenced = True
                 # As if somebody had asked: training saves and stops before others may take over.
                 signal.raise_signal(signal.SIGTERM)
-        if time.monotonic() - self._stored > _PROGRESS_INTERVAL:
+        now = {"progress": {**asdict(progress), "seconds": round(self.seconds, 1)}}
+        if isinstance(self._storage, SharedStorage) and is_server(self._storage):
+            self._storage.add_at_heartbeat(self._trial.trial_id, now)
+        elif time.monotonic() - self._stored > _PROGRESS_INTERVAL:
             self._stored = time.monotonic()
-            self._note("progress", {**asdict(progress), "seconds": round(self.seconds, 1)})
+            self._note(now)
 
     @contextmanager
     def noting_warnings(self) -> Any:
@@ -226,27 +273,41 @@ class _Attempt:
             def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
                 if self._trial is not None and issubclass(category, DataWarning):
                     self._warned.append(str(message))
-                    self._note("warnings", self._warned)
+                    self._note({"warnings": self._warned})
                 else:
                     others(message, category, *location, **more)
 
             warnings.showwarning = show
             yield
 
-    def _note(self, key: str, value: Any) -> None:
-        """Store an attribute that is not needed: training does not wait for a server that is away."""
+    def _note(self, attributes: dict[str, Any]) -> None:
+        """Store attributes that are not needed: training does not wait for a server that is away."""
         assert self._trial is not None
-        with suppress(Exception):
-            if isinstance(self._storage, SharedStorage):
-                with self._storage.hasty():
-                    self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
-            else:
+        hasty = self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext()
+        with suppress(Exception), hasty:
+            for key, value in attributes.items():
                 self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
 
     def give_back(self) -> None:
         """Let the trial wait for another worker."""
         if self._trial is not None:
             self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
+
+    def give_back_after(self, error: _BrokenError) -> None:
+        """Let the trial wait if the storage was away for too long; any other error ends the worker."""
+        cause = error.__cause__
+        assert cause is not None
+        if not isinstance(cause, _STORAGE_ERRORS) or self._trial is None:
+            # Its parent gives the trial back, and counts a death.
+            raise cause
+        print(f"the storage was away for too long: {first_line(cause)}", file=sys.stderr)
+        self.give_back()
+
+    def check_kept(self) -> None:
+        """Raise LostTrialError if another process had taken the trial when it ended here."""
+        storage = self._storage if isinstance(self._storage, SharedStorage) else None
+        if self._trial is not None and storage is not None and storage.was_lost(self._trial.trial_id):
+            raise LostTrialError
 
     def has_lost(self, error: BaseException) -> bool:
         """Whether an error means that another process has ended or taken the trial."""

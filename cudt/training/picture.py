@@ -74,7 +74,7 @@ class Fitting:
 
 
 def shown_layers(n_layers: int, room: int) -> list[int | None]:
-    """The layers that fit into so many rows: the first and the last ones, with None for those between."""
+    """The layers that fit into `room` rows: the first and the last ones, with None for those between."""
     if n_layers <= room:
         return [*range(1, n_layers + 1)]
     last = max(1, (room - 1) // 2)

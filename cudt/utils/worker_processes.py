@@ -64,7 +64,11 @@ class Processes:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # Some are left only after an error here; they save their runs.
+        self.stop()
+        end = time.monotonic() + _GRACE_PERIOD
         for process in self._running.values():
+            process.join(max(0.0, end - time.monotonic()))
             process.kill()
             process.join()
 

@@ -109,14 +109,12 @@ def test_the_numbers_in_the_text_follow_from_the_tables():
 
 def test_the_command_of_the_page_trains_runs_of_the_full_scale():
     text = PAGE.read_text(encoding="utf-8")
-    assert "--recipe shanghaitech-vit" in text
-    named = re.search(r"--objective (\w+) --set (\S+) --out outputs/reproduce-full", text)
-    assert named is not None
-    gammas = re.search(r"γ_train = ([\d., ]+)\.", text)[1].split(", ")
+    (given,) = re.findall(r"--recipe (\S+) .*\n +--objective (\w+) --set (\S+) --out outputs/reproduce-full\n", text)
+    (gammas,) = re.findall(r"γ_train = ([\d., ]+)\.", text)
     command = {
         recipe.load("shanghaitech-vit", [f"noise.gamma_train={gamma}"], objective=objective).identity()
         for objective in ("constrained", "erm")
-        for gamma in gammas
+        for gamma in gammas.split(", ")
     }
     experiments = {one.name: one for one in scale.load("full").experiments}
     sweep = experiments["gamma-train-vit · shanghaitech-vit"].sweep
@@ -126,7 +124,7 @@ def test_the_command_of_the_page_trains_runs_of_the_full_scale():
         for arm in sweep.search.arms
     }
     assert command == wanted
-    assert recipe.load("shanghaitech-vit", [named[2]], objective=named[1]).identity() in wanted
+    assert recipe.load(given[0], [given[2]], objective=given[1]).identity() in wanted
 
 
 def test_gathered_weights_and_their_gradients_count_on_every_card():
@@ -165,6 +163,16 @@ def test_communication_takes_the_share_that_the_bytes_say():
     sent = 2 * 0.5 * 4 * 8_030_261_248 / 12.5e9
     assert one.share(2, 12.5e9) == pytest.approx(sent / (sent + update / 2))
     assert one.reaches(1e-9, 12.5e9) == 2
+
+
+def test_rates_and_busy_cores_of_workers():
+    under_way = workers.Outcome(workers.Case(10, 5, 20), 40, 20, 0.5, 1, 2, 0.05, 0.1, 11, 10**7, 0)
+    assert under_way.rate == pytest.approx(2)
+    assert under_way.cores(under_way.database_cpu) == pytest.approx(0.1)
+    # After a common start: 8 trials within 2 seconds. Two of ten workers got none.
+    together = replace(under_way, case=workers.Case(10, 300, 20, "together"), trials=8)
+    assert together.rate == pytest.approx(4)
+    assert tables.row(together)[2] == "all start at once; 2 workers got none"
 
 
 @pytest.mark.parametrize("loop", [pytest.param("optuna", marks=pytest.mark.slow), "cudt"])

@@ -60,11 +60,15 @@ def test_what_a_killed_or_interrupted_command_left_is_deleted(call: CommandLine,
     assert [*temporary.iterdir()] == []
 
 
-def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(call: CommandLine, copy, no_processes):
+def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(
+    call: CommandLine, copy, no_processes, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with copy.locked():
         code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
     assert (code, len(errors.splitlines())) == (2, 1)
     assert "another process is using this run" in errors
+    assert not [*tmp_path.glob("cudt-eval-ood-*")]
     code, printed, _ = call("eval-ood", "copy", "copy", *NOISE, "--workers", "2")
     assert (code, printed.count("written to")) == (0, 1)
 
@@ -76,6 +80,10 @@ def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: Command
     assert code == 1
     assert errors.startswith("error: broken: broken/checkpoints/best.safetensors: missing or damaged")
     assert len(errors.splitlines()) == 1
+    # The folder is kept for its logs.
+    logs = Path(errors.strip().rpartition("; logs are in ")[2])
+    assert logs.parent.is_dir()
+    shutil.rmtree(logs.parent)
     assert "written to copy/ood.csv" in printed
     assert not (broken / "ood.csv").exists()
 

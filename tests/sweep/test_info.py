@@ -35,7 +35,7 @@ def test_the_file_has_the_keys_in_the_order_of_earlier_versions(tmp_path):
     write_info(tmp_path, INFO)
     text = (tmp_path / "sweep.json").read_text(encoding="utf-8")
     order = "cudt name recipe reproduces measure gammas direction arms settings unequal_budgets keys log_keys"
-    assert list(json.loads(text)) == [*order.split(), "finished", "failed", "left", "command"]
+    assert list(json.loads(text)) == [*order.split(), "finished", "failed", "pruned", "left", "command"]
     assert '  "unequal_budgets": "wegen γ",\n' in text
     assert text.endswith("}\n")
 

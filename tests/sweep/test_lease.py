@@ -9,9 +9,9 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from cudt.sweep import lease as leases
-from cudt.sweep.lease import STUDY, Lease, home_of
+from cudt.sweep.lease import Lease, home_of
 from cudt.sweep.queue import Trial
-from cudt.sweep.shared import LostTrialError
+from cudt.sweep.shared import LostTrialError, SharedStorage
 from cudt.sweep.storage import open_storage, own_storage
 from tests.sweep.test_queue import Words, spent
 
@@ -28,57 +28,65 @@ def started(storage: BaseStorage, number: int) -> list[Trial]:
     return list(iter(queue.next, None))
 
 
-def test_the_second_waits_until_the_first_has_ended(storage, tmp_path):
+def test_the_second_waits_until_the_trial_of_the_first_has_ended(storage, tmp_path, monkeypatch):
     one, two = started(storage, 2)
-    order, is_waiting = [], threading.Event()
+    Lease(storage, one.trial_id).take("run")
+    other = open_storage(own_storage(tmp_path))
+    assert isinstance(other, SharedStorage)
+    looks, reserve = [], other.reserve
 
-    def second() -> None:
-        is_waiting.set()
-        with Lease(open_storage(own_storage(tmp_path)), two.trial_id).of("run"):
-            order.append("second")
+    def watched(*given) -> bool:
+        looks.append(reserve(*given))
+        return looks[-1]
 
-    with Lease(storage, one.trial_id).of("run"):
-        thread = threading.Thread(target=second)
-        thread.start()
-        is_waiting.wait()
-        time.sleep(0.3)
-        order.append("first")
+    monkeypatch.setattr(other, "reserve", watched)
+    thread = threading.Thread(target=Lease(other, two.trial_id).take, args=("run",))
+    thread.start()
+    while len(looks) < 3 and thread.is_alive():
+        time.sleep(0.01)
+    assert looks[:3] == [False, False, False]
+    storage.set_trial_state_values(one.trial_id, TrialState.COMPLETE, [0.5])
     thread.join()
-    assert order == ["first", "second"]
+    assert looks[-1]
 
 
 def test_other_runs_are_not_waited_for(storage):
     one, two = started(storage, 2)
-    with Lease(storage, one.trial_id).of("run"), Lease(storage, two.trial_id).of("another"):
-        pass
+    Lease(storage, one.trial_id).take("run")
+    Lease(storage, two.trial_id).take("another")
+
+
+def test_a_worker_does_not_wait_for_itself(storage):
+    """The answer to a commit may be lost; the second attempt finds what the first one wrote."""
+    (one,) = started(storage, 1)
+    Lease(storage, one.trial_id).take("run")
+    Lease(storage, one.trial_id).take("run")
 
 
 def test_the_lease_of_a_worker_that_lost_its_trial_ends_with_it(storage):
     one, two = started(storage, 2)
     queue = Words(storage, "word 0", "word 1")
-    with Lease(storage, one.trial_id).of("run"):
-        # Its heartbeats stopped, and somebody gave its trial back.
-        assert queue.give_back(one, spent(1), "without a sign of life")
-        with Lease(storage, two.trial_id).of("run"):
-            pass
-    # All tickets have ended, so that nobody reads them again.
-    tickets = storage.get_all_trials(storage.get_study_id_from_name(STUDY))
-    assert [ticket.state for ticket in tickets] == [TrialState.FAIL, TrialState.FAIL]
+    Lease(storage, one.trial_id).take("run")
+    # Its heartbeats stopped, and somebody gave its trial back.
+    assert queue.give_back(one, spent(1), "without a sign of life")
+    Lease(storage, two.trial_id).take("run")
 
 
 def test_whoever_loses_its_trial_while_it_waits_does_not_begin(storage):
-    (one,) = started(storage, 1)
-    queue = Words(storage, "word 0")
-    lease = Lease(storage, one.trial_id)
-    original = lease._is_behind
+    one, two = started(storage, 2)
+    queue = Words(storage, "word 0", "word 1")
+    Lease(storage, two.trial_id).take("run")
 
-    def given_back(*arguments) -> bool:
+    def ends() -> None:
+        time.sleep(0.2)
         queue.give_back(one, spent(1), "without a sign of life")
-        return original(*arguments)
+        queue.give_back(two, spent(1), "without a sign of life")
 
-    object.__setattr__(lease, "_is_behind", given_back)
-    with pytest.raises(LostTrialError), lease.of("run"):
-        raise AssertionError("began")
+    thread = threading.Thread(target=ends)
+    thread.start()
+    with pytest.raises(LostTrialError):
+        Lease(storage, one.trial_id).take("run")
+    thread.join()
 
 
 def test_a_folder_has_one_home_and_another_folder_another(tmp_path):

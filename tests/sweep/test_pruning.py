@@ -186,7 +186,7 @@ def test_a_sweep_of_one_worker_ends_the_same_runs_and_none_of_them_is_the_best(t
 def test_cells_end_once_though_workers_prune_at_the_same_time_and_one_dies(postgres_url, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDT_HEARTBEAT", "1")
     sweep = sweep_of(tmp_path, fixed=FOUR_EPOCHS, arms=arms(seed=[0, 1]))
-    with machines(sweep, postgres_url, tmp_path / "three", "curved", pace=0.4) as made:
+    with machines(sweep, postgres_url, tmp_path / "three", "curved", pace=0.2) as made:
         made.begin()
         for name in ("a", "b", "c"):
             made.join(name)

@@ -35,6 +35,16 @@ while not saved.exists():
     time.sleep(0.02)
 print("finished from", saved.read_text())
 """
+#: Code of the job's process that sends it SIGTERM before the worker starts.
+STOPPED_EARLY = """
+import signal, subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, command, *more, **options):
+        if command[1] == "-c":
+            signal.raise_signal(signal.SIGTERM)
+        super().__init__(command, *more, **options)
+subprocess.Popen = Popen
+"""
 
 
 @pytest.fixture
@@ -101,7 +111,7 @@ def test_the_jobs_are_one_array_with_the_options(cluster, tmp_path):
 
 
 def test_a_name_of_the_jobs_can_be_given(cluster):
-    submit("pass", "time=1,job-name=mine")
+    submit("pass", "time=10,job-name=mine")
     assert cluster.submission().count("job-name=mine") == cluster.submission().count("--job-name") == 1
 
 
@@ -154,6 +164,20 @@ def test_a_worker_that_takes_too_long_is_killed_and_the_job_requeued(cluster, mo
     assert cluster.requeued() == ["requeue 4242_0"]
 
 
+def test_a_job_that_has_to_end_while_its_worker_starts_is_requeued(cluster, monkeypatch):
+    Path("sitecustomize.py").write_text(STOPPED_EARLY)
+    monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{os.environ['PYTHONPATH']}")
+    submit(WORKER)
+    job = cluster.start()
+    try:
+        assert job.wait(20) != 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    assert cluster.requeued() == ["requeue 4242_0"]
+
+
 def test_a_worker_that_fails_gives_the_job_its_exit_code(cluster, tmp_path):
     submit("import sys; sys.exit('error: no data')")
     assert cluster.start().wait(20) == 1
@@ -171,7 +195,7 @@ def test_what_sbatch_refuses_is_an_error_with_its_reason(cluster):
     sbatch = cluster.folder / "bin" / "sbatch"
     sbatch.write_text("#!/bin/bash\necho 'sbatch: error: invalid partition specified: gpuu' >&2\nexit 1\n")
     with pytest.raises(UserError, match=r"^sbatch refused the jobs: invalid partition specified: gpuu$"):
-        submit("pass", "partition=gpuu,time=1")
+        submit("pass", "partition=gpuu,time=10")
 
 
 def test_without_slurm_or_submitit_the_error_says_how_to_get_them(cluster, monkeypatch):
@@ -237,5 +261,5 @@ def test_errors_of_a_sweep_come_before_its_jobs(cluster, command, tmp_path):
         assert (code, errors[: len(problem)]) == (2, problem)
     code, _, errors = command("sweep", "--search", write_search(tmp_path), *options[3:], "--slurm", "time=60")
     assert (code, errors[:57]) == (2, "error: cannot open storage postgresql://cudt@127.0.0.1:1/")
-    assert command("sweep", "--search", path, "--slurm", "time=1")[2] == "error: --slurm: needs --launcher slurm\n"
+    assert command("sweep", "--search", path, "--slurm", "time=10")[2] == "error: --slurm: needs --launcher slurm\n"
     assert not cluster.has_jobs

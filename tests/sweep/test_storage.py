@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from cudt.sweep.shared import SharedStorage
 from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage, without_password
 from cudt.utils.errors import UserError
 from tests.sweep.searches import study_of, sweep_of
+from tests.sweep.test_queue import Words
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,10 @@ def test_a_port_that_is_no_number_is_reported_without_the_password():
     [
         ("postgresql://me:secret@db:5432/trials", "postgresql://me@db:5432/trials"),
         ("postgresql://me@db/trials", "postgresql://me@db/trials"),
+        (
+            "postgresql://db/trials?user=me&password=secret&sslmode=require",
+            "postgresql://db/trials?sslmode=require&user=me",
+        ),
         ("sqlite:////tmp/trials.db", "sqlite:////tmp/trials.db"),
         ("me:secret", "(not a valid URL)"),
         ("postgresql://me@db/trials?password=x&sslmode=require", "postgresql://me@db/trials?sslmode=require"),
@@ -89,3 +95,14 @@ def test_workers_that_start_together_create_the_tables_of_an_empty_database(post
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(open_together, range(4))) == [[], [], [], []]
+
+
+def test_sessions_of_all_time_zones_agree_on_who_is_silent(postgres_url, monkeypatch):
+    """Heartbeats are stored without a time zone."""
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    queue = Words(open_storage(postgres_url), "a")
+    assert queue.next() is not None
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    other = open_storage(postgres_url)
+    assert isinstance(other, SharedStorage)
+    assert other.stale(queue.study._study_id) == []

@@ -8,6 +8,7 @@ import optuna
 import pytest
 
 from cudt.sweep.definition import Parameters
+from cudt.sweep.queue import NotACellError
 from cudt.sweep.results import best_of_arms, wide
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.study import ArmStudy
@@ -308,6 +309,28 @@ def test_draws_in_steps_are_exactly_the_values_that_a_grid_would_have(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 40, searched)})
     drew = {parameters["descent.alpha"] for parameters in exhaust(study_of(sweep))}
     assert drew <= {round(0.05 * number, 2) for number in range(1, 20)}
+
+
+@pytest.mark.parametrize("higher_first", [True, False])
+def test_two_workers_that_draw_the_same_do_not_both_keep_it(higher_first, tmp_path, monkeypatch):
+    """However the steps of two draws alternate: one of them keeps the settings."""
+    sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 2, {"seed": [0, 1]})})
+    studies = [study_of(sweep, open_storage(own_storage(tmp_path))) for _ in range(2)]
+    monkeypatch.setattr(ArmStudy, "_seed", lambda self, number: 0)
+    trials = []
+    for study in studies:
+        study.refresh()
+        with pytest.warns(UserWarning, match="Heartbeat"):
+            trials.append(study.study.ask())
+    pairs = sorted(zip(studies, trials, strict=True), key=lambda pair: pair[1].number, reverse=higher_first)
+    pairs[0][0].begin(pairs[0][1])
+    with pytest.raises(NotACellError):
+        pairs[1][0].begin(pairs[1][1])
+    pairs[1][0].abandon(pairs[1][1]._trial_id)
+    monkeypatch.undo()
+    again = study_of(sweep, open_storage(own_storage(tmp_path))).next()
+    assert again is not None
+    assert again.parameters != pairs[0][1].params
 
 
 # ---------------------------------------------------------------- trying again

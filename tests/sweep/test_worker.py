@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from optuna.storages import BaseStorage
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
-from cudt.sweep import worker
+from cudt.sweep import shared, worker
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellProgress, CellResult
 from cudt.sweep.queue import Trial
@@ -44,6 +46,7 @@ class Source:
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch) -> SharedStorage:
     monkeypatch.setattr(worker, "_PROGRESS_INTERVAL", 0.0)
+    monkeypatch.setattr(shared, "_FRESH", 0.0)
     opened = open_storage(own_storage(tmp_path))
     assert isinstance(opened, SharedStorage)
     return opened
@@ -127,7 +130,8 @@ def test_progress_and_warnings_about_data_are_stored_for_those_who_watch(storage
     work(lambda: [Source(storage, run, "a")])
     (trial,) = seen
     assert trial.progress.pop("seconds") >= 0
-    assert (trial.progress, trial.warnings) == ({"step": 3, "steps": 6, "loss": 0.25}, ("a clip is skipped",))
+    progress = {"step": 3, "steps": 6, "loss": 0.25, "unit": "update"}
+    assert (trial.progress, trial.warnings) == (progress, ("a clip is skipped",))
 
 
 def test_a_worker_whose_trial_was_taken_writes_nothing_more(storage, tmp_path, capfd):
@@ -185,6 +189,100 @@ def test_training_saves_and_stops_before_others_may_take_a_trial_that_it_cannot_
     assert states(Words(storage, "a")) == {"a": "waiting"}
 
 
+def test_a_server_that_is_away_when_a_trial_ends_is_waited_for(storage, monkeypatch, caplog):
+    """The trial would have failed without a reason, and its cell been drawn again."""
+    away: list[str] = []
+    original = storage._transaction
+
+    def missing() -> Any:
+        if len(away) < 3:
+            away.append("away")
+            raise OperationalError("BEGIN", {}, Exception("connection refused"))
+        return original()
+
+    def run(word: str, report: Report) -> None:
+        # The heartbeat's thread is not the one that ends the trial.
+        monkeypatch.setattr(storage, "record_heartbeat", lambda trial_id: None)
+        monkeypatch.setattr(storage, "_transaction", missing)
+
+    assert work(lambda: [Source(storage, run, "a")]) == DONE
+    assert len(away) == 3
+    (trial,) = Words(storage, "a").trials()
+    assert (trial.number, trial.state, trial.facts["updates"]) == (0, "finished", 3)
+
+
+def test_a_trial_costs_few_transactions(storage):
+    """Each costs a wait for the disk, and the lock of the whole file."""
+    commits: list[str] = []
+    event.listen(storage.engine, "commit", lambda connection: commits.append("one"))
+    counts = []
+
+    def run(word: str, report: Report) -> None:
+        counts.append(len(commits))
+
+    source = Source(storage, run, "a", "b", "c")
+    assert work(lambda: [source]) == DONE
+    # Between the starts of two trials, by hand: get_trial and the end of one; reading all trials; the start of the
+    # next, its parameter, and reading it.
+    assert counts[2] - counts[1] <= 10
+
+
+def test_a_result_whose_storing_is_interrupted_is_not_lost(storage, monkeypatch):
+    """Somebody presses Ctrl-C while the worker waits for a server that is away."""
+    original = storage._end
+    pressed: list[str] = []
+
+    def interrupted(*arguments: Any) -> Any:
+        if not pressed:
+            pressed.append("Ctrl-C")
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(storage, "_end", interrupted)
+    assert work(lambda: [Source(storage, lambda *_: None, "a")]) == STOPPED
+    assert states(Words(storage, "a")) == {"a": "waiting"}
+    assert ran(storage, "a") == ["a"]
+    assert [trial.number for trial in Words(storage, "a").trials()] == [0]
+
+
+def test_a_storage_that_is_away_for_too_long_is_no_failure_of_the_cell(storage, capfd):
+    def run(word: str, report: Report) -> None:
+        raise OperationalError("SELECT", {}, Exception("connection refused"))
+
+    assert work(lambda: [Source(storage, run, "a")]) == RESTART
+    (trial,) = Words(storage, "a").trials()
+    assert (trial.number, trial.state, trial.facts["deaths"]) == (0, "waiting", 0)
+    assert "the storage was away for too long" in capfd.readouterr().err
+
+
+def test_an_error_of_cudt_ends_the_worker_and_leaves_the_trial_to_its_parent(storage):
+    class Broken(Source):
+        def facts(self, trial: Trial) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+    def fail(word: str, report: Report) -> None:
+        raise UserError("not allowed")
+
+    with pytest.raises(ZeroDivisionError):
+        work(lambda: [Broken(storage, fail, "a")])
+    assert states(Words(storage, "a")) == {"a": "running"}
+
+
+def test_training_saves_nothing_once_others_may_have_taken_the_trial(storage, monkeypatch):
+    """A report that comes after the grace period: a checkpoint would be written into the folder of another worker."""
+    moment = time.monotonic
+
+    def train(word: str, report: Report) -> None:
+        with StopRequest() as stop, monkeypatch.context() as patch:
+            patch.setattr("cudt.sweep.shared.time.monotonic", lambda: moment() + 6.5 * 20)
+            with pytest.raises(LostTrialError):
+                report(CellProgress(2, 6, None))
+            assert not stop.requested
+        raise LostTrialError
+
+    assert work(lambda: [Source(storage, train, "a")]) == RESTART
+
+
 def test_the_heartbeat_survives_errors(storage, monkeypatch, caplog):
     (trial,) = [Words(storage, "a").next()]
     assert trial is not None
@@ -193,7 +291,7 @@ def test_the_heartbeat_survives_errors(storage, monkeypatch, caplog):
         raise OSError("the server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("optuna.storages.RDBStorage.record_heartbeat", broken)
+        patch.setattr(storage, "_transaction", broken)
         storage.record_heartbeat(trial.trial_id)
     assert "no heartbeat for trial" in caplog.text
     assert not storage.was_lost(trial.trial_id)

@@ -6,8 +6,14 @@ import time
 import pytest
 import torch
 
+from cudt.utils import worker_processes
 from cudt.utils.worker_processes import Ended, Processes, worker_environments
 from tests.utils.process_jobs import until
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch) -> None:
+    monkeypatch.setattr(worker_processes, "_GRACE_PERIOD", 1.0)
 
 
 @pytest.fixture
@@ -82,10 +88,11 @@ def test_the_environment_is_set_before_the_function_is_imported(hire, monkeypatc
     assert os.environ["PLANTED"] == "ours"
 
 
-def test_leaving_ends_the_workers(tmp_path):
+def test_leaving_lets_the_workers_save_and_ends_them(tmp_path):
     with Processes([{}], tmp_path / "logs", "tests.utils.process_jobs:obey", ("wait", tmp_path)):
         until(lambda: list(tmp_path.glob("running-*")))
         (number,) = (int(path.name.split("-")[-1]) for path in tmp_path.glob("running-*"))
+    assert list(tmp_path.glob("saving-*"))
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
 

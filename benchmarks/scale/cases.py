@@ -23,7 +23,8 @@ ALL = [
     *(replace(_AT_ONCE, workers=workers) for workers in (10, 30, 100)),
     replace(_AT_ONCE, shuffled=True),
     replace(_AT_ONCE, studies=4),
-    *(replace(case, loop="cudt") for case in (_HUNDRED, Case(300, 150, 20), _THOUSAND)),
+    # A thousand such workers do not even start on two cores that others use, too.
+    *(replace(case, loop="cudt") for case in (_HUNDRED, Case(300, 150, 20))),
     replace(_AT_ONCE, studies=4, loop="cudt"),
     *(replace(_AT_ONCE, start="idle", studies=studies, loop="cudt") for studies in (1, 10)),
 ]

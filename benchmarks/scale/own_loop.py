@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from cudt.sweep.definition import Parameters
 
 STUDY = "simulated"
+#: Workers of a process connect one after the other: a thousand at once take longer than a connection may.
+_OPENING = threading.Lock()
 
 
 class _Cells(TrialQueue):
@@ -68,7 +71,9 @@ class OwnWorker(Log):
         from cudt.sweep.storage import open_storage
         from cudt.sweep.worker import work
 
-        case, storage = self._case, open_storage(self._url)
+        case = self._case
+        with _OPENING:
+            storage = open_storage(self._url)
         queues = [_Cells(storage, f"{STUDY}{number}") for number in range(case.studies)]
         for queue in queues:
             queue.count = case.running + case.enqueued

@@ -76,14 +76,9 @@ def experiment(
         )
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation.grid import Grid
-    from cudt.models.sharding import is_asked_for
     from cudt.utils.device import choose
 
-    if is_asked_for():
-        raise UserError(
-            "cudt experiment: with FSDP, every process would put the whole model on its GPU to evaluate it; "
-            "use `cudt train`, then `cudt eval-ood` without accelerate launch"
-        )
+    _refuse_shards()
     choose(device)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
@@ -96,6 +91,16 @@ def experiment(
         write_report(console, [out / folder], out / f"report-{folder}")
     if trained.n_stopped:
         raise typer.Exit(1)
+
+
+def _refuse_shards() -> None:
+    from cudt.models.sharding import is_asked_for
+
+    if is_asked_for():
+        raise UserError(
+            "cudt experiment: with FSDP, every process would put the whole model on its GPU to evaluate it; "
+            "use `cudt train`, then `cudt eval-ood` without accelerate launch"
+        )
 
 
 def _train(

@@ -44,7 +44,7 @@ def is_asked_for() -> bool:
 
 
 def sharding_for(accelerator: Accelerator) -> Sharding | None:
-    """What `accelerate launch` was told by its configuration file; None if weights are not sharded."""
+    """How the configuration file of `accelerate launch` shares the weights; None if weights are not sharded."""
     if not is_asked_for() or accelerator.num_processes == 1:
         return None
     if os.environ.get("FSDP_VERSION", "1") != "2":

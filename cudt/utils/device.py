@@ -27,7 +27,7 @@ def choose(device: DeviceName) -> torch.device:
     if parse_flag_from_env("ACCELERATE_USE_CPU"):
         if device not in ("auto", "cpu"):
             raise UserError(
-                f"--device {device}: accelerate launch was told to use the CPU; leave out --device or --cpu"
+                f"--device {device}: accelerate launch was started for the CPU; leave out --device or --cpu"
             )
         return torch.device("cpu")
     if processes.count() > 1 and found is not None:

@@ -28,6 +28,11 @@ def started(storage: BaseStorage, number: int) -> list[Trial]:
     return list(iter(queue.next, None))
 
 
+def leased(storage, trial) -> str:
+    """The run that a trial uses."""
+    return storage.get_trial(trial.trial_id).user_attrs["lease"]
+
+
 def test_the_second_waits_until_the_trial_of_the_first_has_ended(storage, tmp_path, monkeypatch):
     one, two = started(storage, 2)
     Lease(storage, one.trial_id).take("run")
@@ -54,6 +59,7 @@ def test_other_runs_are_not_waited_for(storage):
     one, two = started(storage, 2)
     Lease(storage, one.trial_id).take("run")
     Lease(storage, two.trial_id).take("another")
+    assert [leased(storage, trial) for trial in (one, two)] == ["run", "another"]
 
 
 def test_a_worker_does_not_wait_for_itself(storage):
@@ -61,6 +67,7 @@ def test_a_worker_does_not_wait_for_itself(storage):
     (one,) = started(storage, 1)
     Lease(storage, one.trial_id).take("run")
     Lease(storage, one.trial_id).take("run")
+    assert leased(storage, one) == "run"
 
 
 def test_the_lease_of_a_worker_that_lost_its_trial_ends_with_it(storage):

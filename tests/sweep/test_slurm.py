@@ -210,7 +210,7 @@ def test_without_slurm_or_submitit_the_error_says_how_to_get_them(cluster, monke
         slurm.check_cluster(url)
 
 
-@pytest.mark.parametrize("storage", [None, "sqlite:////home/me/study.db"])
+@pytest.mark.parametrize("storage", [None, "sqlite:////data/study.db"])
 def test_a_file_is_no_storage_for_the_nodes_of_a_cluster(cluster, storage):
     with pytest.raises(UserError, match=r"need a database that all nodes reach.* use --storage postgresql://"):
         slurm.check_cluster(storage)

@@ -151,7 +151,7 @@ def test_the_cpu_that_accelerate_launch_was_told_to_use(monkeypatch):
     set_all(monkeypatch, ACCELERATE_USE_CPU="True", MASTER_PORT="29500")
     with active():
         assert choose("auto").type == "cpu"
-        with pytest.raises(UserError, match="--device shadow: accelerate launch was told to use the CPU"):
+        with pytest.raises(UserError, match="--device shadow: accelerate launch was started for the CPU"):
             choose("shadow")
     with pytest.warns(DataWarning, match="accelerate launch --cpu started one process"):
         accelerator_for("auto", "fp32")

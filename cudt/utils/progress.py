@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track as rich_track
 
+from cudt.utils.console import SafeConsole
 from cudt.utils.processes import is_main_process
 
 Item = TypeVar("Item")
@@ -22,7 +23,7 @@ _INTERVAL = 30.0
 
 def track(items: Iterable[Item], total: int, what: str, console: Console | None = None) -> Iterable[Item]:
     """Iterate over the items; the main process shows a progress bar, or a line every 30 seconds without a terminal."""
-    console = console or Console(stderr=True, markup=False, emoji=False)
+    console = console or SafeConsole(stderr=True)
     if not is_main_process():
         return items
     if not console.is_terminal:

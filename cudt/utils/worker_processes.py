@@ -16,13 +16,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudt.utils.faults import machine_fault
+
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
 
+#: The exit code of a worker that a fault of the machine has ended.
+FAULT = 71
 #: Seconds that a worker has to save its run after it was asked to stop.
 _GRACE_PERIOD = 60.0
 
@@ -38,6 +43,8 @@ class Ended:
     code: int
     """Its exit code; negative if a signal ended it."""
     log: Path
+    fault: str | None = None
+    """The fault of the machine that ended it, in one line."""
 
     @property
     def how(self) -> str:
@@ -56,6 +63,8 @@ class Processes:
         self._environments, self._logs = environments, logs
         self._function, self._argument = function, argument
         self._running: dict[int, BaseProcess] = {}
+        self._words: dict[int, Connection] = {}
+        """What a worker says before it ends; its log may be on a full disk."""
         self._asked: set[int] = set()
 
     def __enter__(self) -> Processes:
@@ -78,10 +87,12 @@ class Processes:
 
     def start(self, worker: int) -> None:
         """Start a worker, at first or after it has ended."""
-        arguments = (self._environments[worker], self.log_of(worker), self._function, self._argument)
         context = multiprocessing.get_context("spawn")
+        self._words[worker], speak = context.Pipe(duplex=False)
+        arguments = (self._environments[worker], self.log_of(worker), self._function, self._argument, speak)
         process = context.Process(target=_run, args=arguments, name="cudt-worker")
         process.start()
+        speak.close()
         self._running[worker] = process
 
     def wait(self, timeout: float) -> Iterator[Ended]:
@@ -91,7 +102,15 @@ class Processes:
             if process.sentinel in ended:
                 process.join()
                 del self._running[worker]
-                yield Ended(worker, process.pid or 0, process.exitcode or 0, self.log_of(worker))
+                fault = self._fault_of(worker)
+                yield Ended(worker, process.pid or 0, process.exitcode or 0, self.log_of(worker), fault)
+
+    def _fault_of(self, worker: int) -> str | None:
+        with self._words.pop(worker) as words:
+            try:
+                return str(words.recv())
+            except EOFError:
+                return None
 
     def stop(self) -> None:
         """Ask every worker, once, to save its run and end."""
@@ -107,14 +126,22 @@ class Processes:
 # ---------------------------------------------------------------- in the worker's process
 
 
-def _run(environment: dict[str, str], log: Path, function: str, argument: Any) -> None:
+def _run(environment: dict[str, str], log: Path, function: str, argument: Any, speak: Connection) -> None:
     os.environ.update(environment)
     if hasattr(os, "setsid"):
         # Ctrl-C must reach the parent alone, which asks each worker to stop once.
         os.setsid()
-    redirect_output(log)
-    threading.Thread(target=stop_with_parent, daemon=True).start()
-    sys.exit(pkgutil.resolve_name(function)(argument))
+    try:
+        redirect_output(log)
+        threading.Thread(target=stop_with_parent, daemon=True).start()
+        code = pkgutil.resolve_name(function)(argument)
+    except Exception as error:
+        fault = machine_fault(error)
+        if fault is None:
+            raise
+        speak.send(fault)
+        code = FAULT
+    sys.exit(code)
 
 
 def redirect_output(log: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -22,6 +23,8 @@ def obey(job: Any) -> int:
             return 75
         case "crash":
             raise ZeroDivisionError
+        case "fault":
+            raise OSError(errno.ENOSPC, "x", "ood.csv")
         case "exit":
             os._exit(7)
         case "be killed":

@@ -58,7 +58,7 @@ def test_an_error_that_is_not_the_mismatch_is_not_swallowed(tmp_path):
     assert "something else" in done.stderr
 
 
-@pytest.mark.parametrize("file", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("file", ["pyproject.toml", "requirements/run.txt"])
 def test_cudt_does_not_install_torchvision(file):
     """Plain transformers, as in model cards, has to work in the environment that the README makes."""
     lines = (Path(__file__).parents[2] / file).read_text().splitlines()

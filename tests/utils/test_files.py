@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from cudt.utils.errors import UserError
-from cudt.utils.files import check_data_root, write_atomically
+from cudt.utils.files import check_data_root, write_atomically, write_text
 
 
 def files(folder: Path) -> list[str]:
@@ -59,3 +62,39 @@ def test_a_data_root_is_an_existing_folder_or_none(tmp_path):
     for wrong in (tmp_path / "gone", tmp_path / "file"):
         with pytest.raises(UserError, match=f"data root '{wrong}' does not exist"):
             check_data_root(wrong)
+
+
+# ---------------------------------------------------------------- power failures
+
+
+def test_the_new_name_is_on_disk_before_anything_else_is_written(tmp_path, monkeypatch):
+    done: list[str] = []
+    sync, rename = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def renamed(source: Path, target: Path) -> Path:
+        done.append("rename")
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    write_text(tmp_path / "a.txt", "a")
+    assert done == ["file", "rename", "folder"]
+
+
+@pytest.mark.parametrize(("number", "is_error"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)])
+def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(tmp_path, monkeypatch, number, is_error):
+    sync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"a\.txt") if is_error else contextlib.nullcontext():
+        write_text(tmp_path / "a.txt", "a")
+    assert (tmp_path / "a.txt").read_text() == "a"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cudt.utils import worker_processes
-from cudt.utils.worker_processes import Ended, Processes, worker_environments
+from cudt.utils.worker_processes import FAULT, Ended, Processes, worker_environments
 from tests.utils.process_jobs import until
 
 
@@ -55,6 +55,14 @@ def test_the_end_of_a_worker_is_reported(word, code, how, hire, tmp_path):
     # What it printed, and the traceback of what it did not expect.
     assert f"job: {word}" in log.read_text()
     assert ("Traceback" in log.read_text()) == (word == "crash")
+
+
+def test_a_fault_of_the_machine_is_said_without_the_log(hire):
+    ended = end_of(hire("fault"))
+    assert ended.code == FAULT
+    assert ended.fault is not None
+    assert ended.fault.startswith("ood.csv: no space left on device; free space on its file system (")
+    assert end_of(hire("crash")).fault is None
 
 
 def test_a_worker_is_started_again(hire):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cudt.config.recipe import NOT_IDENTITY, NamedRecipe
+from cudt.config.recipe import NamedRecipe, shaping_values
 
 #: The paper's letters for settings that often differ.
 SYMBOLS = {
@@ -31,8 +31,7 @@ def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
 
 def flat_values(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """The same for the values of a recipe that are not validated, as a run folder keeps them."""
-    left_out = NOT_IDENTITY | {"name", "seed", "objective"}
-    return dict(_flat({key: value for key, value in resolved.items() if key not in left_out}, ""))
+    return dict(_flat(shaping_values(resolved, "name", "seed", "objective"), ""))
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -16,6 +16,8 @@ from typing import Any, TypeGuard
 from cudt.config import strict_yaml
 from cudt.config.mistakes import Mistake
 from cudt.utils.errors import UserError
+from cudt.utils.files import is_file
+from cudt.utils.shown import shown, shown_path
 
 #: Keys about one file alone.
 NOT_INHERITED = {"name", "reproduces", "published", "expect"}
@@ -65,12 +67,12 @@ def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple
     if base is None:
         return Document(values)
     if not isinstance(base, str):
-        raise UserError(f"{path}: base: expected the name of a file to inherit from, got {base!r}")
+        raise UserError(f"{path}: base: expected the name of a file to inherit from, got {shown(base)}")
     chain = (*chain, path.resolve())
     try:
         inherited_from = path.parent / base if _is_file_name(base) else locate(base)
-        if not inherited_from.is_file():
-            raise UserError(f"'{inherited_from}' does not exist")
+        if not is_file(inherited_from):
+            raise UserError(f"{shown_path(inherited_from)} does not exist")
     except UserError as error:
         raise UserError(f"{path}: base: {error}") from None
     if inherited_from.resolve() in chain:
@@ -118,7 +120,7 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
     for key in sections:
         values = values.setdefault(key, {})
         if not isinstance(values, dict):
-            raise KeyError(f"'{key}' is a value, not a section; it has no key '{last}'")
+            raise KeyError(f"{shown(key)} is a value, not a section; it has no key {shown(last)}")
     values[last] = value
 
 
@@ -133,7 +135,4 @@ def _is_file_name(base: str) -> bool:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    try:
-        return strict_yaml.parse_mapping(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path))

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal, DecimalException
 
 from cudt.utils.errors import UserError
+from cudt.utils.shown import brief, shown
 
 _MOST = 1000
+#: Noise beyond a million standard deviations is a typing error.
+_HIGHEST = 1e6
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ def parse_levels(text: str, scale: LevelScale = GAMMA) -> list[float]:
     Sorted, without duplicates; computed in decimal, so that 0:2.1:0.15 has 1.65 and not 1.6499999999999997.
     """
     parts = text.split(":") if ":" in text else text.split(",")
-    grid = f"{scale.symbol} grid '{text}'"
+    grid = f"{scale.symbol} grid {shown(text)}"
+    if len(parts) > _MOST:
+        raise UserError(f"{grid}: {len(parts)} levels, but at most {_MOST} are allowed")
     try:
         numbers = [Decimal(part.strip()) for part in parts]
         if ":" in text:
@@ -50,7 +55,7 @@ def _expand(grid: str, ends: list[Decimal]) -> list[Decimal]:
         raise UserError(f"{grid}: expected three parts, start:stop:step, like 0:2.1:0.15")
     start, stop, step = ends
     if not (step.is_finite() and step > 0):
-        raise UserError(f"{grid}: the step must be above 0, got {step}")
+        raise UserError(f"{grid}: the step must be above 0, got {brief(str(step))}")
     if not (start.is_finite() and stop.is_finite() and stop >= start):
         raise UserError(f"{grid}: the stop must be a number and not below the start")
     steps = (stop - start) / step
@@ -62,11 +67,15 @@ def _expand(grid: str, ends: list[Decimal]) -> list[Decimal]:
 
 def check_levels(levels: list[float], text: str, scale: LevelScale = GAMMA) -> list[float]:
     """The levels, sorted and without duplicates; refuses an empty grid and levels out of range."""
-    grid = f"{scale.symbol} grid '{text}'"
+    grid = f"{scale.symbol} grid {shown(text)}"
+    if len(levels) > _MOST:
+        raise UserError(f"{grid}: {len(levels)} levels, but at most {_MOST} are allowed")
     if not levels:
         raise UserError(f"{grid}: no levels; give at least one")
     for level in levels:
         if not (math.isfinite(level) and 0 <= level <= scale.highest):
             most = "" if math.isinf(scale.highest) else f" and ≤ {scale.highest:g}"
             raise UserError(f"{grid}: levels must be ≥ 0{most}, got {level:g}")
+        if level > _HIGHEST:
+            raise UserError(f"{grid}: levels must be ≤ {_HIGHEST:g}, got {level:g}")
     return sorted(set(levels))

@@ -10,7 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from cudt.config import plain_types
 from cudt.utils.errors import UserError, closest, did_you_mean
+from cudt.utils.shown import brief, shown
 
+#: Errors of a file that are explained: a file that is not a recipe may have thousands.
+_MOST_EXPLAINED = 100
+_MOST_LISTED = 20
+#: Characters of an error, and of all errors of a file.
+_LONGEST, _LONGEST_LIST = 600, 1800
 #: Ends the path of a pydantic error that is about a mapping's key rather than its value.
 _OF_A_KEY = "[key]"
 
@@ -51,16 +57,23 @@ class Mistake:
         return replace(self, path=(*path, *self.path))
 
     def __str__(self) -> str:
-        where = f"{self.key}: " if self.path else ""
-        got = "" if self.value is NO_VALUE else f", got {self.value!r}"
+        where = f"{brief(self.key)}: " if self.path else ""
+        got = "" if self.value is NO_VALUE else f", got {shown(self.value)}"
         return f"{where}{self.message}{got}" + (f" (from {self.source})" if self.source else "")
 
 
 def refuse(source: str, mistakes: Sequence[Mistake | str]) -> NoReturn:
     """Raise a UserError with all mistakes; `source` is the name of the file."""
-    if len(mistakes) == 1:
-        raise UserError(f"{source}: {mistakes[0]}")
-    raise UserError(f"{source}: {len(mistakes)} errors" + "".join(f"\n  {mistake}" for mistake in mistakes))
+    lines = [brief(str(mistake), _LONGEST) for mistake in mistakes]
+    if len(lines) == 1:
+        raise UserError(f"{source}: {lines[0]}")
+    text = f"{source}: {len(lines)} errors"
+    for number, line in enumerate(lines):
+        if number == _MOST_LISTED or (number and len(text) + len(line) > _LONGEST_LIST):
+            text += f"\n  … and {len(lines) - number} more"
+            break
+        text += f"\n  {line}"
+    raise UserError(text)
 
 
 def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
@@ -68,7 +81,7 @@ def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
 
     A key that is missing because it is misspelt is one mistake, not two.
     """
-    found = [_explain(schema, dict(one)) for one in error.errors(include_url=False)]
+    found = [_explain(schema, dict(one)) for one in error.errors(include_url=False)[:_MOST_EXPLAINED]]
     misspelt = {(*one.path[:-1], one.meant) for one in found if one.meant}
     return [one for one in found if one.kind != "missing" or one.path not in misspelt]
 
@@ -95,7 +108,7 @@ def _explain(schema: type[BaseModel], found: dict[str, Any]) -> Mistake:
     hint = did_you_mean(value, plain_types.choices(target.annotation)) if isinstance(value, str) else ""
     if hint:
         # The hint has to follow the value.
-        return Mistake(path, NO_VALUE, f"expected {target.words}, got {value!r}{hint}", kind)
+        return Mistake(path, NO_VALUE, f"expected {target.words}, got {shown(value)}{hint}", kind)
     return Mistake(path, value, f"expected {target.words}", kind)
 
 

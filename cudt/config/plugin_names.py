@@ -8,6 +8,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from cudt.config import registry
+from cudt.utils.shown import shown
 
 
 class PluginName:
@@ -49,7 +50,7 @@ class TrainingNoise(PluginName):
     def check(self, name: str) -> str:
         super().check(name)
         if not _is_added(name):
-            raise ValueError(f"'{name}' is applied to texts; train on noise that is added to embeddings or pixels")
+            raise ValueError(f"{shown(name)} is applied to texts; train on noise that is added to embeddings or pixels")
         return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ import cudt
 from cudt.config import inheritance, mistakes, registry, strict_yaml
 from cudt.config.inheritance import Document, Locate
 from cudt.config.mistakes import NO_VALUE, Mistake
+from cudt.config.names import checked_name, name_of_file
 from cudt.config.schema import NamedSection, Recipe
 from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.files import is_file
+from cudt.utils.shown import brief, shown, shown_path
 
-#: Keys that do not change training, so they are not part of a run's identity.
-NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"}
-#: The default folder of `cudt report`, next to those of the recipes.
-_REPORT = "report"
+#: Keys that do not change training, so they are not part of a run's identity; with a dot, of a section.
+NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading", "training.oom"}
 #: Keys that the name of a recipe usually stands for.
 _NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
 #: Folders next to the recipes that hold other kinds of files.
@@ -42,14 +43,24 @@ class NamedRecipe:
 
     def identity(self, *, without_seed: bool = False) -> str:
         """Eight hex digits over every setting that changes training: the same recipe is the same run."""
-        left_out = NOT_IDENTITY | ({"seed"} if without_seed else set())
         values = {"name": self.name, **self.settings.identifying()}
-        shaping = {key: value for key, value in values.items() if key not in left_out}
+        shaping = shaping_values(values, *(["seed"] if without_seed else []))
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
     def text(self) -> str:
         """The resolved recipe as YAML."""
         return strict_yaml.dump(self.resolved())
+
+
+def shaping_values(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The settings that change training, without `others`; of a section of which nothing is left, nothing."""
+    left_out, kept = {*NOT_IDENTITY, *others}, {}
+    for key, value in values.items():
+        inner = {one.removeprefix(f"{key}.") for one in left_out if one.startswith(f"{key}.")}
+        part = {name: value[name] for name in value if name not in inner} if isinstance(value, dict) else value
+        if key not in left_out and (part or not value):
+            kept[key] = part
+    return kept
 
 
 # ---------------------------------------------------------------- files
@@ -99,12 +110,12 @@ def _recipe_files() -> dict[str, Path]:
 def _find(name_or_file: str, known: dict[str, Path], what: str, others: str) -> Path:
     if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
         path = Path(name_or_file)
-        if not path.is_file():
-            raise UserError(f"{what} file '{name_or_file}' does not exist")
+        if not is_file(path):
+            raise UserError(f"{what} file {shown_path(name_or_file)} does not exist")
         return path
     if name_or_file not in known:
         hint = did_you_mean(name_or_file, known) or f"; {others}"
-        raise UserError(f"no {what} is called '{name_or_file}'{hint}")
+        raise UserError(f"no {what} is called {shown(name_or_file)}{hint}")
     return known[name_or_file]
 
 
@@ -123,8 +134,11 @@ def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = No
     """
     path = locate(name_or_file)
     document = inheritance.read(path, locate)
-    own = document.values.pop("name", path.stem)
-    name = checked_name(own, f"{path}: name") if name is None else checked_name(name, "--name")
+    if name is None:
+        name = name_of_file(path, document.values)
+    else:
+        document.values.pop("name", None)
+        name = checked_name(name, "--name")
     for override in overrides:
         _apply_override(document, override)
     document.values.update({key: value for key, value in settings.items() if value is not None})
@@ -163,26 +177,22 @@ def read_named(path: Path) -> tuple[str, dict[str, Any]]:
     them again is the same run.
     """
     values = read(path)
-    return checked_name(values.pop("name", path.stem), f"{path}: name"), values
-
-
-def checked_name(name: Any, source: str) -> str:
-    """The name of a recipe, which is the folder of its runs; `source` is the key or option that sets it."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise UserError(f"{source}: expected the name of a folder, without '/', got {name!r}")
-    if name == _REPORT:
-        raise UserError(f"{source}: '{name}' is the folder that `cudt report` writes to; choose another name")
-    return name
+    return name_of_file(path, values), values
 
 
 def load_resolved(path: Path) -> NamedRecipe:
     """The recipe in a run folder."""
-    return _named(read(path), str(path))
+    return _named(read_resolved(path), str(path))
+
+
+def read_resolved(path: Path) -> dict[str, Any]:
+    """The settings in a run folder, not validated; names and texts of earlier versions may have any characters."""
+    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path), allows_controls=True)
 
 
 def parse_resolved(text: str) -> NamedRecipe:
     """A resolved recipe from its text."""
-    return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
+    return _named(strict_yaml.parse_mapping(text, "recipe", allows_controls=True), "recipe")
 
 
 def _named(values: dict[str, Any], source: str) -> NamedRecipe:
@@ -200,11 +210,11 @@ def _apply_override(document: Document, override: str) -> None:
     path, sign, text = override.partition("=")
     path = path.strip()
     if not sign or not all(path.split(".")):
-        raise UserError(f"--set '{override}': write key=value, with dots for sections, like training.epochs=3")
+        raise UserError(f"--set {shown(override)}: write key=value, with dots for sections, like training.epochs=3")
     try:
-        document.put(path, strict_yaml.parse(text, f"--set {path}"), "--set")
+        document.put(path, strict_yaml.parse(text, f"--set {brief(path)}"), "--set")
     except KeyError as error:
-        raise UserError(f"--set '{override}': {error.args[0]}") from None
+        raise UserError(f"--set {shown(override)}: {error.args[0]}") from None
 
 
 # ---------------------------------------------------------------- validation

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.shown import brief, shown
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ def names(kind: str) -> list[str]:
 def problem(kind: str, name: str, suggested: Sequence[str] | None = None) -> str:
     """Why there is no plug-in of that name, and which names to use instead (default: all); empty if there is one."""
     if "." in name:
-        return "" if _is_module(name) else f"no Python module '{name}'; install its package or set PYTHONPATH"
+        return "" if _is_module(name) else f"no Python module {shown(name)}; install its package or set PYTHONPATH"
     if name in names(kind):
         return ""
     known = names(kind) if suggested is None else suggested
-    return f"unknown {kind} '{name}'{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
+    return f"unknown {kind} {shown(name)}{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
 
 
 def load(kind: str, name: str) -> ModuleType:
@@ -60,7 +61,7 @@ def load(kind: str, name: str) -> ModuleType:
     module = importlib.import_module(f"{KINDS[kind].package}.{name}") if "." not in name else _outside(kind, name)
     wanted = re.findall(r"\w+", KINDS[kind].mark)[-1]
     if not hasattr(module, wanted):
-        raise UserError(f"{kind} '{name}': {module.__file__} does not define `{wanted}`")
+        raise UserError(f"{kind} {shown(name)}: {module.__file__} does not define `{wanted}`")
     return module
 
 
@@ -69,11 +70,14 @@ def _outside(kind: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise UserError(f"{kind} '{name}': importing the module failed: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {brief(str(error), 300)}"
+        raise UserError(f"{kind} {shown(name)}: importing the module failed: {why}") from error
 
 
 def _is_module(name: str) -> bool:
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
+    except Exception:  # finding a module imports its package, which can raise anything
         return False

@@ -15,14 +15,23 @@ from pydantic import (
 )
 
 from cudt.config import registry
+from cudt.config.alternatives import NumberOrAuto, WorkersOrAuto
+from cudt.config.bounds import (
+    MAX_WEIGHTS,
+    Count,
+    CountFromZero,
+    Epochs,
+    NotNegative,
+    Number,
+    Positive,
+    Seed,
+)
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
 from cudt.config.plugin_names import DualOptimizerName, NoiseName, ObjectiveName, TrainingNoiseName
 from cudt.config.section import ADDED_LATER, Section
 from cudt.utils.errors import UserError
 
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 Weights = Literal["best", "last"]
 #: What transformers calls `attn_implementation`; auto is its own choice.
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
@@ -54,6 +63,17 @@ class ModelSection(NamedSection):
     """Whether `cudt generate` can answer instructions with such a model."""
 
     @property
+    def n_weights(self) -> int:
+        """About how many new weights the model has, as far as the recipe says it."""
+        return 0
+
+    @model_validator(mode="after")
+    def _fits_a_machine(self) -> ModelSection:
+        if self.n_weights > MAX_WEIGHTS:
+            raise ValueError(f"too large: about {self.n_weights:.1e} weights; lower its sizes or its number of layers")
+        return self
+
+    @property
     def schedule(self) -> Schedule:
         """The learning rate and warm-up of recipes that do not set a learning rate; here for new weights."""
         return Schedule(1e-3)
@@ -75,12 +95,6 @@ class Limit(Section):
     """Test examples to use; null for all."""
 
 
-NumberOrAuto = Annotated[
-    Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
-]
-
-
 class TargetLoss(Section):
     """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
@@ -100,15 +114,7 @@ Alpha = Annotated[
     Discriminator(_alpha_kind),
 ]
 Gammas = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
-]
-ColumnNames = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1, max_length=2), Tag("<list>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
-]
-WordOrWords = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1), Tag("<list>")],
+    Annotated[str, Tag("<word>")] | Annotated[list[Number], Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
 
@@ -120,7 +126,7 @@ class Dual(Section):
     """Optimizer of the multipliers; the paper uses Adam. nupi damps oscillations of λ."""
     learning_rate: Positive = 1e-2
     """Dual learning rate η₂. Typical for pretrained encoders: 0.01 to 0.1."""
-    proportional_gain: Annotated[float, Field(ge=0)] | None = None
+    proportional_gain: NotNegative | None = None
     """Proportional gain Kp of nupi; null for 1. Only with optimizer: nupi."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer: nupi."""
@@ -161,7 +167,7 @@ class Descent(Section):
     1 − η₂/β before the optimizer's step, as in AdamW; under Adam, λ then settles at β for any violation."""
     slack_restart: bool = True
     """Whether the slack starts anew after every epoch; only with resilience: slack."""
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    warmup_epochs: CountFromZero = 0
     """Epochs at the start that train without constraints."""
     dual: Dual = Dual()
     """How the multipliers are updated."""
@@ -210,7 +216,7 @@ class Descent(Section):
 class Training(Section):
     """Training of the weights."""
 
-    epochs: Count = 10
+    epochs: Epochs = 10
     """Passes over the training data. Typical for pretrained encoders: 1 to 3."""
     batch_size: Count = 32
     """Examples per update, over all micro-batches and processes. Typical for pretrained encoders: 16."""
@@ -218,6 +224,9 @@ class Training(Section):
     """Whether updates take examples of similar length: less padding, slightly less random batches."""
     accumulation: Count = 1
     """Micro-batches per update; more need less memory and give the same step."""
+    oom: Literal["stop", "split"] = "stop"
+    """What an update does that does not fit into memory: stop, with advice; or split, which repeats it in twice as many
+    micro-batches and keeps these for the rest of the command. It does not change a run's identity."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """Optimizer of the weights."""
     learning_rate: Positive | None = None
@@ -231,7 +240,7 @@ class Training(Section):
     dual learning rate stays constant."""
     readout_learning_rate: Annotated[Positive | None, ADDED_LATER] = None
     """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule apply to both."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: NotNegative = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0
     """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
@@ -283,15 +292,9 @@ class Noise(Section):
 
     kind: TrainingNoiseName = "gaussian"
     """Kind of noise added to embeddings or pixels."""
-    gamma_train: Annotated[float, Field(ge=0)] = 0.0
+    gamma_train: NotNegative = 0.0
     """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for text, 0 to 0.15 for
     video."""
-
-
-WorkersOrAuto = Annotated[
-    Annotated[int, Field(ge=0), Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
-]
 
 
 class Loading(Section):
@@ -311,7 +314,7 @@ class Evaluation(Section):
     """Levels p of discrete noise: the probability that a character is replaced, and that a word is left out."""
     perturbations: list[NoiseName] = Field(default_factory=lambda: ["gaussian"], min_length=1)
     """Kinds of noise to evaluate."""
-    noise_seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    noise_seeds: list[Seed] = Field(default_factory=lambda: [0], min_length=1)
     """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""

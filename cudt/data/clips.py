@@ -6,11 +6,13 @@ Errors name the file. Damage that leaves usable frames is a note; everything els
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cudt.data.sources import is_from_library, reading, reason_of
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,6 +20,17 @@ if TYPE_CHECKING:
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
 FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
+
+#: Larger frames are refused; 4K video has half as many.
+MOST_PIXELS = 2**24
+#: Pixels that are converted together.
+_AT_ONCE = 2**20
+#: Kinds of containers that a video can be, whatever its name. FFmpeg also reads playlists, which name other files and
+#: addresses on the network.
+_ONLY_VIDEO = {
+    "format_whitelist": "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo,m4v,h264,hevc,asf,flv,ogg,dv",
+    "protocol_whitelist": "file",
+}
 
 Frame: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Note = Callable[[str], None]
@@ -91,9 +104,11 @@ def _to_grey(size: int) -> Callable[[Frame], Frame]:
     from torch.nn.functional import interpolate
 
     def shrink(frame: Frame) -> Frame:
-        red, green, blue = torch.from_numpy(frame).permute(2, 0, 1).float()
-        # torchvision's weights of ITU-R 601. They add up to 0.9999, which rounding at the end removes.
-        grey = red.mul(0.2989).add(green, alpha=0.587).add(blue, alpha=0.114)
+        grey = torch.empty(frame.shape[:2])
+        for top, bottom in _bands(*frame.shape[:2]):
+            red, green, blue = torch.from_numpy(frame[top:bottom]).permute(2, 0, 1).float()
+            # torchvision's weights of ITU-R 601. They add up to 0.9999, which rounding at the end removes.
+            grey[top:bottom] = red.mul(0.2989).add(green, alpha=0.587).add(blue, alpha=0.114)
         if grey.shape != (size, size):
             grey = interpolate(grey[None, None], (size, size), mode="bilinear", antialias=True)[0, 0]
         return grey.round().clamp(0, 255).to(torch.uint8).numpy()
@@ -101,22 +116,47 @@ def _to_grey(size: int) -> Callable[[Frame], Frame]:
     return shrink
 
 
+def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """The first and last (exclusive) rows of the parts of a frame; a small one has one part.
+
+    Large frames are converted in parts, because a copy of all of one takes much memory.
+    """
+    rows = max(1, _AT_ONCE // max(1, width))
+    return ((top, min(top + rows, height)) for top in range(0, height, rows))
+
+
 def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
+    for file in files:
+        with reading(file, "cannot be read", "download it again, or delete it to skip this frame"):
+            yield _image_frame(file)
+
+
+def _image_frame(file: Path) -> Frame:
     import numpy as np
     from PIL import Image
 
-    for file in files:
-        try:
-            with Image.open(file) as image:
-                if getattr(image, "n_frames", 1) > 1:
-                    raise UserError(f"{file}: {image.n_frames} images in one file; save each one as a separate file")
-                if image.mode.startswith(("I", "F")):
-                    raise UserError(f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits")
-                yield np.array(image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(
-                f"{file}: cannot be read ({error}); download it again, or delete it to skip this frame"
-            ) from None
+    with warnings.catch_warnings():
+        # The size is checked here, and damage is found when the image is read.
+        warnings.simplefilter("ignore")
+        with Image.open(file) as image:
+            _check_size(file, *image.size)
+            if getattr(image, "n_frames", 1) > 1:
+                raise UserError(f"{file}: {image.n_frames} images in one file; save each one as a separate file")
+            if image.mode.startswith(("I", "F")):
+                raise UserError(f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits")
+            width, height = image.size
+            frame = np.empty((height, width, 3), np.uint8)
+            for top, bottom in _bands(height, width):
+                frame[top:bottom] = image.crop((0, top, width, bottom)).convert("RGB")
+            return frame
+
+
+def _check_size(file: Path, width: int, height: int) -> None:
+    """Refuse a frame before it takes memory: one of a kilobyte can have billions of pixels."""
+    if width * height > MOST_PIXELS:
+        raise UserError(
+            f"{file}: {width}×{height} pixels, more than {MOST_PIXELS:,}; scale the frames down, or delete the file"
+        )
 
 
 def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
@@ -128,16 +168,23 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
     count, announced, reason = 0, 0, "frames are missing"
     try:
         # As an absolute path: in a relative one, the part before a colon would be taken for a protocol.
-        with av.open(str(file.absolute())) as container:
+        with av.open(str(file.absolute()), container_options=_ONLY_VIDEO, metadata_errors="replace") as container:
             if not container.streams.video:
                 raise UserError(f"{file}: contains no video stream; delete it to skip it")
             stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise UserError(f"{file}: the codec of its video is unknown; convert it, or delete it to skip it")
+            _check_size(file, stream.codec_context.width, stream.codec_context.height)
+            # The size of a frame can differ from that of the stream.
+            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
             announced = stream.frames
             for frame in _whole_frames(container.demux(stream)):
                 count += 1
                 yield frame.to_ndarray(format="rgb24")
-    except (av.FFmpegError, _DamageError) as error:
-        announced, reason = max(announced, count + 1), getattr(error, "strerror", None) or str(error)
+    except Exception as error:  # PyAV raises errors of its own and, for strange pixel formats, Python's
+        if not is_from_library(error, file):
+            raise
+        announced, reason = max(announced, count + 1), reason_of(error)
     if not count:
         raise UserError(f"{file}: cannot be decoded ({reason}); download it again, or delete it to skip this clip")
     if count < announced:

@@ -2,23 +2,28 @@
 
 Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
 error says how to get the model.
+
+The Python code that a model's folder may contain runs only if the recipe says `model.trust_remote_code: true`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import os
 import shlex
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudt.config.pretrained import TrustedName
 from cudt.config.schema import Attention
+from cudt.data import pretrained_files, remote_code
+from cudt.data.sources import is_from_library, reason_of
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -106,16 +111,15 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         # Flash attention needs an accelerator; models/flash.py switches to it there.
         if attention not in ("auto", "flash_attention_2"):
             options["attn_implementation"] = attention
+        if Path(source).is_dir() and not options["trust_remote_code"]:
+            pretrained_files.check_proportions(Path(source), auto_class)
         loader = getattr(transformers, auto_class)
-        return loader.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
+        # Other shapes are reported with the name of the weight, by `check_weights`.
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        return loader.from_pretrained(source, dtype=dtype, **options)
 
     model, loading = _load(load, name, data_root)
-    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise UserError(
-            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such as {missing[0]}; "
-            "use a model with complete weights of this kind"
-        )
+    pretrained_files.check_weights(name, model, loading)
     return model
 
 
@@ -124,25 +128,49 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     from huggingface_hub import try_to_load_from_cache
 
     survive_torchvision_mismatch()
-    folder = _local_folder(name, data_root)
+    folder = local_folder(name, data_root)
+    # Never left out: transformers would ask on standard input whether to run the code.
+    trusts = isinstance(name, TrustedName)
+    load = functools.partial(load, trust_remote_code=trusts)
+    if trusts:
+        warnings.warn(remote_code.warning(name, folder), DataWarning, stacklevel=3)
     if folder is not None:
+        if not trusts:
+            remote_code.refuse_kernels(name, folder / "config.json")
         # Absolute, because adapters store it as the path of their base model.
         return _load_from(name, load, str(folder.absolute()), local_files_only=True)
     _check_id(name)
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+    if isinstance(cached := try_to_load_from_cache(name, "config.json"), str):
+        if not trusts:
+            remote_code.refuse_kernels(name, Path(cached))
         # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
-        with contextlib.suppress(Exception):
+        try:
             return load(name, local_files_only=True)
+        except Exception as error:
+            if remote_code.is_refusal(error):
+                raise UserError(remote_code.refusal(name, name)) from None
     if not is_reachable():
         raise _unavailable(name, data_root)
+    if not trusts:
+        _refuse_kernels_of_hub(name)
     return _load_from(name, load, name)
+
+
+def _refuse_kernels_of_hub(name: str) -> None:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        config = hf_hub_download(name, "config.json")
+    except Exception:  # whatever is wrong with the download, loading the model says it
+        return
+    remote_code.refuse_kernels(name, Path(config))
 
 
 def check(name: str, data_root: Path | None) -> None:
     """Refuse a model that is neither local nor downloadable, without loading it; run before slow reading of data."""
     from huggingface_hub import try_to_load_from_cache
 
-    if _local_folder(name, data_root) is not None:
+    if local_folder(name, data_root) is not None:
         return
     _check_id(name)
     if not isinstance(try_to_load_from_cache(name, "config.json"), str) and not is_reachable():
@@ -157,7 +185,8 @@ def _unavailable(name: str, data_root: Path | None) -> UserError:
     )
 
 
-def _local_folder(name: str, data_root: Path | None) -> Path | None:
+def local_folder(name: str, data_root: Path | None) -> Path | None:
+    """The folder of a model on this machine: a path, below the data root, or in an installed package; None if none."""
     if name.startswith(_PACKAGE):
         return _package_folder(name.removeprefix(_PACKAGE))
     for folder in (Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name):
@@ -198,6 +227,10 @@ def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any)
     """Load from one source; the long errors of the libraries become one line."""
     try:
         return load(source, **options)
-    except Exception as error:  # the libraries raise many kinds of errors for an incomplete folder
-        reason = str(error).strip().split("\n")[0]
+    except BaseException as error:
+        if not is_from_library(error):
+            raise
+        if remote_code.is_refusal(error):
+            raise UserError(remote_code.refusal(name, source)) from None
+        reason = pretrained_files.damage(Path(source)) or reason_of(error)
         raise UserError(f"model '{name}' cannot be loaded from {source}: {reason}") from None

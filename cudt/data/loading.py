@@ -6,27 +6,35 @@ in worker processes and pins the memory of batches, so that copying does not hol
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader
 
 from cudt.data.batching import Batch, Collates, collated, to_device
+from cudt.utils import temporaries
 from cudt.utils.errors import UserError
 from cudt.utils.transfer import can_pin
 
 #: The number of worker processes, or auto: none on the CPU, two on an accelerator.
 Workers = int | Literal["auto"]
 _AUTO = 2
+#: The path of a socket has 107 bytes at most; Python adds pymp-… and listener-… to it.
+_LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")
 #: One of several processes' part of the work: its number, and their number.
 Share = tuple[int, int]
 ALL: Share = (0, 1)
@@ -53,7 +61,7 @@ class Loader:
             persistent_workers=count > 0,
             # Forked, because tasks cannot always be pickled.
             multiprocessing_context="fork" if count else None,
-            worker_init_fn=_outlive_a_stop,
+            worker_init_fn=_begin_worker,
             pin_memory=can_pin(device),
             # Without a generator of its own it would draw from torch's global one, which dropout uses.
             generator=torch.Generator(),
@@ -120,16 +128,18 @@ def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.
             yield waiting.popleft().result()
 
 
-def _collated_or_error(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch | UserError:
-    """A batch; errors for the user as a value, because torch raises a worker's error with its traceback as the text."""
+def _collated_or_error(
+    task: Collates, examples: Sequence[Any], indices: Sequence[int]
+) -> Batch | UserError | OSError | MemoryError:
+    """A batch; expected errors as a value, because torch raises a worker's error with its traceback as the text."""
     try:
         return collated(task, [examples[index] for index in indices])
-    except UserError as error:
+    except (UserError, OSError, MemoryError) as error:
         return error
 
 
-def _or_raise(made: Batch | UserError) -> Batch:
-    if isinstance(made, UserError):
+def _or_raise(made: Batch | UserError | OSError | MemoryError) -> Batch:
+    if isinstance(made, Exception):
         raise made
     return made
 
@@ -144,7 +154,23 @@ def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     yield from waiting
 
 
-def _outlive_a_stop(worker: int) -> None:
+def _begin_worker(worker: int) -> None:
+    """Prepare a worker process."""
+    _own_temporary_folder()
+    _outlive_a_stop()
+
+
+def _own_temporary_folder() -> None:
+    """Let torch's sockets be in a folder that the next worker deletes if this one is killed."""
+    with contextlib.suppress(OSError):
+        temporary = temporaries.new_folder(Path(tempfile.gettempdir()) / "cudt")
+        # After the folder in it, which has a higher priority.
+        Finalize(None, shutil.rmtree, (temporary, True), exitpriority=-200)
+        if len(str(temporary)) <= _LONGEST_FOLDER:
+            tempfile.tempdir = str(temporary)
+
+
+def _outlive_a_stop() -> None:
     """Let a worker go on after a stop signal that reached all processes: the main one finishes its update with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):

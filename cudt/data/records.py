@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import re
 import reprlib
 import shlex
@@ -10,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
-from cudt.data.readers import READERS, SEPARATORS
+from cudt.data.readers import READERS, SEPARATORS, Table
 from cudt.utils.errors import UserError, did_you_mean
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Label = int | str
+#: Columns that an error lists, and the characters of a name that it shows.
+_LISTED, _SHOWN = 20, 60
+#: Characters of a label; a longer one is a text.
+_LONGEST_LABEL = 1000
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Columns:
     label: str | None
     optional: tuple[str, ...] = ()
     """Text columns that may be missing, in some rows or completely; their texts are empty then."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return (*self.text, *([self.label] if self.label is not None else []))
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,6 @@ class HubSet:
         return f"`hf download {self.repository} --repo-type dataset{only} --local-dir {shlex.quote(str(base))}`"
 
     def _from_hub(self, split: str, columns: Columns, base: Path) -> Records:
-        import pandas as pd
-
         reachable = is_reachable()
         import datasets
 
@@ -117,9 +122,9 @@ class HubSet:
                 loaded = datasets.load_dataset(self.repository, self.subset, split=split)
             except Exception as error:  # the hub's libraries raise many kinds of errors
                 raise UserError(self._unavailable(split, base, reachable, error)) from None
-        frame = loaded.to_pandas()
-        assert isinstance(frame, pd.DataFrame)
-        return _pick(frame, f"{self.repository} {split}", columns)
+        names = loaded.column_names
+        cells = {name: loaded[name][:] for name in columns.needed if name in names}
+        return _pick(Table(names, cells, len(loaded)), f"{self.repository} {split}", columns)
 
     def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
         # Network problems are OSErrors; a missing split is not. Even if the hub answered before, the connection can be
@@ -170,7 +175,7 @@ def read_files(files: Sequence[Path], columns: Columns) -> Records:
         reader = READERS.get(file.suffix.lower())
         if reader is None:
             raise UserError(f"{file}: unknown file type; expected one of {', '.join(READERS)}")
-        parts.append(_pick(reader(file), str(file), columns))
+        parts.append(_pick(reader(file, columns.needed), str(file), columns))
     return Records(
         [texts for part in parts for texts in part.texts],
         [label for part in parts for label in part.labels],
@@ -195,36 +200,43 @@ def _check_complete(files: Sequence[Path]) -> None:
         )
 
 
-def _pick(frame: pd.DataFrame, source: str, columns: Columns) -> Records:
+def _pick(table: Table, source: str, columns: Columns) -> Records:
     """The columns of a table that are needed, with every cell checked."""
-    for name in columns.optional:
-        frame = _with_optional(frame, name)
-    for name in (*columns.text, *([columns.label] if columns.label is not None else [])):
-        if name not in frame.columns:
-            there = [str(column) for column in frame.columns]
-            listed = f"{did_you_mean(name, there) or ';'} its columns: {', '.join(there)}"
-            if len(there) == 1 and source.endswith((".csv", ".tsv")):
-                listed = f"; its only column: {there[0]} (cells are separated by {SEPARATORS})"
-            raise UserError(f"{source}: no column '{name}'{listed}")
-        if list(frame.columns).count(name) > 1:
+    for name in columns.needed:
+        if table.names.count(name) > 1:
             raise UserError(f"{source}: several columns are called '{name}'; rename all but one")
-    texts = [_checked_texts(frame[name], name, source) for name in columns.text]
+        if name not in table.cells and name not in columns.optional:
+            raise UserError(f"{source}: no column '{name}'{_other_columns(name, table.names, source)}")
+    texts = [_texts(table, name, source, columns) for name in columns.text]
     labels: list[Label] = []
     if columns.label is not None:
-        values = enumerate(frame[columns.label], 1)
+        values = enumerate(table.cells[columns.label], 1)
         labels = [_label(value, f"{source}, row {row}", columns.label) for row, value in values]
-    return Records(list(zip(*texts, strict=True)), labels, [(source, len(frame))])
+    return Records(list(zip(*texts, strict=True)), labels, [(source, table.n_rows)])
 
 
-def _with_optional(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The table with an empty text where the column has no value."""
-    if name not in frame.columns:
-        return frame.assign(**{name: ""})
-    return frame.assign(**{name: [("" if _is_missing(value) else value) for value in frame[name]]})
+def _other_columns(name: str, names: Sequence[str], source: str) -> str:
+    """The columns of a file that lacks one, for its error message."""
+    listed = [_shown(one) for one in names[:_LISTED]]
+    if len(listed) == 1 and source.endswith((".csv", ".tsv")):
+        return f"; its only column: {listed[0]} (cells are separated by {SEPARATORS})"
+    more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{did_you_mean(name, listed) or ';'} its columns: {', '.join(listed)}{more}"
 
 
-def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
-    texts = values.tolist()
+def _shown(name: str) -> str:
+    """A name as it can be printed: one line, not too long."""
+    return name if len(name) <= _SHOWN and name.isprintable() else reprlib.repr(name)
+
+
+def _texts(table: Table, name: str, source: str, columns: Columns) -> list[str]:
+    if name not in columns.optional:
+        return _checked_texts(table.cells[name], name, source)
+    values = table.cells.get(name, [""] * table.n_rows)
+    return _checked_texts(["" if _is_missing(value) else value for value in values], name, source)
+
+
+def _checked_texts(texts: list[Any], name: str, source: str) -> list[str]:
     for row, text in enumerate(texts, 1):
         where = f"{source}, row {row}: column '{name}'"
         if _is_missing(text):
@@ -241,21 +253,33 @@ def _checked_texts(values: pd.Series[Any], name: str, source: str) -> list[str]:
 
 def _label(value: Any, where: str, name: str) -> Label:
     """A label as a word or an integer; text that is an integer becomes one, since csv files have text only."""
+    where = f"{where}: column '{name}'"
     if _is_missing(value) or (isinstance(value, str) and not value.strip()):
-        raise UserError(f"{where}: column '{name}' is empty; add a label or remove the row")
+        raise UserError(f"{where} is empty; add a label or remove the row")
     if isinstance(value, str):
-        word = value.strip()
-        return int(word) if re.fullmatch(r"0|-?[1-9][0-9]*", word) else word
+        return _word(value.strip(), where)
     try:
         number = int(value)
-        if number == value:
+        # A larger one is an id, and tables of results could not hold it.
+        if number == value and abs(number) < 2**63:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{where}: column '{name}': expected a word or an integer as label, got {reprlib.repr(value)}")
+    raise UserError(f"{where}: expected a word or an integer as label, got {reprlib.repr(value)}")
+
+
+def _word(word: str, where: str) -> Label:
+    if len(word) > _LONGEST_LABEL:
+        raise UserError(
+            f"{where}: a label of {len(word):,} characters ({reprlib.repr(word)}); name the column of the labels"
+        )
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where} has half a surrogate pair ({reprlib.repr(word)}); replace it") from None
+    is_integer = re.fullmatch(r"0|-?[1-9][0-9]*", word) is not None and abs(int(word)) < 2**63
+    return int(word) if is_integer else word
 
 
 def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
+    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cudt.utils.errors import DataWarning, UserError
+from cudt.data.findings import Finding
+from cudt.data.token_cache import bounded
+from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
 Texts = Sequence[tuple[str, ...]]
 Tokens = Sequence["np.ndarray[Any, Any]"]
-#: A larger share of examples or tokens is worth a warning.
-_NOTABLE = 0.03
 #: With a larger share of unknown tokens, examples hardly differ.
 _HOPELESS = 0.9
 #: Special tokens that examples and their padding contain.
@@ -46,30 +44,6 @@ def check_vocabulary(tokenizer: Any, n_embeddings: int, name: str) -> None:
                 f"model '{name}': the tokenizer's {role} token {getattr(tokenizer, f'{role}_token')!r} has number "
                 f"{number}, and the model {n_embeddings} embeddings; use a tokenizer and a model that belong together"
             )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """How many examples, or tokens, have a problem."""
-
-    name: str
-    """As in run.json: `empty texts`."""
-    count: int
-    total: int
-    of: str = "examples"
-
-    @property
-    def share(self) -> float:
-        return self.count / self.total if self.total else 0.0
-
-
-def report(what: str, findings: Iterable[Finding]) -> dict[str, int]:
-    """Warn of the notable findings in a split, and return their counts for run.json."""
-    notable = [finding for finding in findings if finding.share > _NOTABLE]
-    if notable:
-        parts = [f"{one.name}: {one.count} of {one.total} {one.of} ({one.share:.0%})" for one in notable]
-        warnings.warn(f"{what} data: {'; '.join(parts)}", DataWarning, stacklevel=2)
-    return {f"{what}: {one.name}": one.count for one in notable}
 
 
 def unknown(tokenizer: Any, tokens: Tokens, what: str) -> Finding:
@@ -119,9 +93,10 @@ def shortened(tokenizer: Any, pairs: Texts, tokens: Tokens, max_length: int) -> 
     The tokenizer cuts the longer text first, so that each text keeps at least half of the room.
     """
     full = [pair for pair, row in zip(pairs, tokens, strict=True) if len(row) >= max_length]
+    parts = zip(*([bounded(tokenizer, text, max_length) for text in pair] for pair in full), strict=True)
     lengths = [
         [len(row) for row in tokenizer(list(part), add_special_tokens=False, verbose=False)["input_ids"]]
-        for part in zip(*full, strict=True)
+        for part in parts
     ]
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     count = sum(

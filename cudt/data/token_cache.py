@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
+import zipfile
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudt.data.sources import explaining, reason_of
+from cudt.utils.errors import DataWarning
+from cudt.utils.faults import machine_fault
 from cudt.utils.files import cache_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -22,10 +28,23 @@ Inputs = dict[str, "np.ndarray[Any, Any]"]
 _FORMAT = "1"
 #: With fewer texts, tokenizing is as fast as reading.
 _WORTH_KEEPING = 2000
+#: More characters than the tokens of a text have on average, in any language; and more than they usually have.
+_LONGEST_TOKEN, _USUAL_TOKEN = 1000, 8
 
 
 def folder() -> Path:
     return cache_folder() / "tokens"
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a file of the cache is as it was written, by the checksums in the archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception as error:  # the module raises many kinds of exceptions for a damaged archive
+        if machine_fault(error):
+            raise
+        return False
 
 
 def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:
@@ -37,9 +56,16 @@ def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) 
     with contextlib.suppress(Exception):
         return _unpack(path)
     rows = cut(tokenizer, texts, max_length)
-    # If the cache cannot be written, work goes on without it.
-    with contextlib.suppress(OSError):
+    try:
         write_atomically(path, partial(_pack, rows))
+    except OSError as error:
+        # Work goes on without the cache.
+        warnings.warn(
+            f"{folder()}: {reason_of(error)}; texts are tokenized again by every command; set CUDT_CACHE to use "
+            "another folder",
+            DataWarning,
+            stacklevel=2,
+        )
     return rows
 
 
@@ -47,8 +73,10 @@ def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> li
     """The same without the cache. Pairs are joined with the tokenizer's separator."""
     import numpy as np
 
-    parts = [list(part) for part in zip(*texts, strict=True)]
-    encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
+    shorten = _trimmed if len(texts[0]) > 1 else bounded
+    parts = [[shorten(tokenizer, text, max_length) for text in part] for part in zip(*texts, strict=True)]
+    with explaining_tokens(tokenizer):
+        encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
     names = list(encoded)
     for name in names:
         # An empty text to which the tokenizer adds nothing becomes one unknown token.
@@ -56,6 +84,40 @@ def cut(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> li
         encoded[name] = [row or nothing for row in encoded[name]]
     columns = zip(*(encoded[name] for name in names), strict=True)
     return [{name: np.asarray(row, np.int32) for name, row in zip(names, rows, strict=True)} for rows in columns]
+
+
+def explaining_tokens(tokenizer: Any) -> AbstractContextManager[None]:
+    """Errors of a tokenizer as one line for the user."""
+    return explaining(f"tokenizer '{tokenizer.name_or_path}': cannot read a text", "use the files of one tokenizer")
+
+
+def bounded(tokenizer: Any, text: str, max_length: int) -> str:
+    """The part of a text that its `max_length` tokens can come from.
+
+    Tokenizers read all of a text before they cut it, and need a gigabyte for one of five million characters.
+    """
+    return _end(tokenizer, text, _LONGEST_TOKEN * max_length)
+
+
+def _trimmed(tokenizer: Any, text: str, max_length: int) -> str:
+    """The part of a text of a pair that has twice `max_length` tokens.
+
+    Of the rest, tokenizers make all pairs of parts that do not fit: 20 GB for two texts of 100,000 characters. More
+    than `max_length` tokens of one text never fit, so the pair is cut as if it were whole.
+    """
+    text, size = bounded(tokenizer, text, max_length), _USUAL_TOKEN * max_length
+    while size < len(text):
+        part = _end(tokenizer, text, size)
+        with explaining_tokens(tokenizer):
+            if len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) >= 2 * max_length:
+                return part
+        size *= 2
+    return text
+
+
+def _end(tokenizer: Any, text: str, size: int) -> str:
+    """The characters at the end of a text that the tokenizer does not cut."""
+    return text if len(text) <= size else text[-size:] if tokenizer.truncation_side == "left" else text[:size]
 
 
 def key(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> str:

@@ -6,8 +6,10 @@ import pytest
 from pydantic import Field, Tag
 
 from cudt.config import plain_types
+from cudt.config.alternatives import ColumnNames, NumberOrAuto
+from cudt.config.bounds import Count, Positive
 from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Alpha, ColumnNames, Count, NumberOrAuto, Positive
+from cudt.config.schema import Alpha
 from cudt.config.section import Section
 
 

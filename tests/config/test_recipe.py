@@ -81,7 +81,7 @@ def test_an_unknown_recipe_is_reported(name, message, tmp_path, monkeypatch):
 def test_a_file_that_is_not_text_is_reported(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(UserError, match=r"x\.yaml: cannot be read"):
+    with pytest.raises(UserError, match=r"x\.yaml:1: not valid UTF-8; save the file as UTF-8"):
         recipe.load(str(path))
 
 
@@ -403,16 +403,16 @@ def test_a_recipe_with_another_model_has_outgrown_its_name(overrides, change):
 
 
 def test_a_name_that_cannot_be_a_folder_is_refused():
-    with pytest.raises(UserError, match=r"^--name: expected the name of a folder, without '/', got 'a/b'"):
+    with pytest.raises(UserError, match=r"^--name: expected a name of letters, digits, .* first, got 'a/b'$"):
         recipe.load("reviews-ut", name="a/b")
 
 
 def test_the_folder_of_the_report_is_no_name(tmp_path):
-    message = "'report' is the folder that `cudt report` writes to; choose another name$"
-    with pytest.raises(UserError, match=f"^--name: {message}"):
+    message = "'report' is a folder that cudt itself writes to; "
+    with pytest.raises(UserError, match=f"^--name: {message}choose another name$"):
         recipe.load("reviews-ut", name="report")
     (tmp_path / "report.yaml").write_text("base: reviews-ut\n")
-    with pytest.raises(UserError, match=f"report.yaml: name: {message}"):
+    with pytest.raises(UserError, match=f"report.yaml: the name of the file: {message}rename the file"):
         recipe.load(str(tmp_path / "report.yaml"))
     assert recipe.load(str(tmp_path / "report.yaml"), name="mine").name == "mine"
 
@@ -422,3 +422,12 @@ def test_a_decay_without_effect_is_reported_at_its_key():
         UserError, match=r"^reviews-ut\.yaml: descent\.decay: decoupled has no effect with resilience: "
     ):
         recipe.load("reviews-ut", ["descent.decay=decoupled"])
+
+
+def test_what_shapes_training_is_left_out_by_its_whole_key():
+    values = {"name": "a", "seed": 1, "training": {"oom": "split"}, "model": {"name": "ut", "oom": 1}, "loading": {}}
+    assert recipe.shaping_values(values) == {"name": "a", "seed": 1, "model": {"name": "ut", "oom": 1}}
+    assert recipe.shaping_values(values, "name", "seed") == {"model": {"name": "ut", "oom": 1}}
+    assert recipe.shaping_values({"training": {"epochs": 2, "oom": "stop"}, "reproduces": ""}) == {
+        "training": {"epochs": 2}
+    }

@@ -134,3 +134,79 @@ def test_dumped_values_are_parsed_back(value):
 
 def test_dumping_keeps_the_order_of_keys():
     assert list(strict_yaml.parse(strict_yaml.dump({"b": 1, "a": 2}), "dumped")) == ["b", "a"]
+
+
+# ---------------------------------------------------------------- hostile texts
+
+_BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 15)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: !!timestamp abc", "x.yaml:2: tag '!!timestamp' is not allowed here; remove it"),
+        ("a: !!float ''", "x.yaml:1: expected a value of type float, got ''"),
+        ("a: !!set [a]", "x.yaml:1: tag '!!set' is not allowed here; remove it"),
+        ("a: !!python/name:os.system", "x.yaml:1: tag '!!python/name:os.system' is not allowed here; remove it"),
+        ("a: !!binary aGk=", "x.yaml:1: tag '!!binary' is not allowed here; remove it"),
+        ("a: !mine x", "x.yaml:1: tag '!mine' is not allowed here; remove it"),
+        ("a: " + "[" * 3000 + "]" * 3000, "x.yaml:1: nested more than 50 levels deep"),
+        ("[" * 100_000, "x.yaml:1: nested more than 50 levels deep"),
+        (_BOMB, "x.yaml:5: more than 20,000 values, those of aliases and the lengths of texts included"),
+        (
+            f"a: &a {'x' * 10_000}\nb: [{', '.join(['*a'] * 300)}]\n",
+            "x.yaml:2: more than 20,000 values, those of aliases and the lengths of texts included",
+        ),
+        ("- a\n" * 20_000, "x.yaml:20000: more than 20,000 values, those of aliases and the lengths of texts included"),
+        ("a: &a [*a]", "x.yaml:1: alias 'a' names no value before it"),
+        ("a: 1\nb: \x00", r"x.yaml:2: character '\x00' is not allowed; save the file as UTF-8 text"),
+        ('a: "\\e[31m"', r"x.yaml:1: character '\x1b' is not allowed; remove it"),
+        ('a: "\\ud800"', "x.yaml:1: found invalid Unicode character escape code"),
+        ("a: 1\nb: \ud800", "x.yaml:2: not valid UTF-8; save the file as UTF-8"),
+        ("a: " + "9" * 10_000, "x.yaml:1: a number of 10000 digits; at most 100 are allowed"),
+        ("a" * 1_000_001, "x.yaml: larger than 1,000,000 bytes; a file of cudt is far smaller"),
+        ("a: 1\n---\nb: 2", "x.yaml:2: a second document begins here; write one document in a file"),
+    ],
+    ids=lambda text: ascii(text)[:30],
+)
+def test_a_hostile_text_is_refused_at_once_with_its_line(text, message):
+    with pytest.raises(UserError) as error:
+        strict_yaml.parse(text, "x.yaml")
+    assert str(error.value) == message
+
+
+def test_an_alias_is_a_copy():
+    value = strict_yaml.parse("a: &a {b: [1]}\nc: *a\n", "x.yaml")
+    value["a"]["b"].append(2)
+    assert value == {"a": {"b": [1, 2]}, "c": {"b": [1]}}
+
+
+def test_a_merge_key_is_a_key_like_any_other():
+    assert strict_yaml.parse("<<: {a: 1}\nb: 2\n", "x.yaml") == {"<<": {"a": 1}, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: 1\n".encode("utf-16"), "x.yaml:1: not valid UTF-8"),
+        (b"a: 1\nb: \xff\n", "x.yaml:2: not valid UTF-8"),
+        (b"a" * 1_000_001, "x.yaml: larger than 1,000,000 bytes"),
+    ],
+    ids=["utf-16", "latin-1", "large"],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path, content, message):
+    (tmp_path / "x.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        strict_yaml.read_text(tmp_path / "x.yaml")
+
+
+def test_a_byte_order_mark_is_ignored(tmp_path):
+    (tmp_path / "x.yaml").write_bytes("a: ü\n".encode("utf-8-sig"))
+    assert strict_yaml.parse(strict_yaml.read_text(tmp_path / "x.yaml"), "x") == {"a": "ü"}
+
+
+def test_files_of_earlier_versions_may_have_any_characters():
+    text = strict_yaml.dump({"a": "\x1b[31m", "b": "half \ud800"})
+    assert strict_yaml.parse(text, "old", allows_controls=True) == {"a": "\x1b[31m", "b": "half \ufffd"}

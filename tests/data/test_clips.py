@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cudt.data import clips
 from cudt.data.clips import Clip, Frame, decode, find_clips
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
@@ -319,3 +323,75 @@ def test_the_decoder_does_not_write_to_the_terminal(video, tmp_path, capfd):
 def test_a_copy_in_another_folder_gives_the_same_frames(video, tmp_path):
     copy = Path(shutil.copy(video, tmp_path / "copy.avi"))
     assert np.array_equal(frames_of(copy)[0], frames_of(video)[0])
+
+
+# ---------------------------------------------------------------- hostile files
+
+
+def png_of(width: int, height: int) -> bytes:
+    """A kilobyte that claims to be a large image."""
+    file = io.BytesIO()
+    Image.new("L", (8, 8)).save(file, "png")
+    content = bytearray(file.getvalue())
+    content[16:24] = struct.pack(">II", width, height)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    return bytes(content)
+
+
+@pytest.mark.parametrize("side", [4097, 12_000, 60_000, 2**31 - 1])
+def test_a_frame_of_too_many_pixels_is_refused_before_it_takes_memory(side, tmp_path):
+    (tmp_path / "1.png").write_bytes(png_of(side, side))
+    message = error_of(tmp_path)
+    assert message.startswith(f"{tmp_path / '1.png'}: ")
+    assert "pixels" in message or "bomb" in message or "cannot be read" in message
+
+
+def test_a_large_frame_is_converted_in_parts_to_the_same_pixels(tmp_path, monkeypatch):
+    for suffix, frame in (("png", noise(0, 40, 50, 3)), ("tif", noise(1, 40, 50)), ("bmp", noise(2, 40, 50, 3))):
+        write_frames(tmp_path / suffix, frame[None], suffix)
+        (whole,), _ = frames_of(tmp_path / suffix)
+        monkeypatch.setattr(clips, "_AT_ONCE", 150)
+        (parts,), _ = frames_of(tmp_path / suffix)
+        monkeypatch.undo()
+        assert np.array_equal(whole, parts)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"ffconcat version 1.0\nfile ok.avi\n",
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nok.avi\n#EXT-X-ENDLIST\n",
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://127.0.0.1:9/x.avi\n#EXT-X-ENDLIST\n",
+    ],
+)
+def test_a_playlist_does_not_pass_as_a_video(content, tmp_path):
+    """It names other files, or addresses on the network."""
+    write_video(tmp_path / "ok.avi", drift(0, 3))
+    (tmp_path / "list.avi").write_bytes(content)
+    assert error_of(tmp_path / "list.avi").startswith(f"{tmp_path / 'list.avi'}: cannot be decoded (")
+
+
+def test_names_inside_a_video_need_not_be_utf8(tmp_path):
+    path = write_video(tmp_path / "a.mkv", drift(0, 3))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"Lavf", b"\xff\xfe\x8cf"))
+    assert path.read_bytes() != content
+    assert len(frames_of(path)[0]) == 3
+
+
+def test_a_video_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
+    path = write_video(tmp_path / "a.avi", drift(0, 3))
+    monkeypatch.setattr(clips, "MOST_PIXELS", 32 * 48 - 1)
+    assert error_of(path) == f"{path}: 48×32 pixels, more than 1,535; scale the frames down, or delete the file"
+
+
+def test_a_tif_with_an_empty_second_image_is_reported(tmp_path):
+    path = write_frames(tmp_path, noise(0, 1, 8, 8)) / "001.tif"
+    content = bytearray(path.read_bytes())
+    (start,) = struct.unpack_from("<I", content, 4)
+    (entries,) = struct.unpack_from("<H", content, start)
+    struct.pack_into("<I", content, start + 2 + 12 * entries, len(content))
+    path.write_bytes(bytes(content) + bytes(6))
+    assert error_of(tmp_path) == (
+        f"{path}: cannot be read (Missing dimensions); download it again, or delete it to skip this frame"
+    )

@@ -199,26 +199,92 @@ def test_an_incomplete_clip_is_decoded_again(damage, sources, cache, decoded):
     assert kept(cache) == whole
 
 
-def test_frames_that_are_deleted_while_in_use_are_reported(sources, cache):
+def test_frames_that_are_deleted_while_in_use_are_decoded_again(sources, cache):
     one = prepare(sources, SIZE, "set")[0]
     shutil.rmtree(cache)
-    with pytest.raises(UserError, match=r"\.frames: deleted or changed while in use; run the command again"):
+    with pytest.warns(DataWarning, match=r"\.frames: was damaged; the clip was decoded again"):
+        one.frames[:1]
+    assert right([one], sources[:1])
+
+
+def test_a_clip_that_is_deleted_with_its_frames_is_reported(sources, cache):
+    one = prepare(sources, SIZE, "set")[0]
+    shutil.rmtree(cache)
+    sources[0].files[0].unlink()
+    with pytest.raises(UserError, match=r"clip0/001\.tif: cannot be read"):
         one.frames[:1]
 
 
-def test_a_folder_that_cannot_be_written_is_reported(sources, cache):
+def test_every_flipped_byte_of_the_frames_is_noticed_and_the_clip_decoded_again(sources, cache, decoded):
+    one = prepare(sources, SIZE, "set")[2]
+    assert isinstance(one.frames, frame_cache.Mapped)
+    path, whole = one.frames.path, one.frames.path.read_bytes()
+    for position in range(0, len(whole), 17):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        decoded.clear()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert right([one], sources[2:])
+        assert [str(warning.message) for warning in warned] == [f"{path}: was damaged; the clip was decoded again"]
+        assert decoded == ["clip2"]
+        assert path.read_bytes() == whole
+
+
+def test_every_flipped_byte_of_the_description_is_noticed(sources, cache):
+    prepare(sources, SIZE, "set")
+    whole = kept(cache)
+    path = cache / f"{frame_cache.key(sources[1], SIZE)}.json"
+    content = path.read_bytes()
+    # But for the last one, the end of the line.
+    for position in range(0, len(content) - 1, 5):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        assert not frame_cache.is_prepared(sources[1], SIZE), position
+    assert right(prepare(sources, SIZE, "set"), sources)
+    assert kept(cache) == whole
+
+
+def test_descriptions_of_earlier_versions_are_made_again(sources, cache, decoded):
+    """They have no checksums."""
+    prepare(sources, SIZE, "set")
+    whole = kept(cache)
+    decoded.clear()
+    path = cache / f"{frame_cache.key(sources[1], SIZE)}.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({name: facts[name] for name in ("source", "notes", "shape", "digest")}))
+    assert right(prepare(sources, SIZE, "set"), sources)
+    assert decoded == ["clip1"]
+    assert kept(cache) == whole
+
+
+# ---------------------------------------------------------------- no cache
+
+
+def test_without_a_folder_that_can_be_written_clips_are_held_in_memory_with_one_warning(sources, cache, decoded):
     cache.parent.touch()
-    with pytest.raises(UserError, match=rf"^{cache}: .*; decoded frames need 64 bytes each; set CUDT_CACHE to"):
+    with pytest.warns(DataWarning) as warned:
+        found = prepare(sources, SIZE, "set")
+    (message,) = (str(one.message) for one in warned)
+    assert message.startswith(f"{cache}: Not a directory; set is decoded into memory (0 MB), again by every command")
+    assert decoded == ["clip0", "clip1", "clip2"]
+    assert right(found, sources)
+    cache.parent.unlink()
+    assert [one.digest for one in prepare(sources, SIZE, "set")] == [one.digest for one in found]
+
+
+def test_clips_that_do_not_fit_into_memory_need_the_cache(sources, cache, monkeypatch):
+    cache.parent.touch()
+    monkeypatch.setattr(frame_cache, "_MOST_IN_MEMORY", 5 * SIZE * SIZE)
+    with pytest.raises(UserError, match=rf"^{cache}: Not a directory; decoded frames need 64 bytes each, too many for"):
         prepare(sources, SIZE, "set")
 
 
 @pytest.mark.parametrize("size", [SIZE, 200])
-def test_a_full_disk_is_reported_and_leaves_nothing(size, sources, cache):
+def test_a_full_disk_leaves_nothing_in_the_cache(size, sources, cache):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size * size * 3 - 1, before[1]))
     try:
-        with pytest.raises(UserError, match=rf"^{cache}: File too large; decoded frames need {size * size} bytes"):
-            prepare(sources[2:], size, "set")
+        with pytest.warns(DataWarning, match=rf"^{cache}: File too large; set is decoded into memory"):
+            assert len(prepare(sources[2:], size, "set")[0]) == 3
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert kept(cache) == {}

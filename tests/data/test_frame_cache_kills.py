@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cudt.data.clips import Clip, find_clips
 from cudt.data.frame_cache import prepare
 from cudt.utils import files
 from tests.frame_caches import DECODE, SIZE, count_decoding, direct, kept, right, three_clips
+from tests.processes import ending, in_child
 from tests.videos import drift, write_video
 
 
@@ -36,24 +36,6 @@ def decoded(monkeypatch) -> list[str]:
 @pytest.fixture
 def sources(tmp_path) -> list[Clip]:
     return three_clips(tmp_path / "set")
-
-
-def in_child(*acts: Callable[[], object]) -> int:
-    """Fork a process that calls a function and exits; returns its process id."""
-    if child := os.fork():
-        return child
-    # It must end with the test that waits for it.
-    signal.alarm(60)
-    try:
-        for act in acts:
-            act()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def ending(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def kill_at_line(number: int) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from cudt.data import readers
 from cudt.data.records import read_files
 from cudt.utils.errors import UserError
 from tests.tasks import PAIR, TEXT, error_of, parquet, read
@@ -132,19 +135,24 @@ def test_a_duplicate_column_is_refused(tmp_path):
         ('{"text": "a", "label": NaN}', "column 'label' is empty; add a label or remove the row"),
         ('{"text": "a", "label": 0.5}', "column 'label': expected a word or an integer as label, got 0.5"),
         ('{"text": "a", "label": Infinity}', "column 'label': expected a word or an integer as label, got inf"),
+        (
+            '{"text": "a", "label": 9223372036854775808}',
+            "column 'label': expected a word or an integer as label, got 922",
+        ),
+        ('{"text": "a", "label": "\\ud83d"}', "column 'label' has half a surrogate pair ('\\ud83d'); replace it"),
         ('{"text": "a", "label": [1, 2]}', "column 'label': expected a word or an integer as label, got [1, 2]"),
     ],
 )
 def test_a_cell_that_cannot_be_used_is_reported_with_its_row(line, message, tmp_path):
     good = '{"text": "fine", "label": 1}\n'
-    assert error_of(tmp_path, "x.jsonl", good + line) == f", row 2: {message}"
+    assert error_of(tmp_path, "x.jsonl", good + line).startswith(f", row 2: {message}")
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         ({"text": ["a", None], "label": [1, 0]}, "row 2: column 'text' is empty"),
-        ({"text": [["a", "b"], []], "label": [1, 0]}, "row 1: column 'text': expected text, got array("),
+        ({"text": [["a", "b"], []], "label": [1, 0]}, "row 1: column 'text': expected text, got ["),
         ({"text": [b"a", b"b"], "label": [1, 0]}, "row 1: column 'text': expected text, got b'a'"),
         ({"text": ["a", "b"], "label": [1, None]}, "row 2: column 'label' is empty"),
         (
@@ -153,7 +161,7 @@ def test_a_cell_that_cannot_be_used_is_reported_with_its_row(line, message, tmp_
         ),
         (
             {"text": ["a", "b"], "label": [[1, 2], [0, 3]]},
-            "row 1: column 'label': expected a word or an integer as label, got array([1, 2])",
+            "row 1: column 'label': expected a word or an integer as label, got [1, 2]",
         ),
     ],
 )
@@ -287,3 +295,70 @@ def test_a_text_that_is_not_utf8_inside_a_parquet_file_is_reported(tmp_path):
     texts = pa.array([b"fine", b"caf\xe9"], pa.binary()).view(pa.string())
     assert "not a valid parquet file" in (message := error_of(tmp_path, "x.parquet", parquet(text=texts, label=[0, 1])))
     assert "1" in message.split("string index")[1]
+
+
+# ---------------------------------------------------------------- small files that become large
+
+
+def peak(work: Callable[[], object]) -> float:
+    """The memory that Python objects take at most, in megabytes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_columns_that_are_not_needed_take_no_memory(tmp_path):
+    """As a table of all columns, these rows are nine million cells."""
+    rows = "\n".join(json.dumps({"text": "a", "label": 1, f"column {number}": 1}) for number in range(3000))
+    for name, content in (("x.jsonl", rows), ("x.json", f"[{rows.replace(chr(10), ',')}]")):
+        assert peak(partial(read, tmp_path, name, content)) < 20
+    assert len(read(tmp_path, "x.jsonl", rows)) == 3000
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_text_that_a_parquet_file_stores_once_is_in_memory_once(kind, tmp_path):
+    content = parquet(text=pa.array(["x" * 200_000] * 200, kind), label=[0, 1] * 100)
+    assert len(content) < 20_000
+    assert peak(lambda: read(tmp_path, "x.parquet", content)) < 5
+    assert read(tmp_path, "x.parquet", content).texts[-1] == ("x" * 200_000,)
+
+
+def test_a_parquet_file_with_more_data_than_its_size_allows_is_refused(tmp_path, monkeypatch):
+    content = parquet(text=["a"] * 2000, label=[1] * 2000)
+    monkeypatch.setattr(readers, "_ROWS", 100)
+    assert error_of(tmp_path, "x.parquet", content).startswith(
+        f": claims 2,000 rows, too much for a file of {len(content):,}"
+    )
+    content = parquet(text=["a" * 1_000_000], label=[1])
+    monkeypatch.setattr(readers, "_UNPACKED", 100)
+    monkeypatch.setattr(readers, "_RATIO", 2)
+    assert ": claims 1,000,1" in error_of(tmp_path, "x.parquet", content)
+
+
+def test_a_csv_cell_has_a_longest_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "LONGEST", 1000)
+    assert error_of(tmp_path, "x.csv", f"text,label\na,1\n{'a' * 1001},1\n").startswith(
+        ", line 3: a cell has more than 1,000 characters, or its quote is never closed"
+    )
+
+
+def test_only_the_first_columns_are_listed_and_names_are_shortened(tmp_path):
+    header = ",".join(["a" * 5000, "\x1b[31m", *(f"c{number}" for number in range(5000))])
+    message = error_of(tmp_path, "x.csv", f"{header}\n{',' * 5001}\n")
+    assert len(message) < 300
+    assert "\x1b" not in message
+    assert message.endswith(", c17, and 4982 more")
+
+
+def test_a_label_that_is_a_text_is_refused(tmp_path):
+    assert ", row 1: column 'label': a label of 5,000 characters ('xxxxx" in error_of(
+        tmp_path, "x.csv", f"text,label\na,{'x' * 5000}\n"
+    )
+
+
+def test_digits_that_are_too_many_for_a_number_stay_a_word(tmp_path):
+    assert read(tmp_path, "x.csv", "text,label\na,99999999999999999999\n").labels == ["99999999999999999999"]
+    assert ": a label of 5,000 characters" in error_of(tmp_path, "x.csv", f"text,label\na,{'9' * 5000}\n")

@@ -187,6 +187,15 @@ def test_a_dataset_in_the_cache_is_read_and_its_rows_have_a_source(reachable, lo
     assert records.where(1) == f"{local_set} train, row 2"
 
 
+def test_a_column_of_the_hub_is_read_at_once_and_not_row_by_row(local_set, tmp_path, monkeypatch):
+    """Row by row, a training split of MNLI took 18 seconds."""
+    monkeypatch.setattr(_records, "is_reachable", lambda: True)
+    monkeypatch.setattr("datasets.Dataset.__iter__", lambda self: pytest.fail("read row by row"))
+    (local_set / "train.csv").write_text("text,label\n" + "one,1\n" * 3000)
+    records = HubSet(str(local_set)).read("train", TEXT, tmp_path / "none")
+    assert (records.texts, records.labels) == ([("one",)] * 3000, [1] * 3000)
+
+
 @pytest.mark.parametrize("reachable", [True, False])
 def test_a_split_or_subset_that_does_not_exist_is_not_reported_as_a_network_problem(
     reachable, local_set, tmp_path, monkeypatch

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt.data import hub, text_checks
-from cudt.data.text_checks import Finding, check_vocabulary
+from cudt.data import findings, hub, text_checks
+from cudt.data.findings import Finding
+from cudt.data.text_checks import check_vocabulary
 from cudt.data.token_cache import cut
 from cudt.models import causal, encoder, unrolled
 from cudt.tasks import text
@@ -161,10 +162,10 @@ def test_pairs_that_fit_lose_nothing():
 def test_notable_findings_are_one_warning_and_notes_for_the_run():
     few, many = Finding("empty texts", 3, 100), Finding("unknown words", 12, 120, "tokens")
     with pytest.warns(DataWarning, match=r"^train data: unknown words: 12 of 120 tokens \(10%\)$"):
-        assert text_checks.report("train", [few, many]) == {"train: unknown words": 12}
+        assert findings.report("train", [few, many]) == {"train: unknown words": 12}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert text_checks.report("train", [few]) == {}
+        assert findings.report("train", [few]) == {}
 
 
 def test_a_text_task_warns_of_its_splits_when_they_are_read(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cudt.data import token_cache
 from cudt.data.token_cache import Inputs, tokenise
+from cudt.utils.errors import DataWarning, UserError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SINGLE = [("the film was good",), ("",), ("bad plot and the film was bad",), ("good",)]
@@ -220,6 +223,7 @@ def test_a_flipped_byte_never_gives_other_tokens(cache):
         assert same(tokenise(tokenizer, SINGLE, 8), first), position
 
 
+@pytest.mark.filterwarnings("ignore:.*texts are tokenized again")
 def test_a_folder_instead_of_a_file_is_ignored(cache):
     first = tokenise(make_tokenizer(), SINGLE, 8)
     (path,) = cache.iterdir()
@@ -228,12 +232,25 @@ def test_a_folder_instead_of_a_file_is_ignored(cache):
     assert same(tokenise(make_tokenizer(), SINGLE, 8), first)
 
 
-def test_a_cache_that_cannot_be_written_is_ignored(tmp_path, monkeypatch, asked):
+def test_without_a_folder_that_can_be_written_work_goes_on_with_a_warning(tmp_path, monkeypatch, asked):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "file"))
-    first = tokenise(make_tokenizer(), SINGLE, 8)
-    assert same(tokenise(make_tokenizer(), SINGLE, 8), first)
-    assert len(asked) == 2
+    for _ in range(2):
+        with pytest.warns(DataWarning) as warned:
+            rows = tokenise(make_tokenizer(), SINGLE, 8)
+        assert same(rows, token_cache.cut(make_tokenizer(), SINGLE, 8))
+        assert [str(one.message) for one in warned] == [
+            f"{tmp_path / 'file' / 'tokens'}: Not a directory; texts are tokenized again by every command; set "
+            "CUDT_CACHE to use another folder"
+        ]
+    assert len(asked) == 4
+
+
+def test_a_tokenizer_that_cannot_read_a_text_is_reported():
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.model = models.WordLevel({"a": 0}, unk_token="[UNK]")
+    with pytest.raises(UserError, match=r"^tokenizer '.*': cannot read a text \(.*Missing \[UNK\] token.*\); use the"):
+        token_cache.cut(tokenizer, [("b",)], 8)
 
 
 def test_the_cache_is_in_cudt_cache_or_in_the_home_folder(tmp_path, monkeypatch):
@@ -242,3 +259,64 @@ def test_the_cache_is_in_cudt_cache_or_in_the_home_folder(tmp_path, monkeypatch)
     for unset in (lambda: monkeypatch.setenv("CUDT_CACHE", ""), lambda: monkeypatch.delenv("CUDT_CACHE")):
         unset()
         assert token_cache.folder() == tmp_path / ".cache" / "cudt" / "tokens"
+
+
+# ---------------------------------------------------------------- long texts
+
+
+def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of the longest text of each call of a tokenizer from now on."""
+    lengths: list[int] = []
+    call = PreTrainedTokenizerFast.__call__
+
+    def count(self, *parts, **options):
+        lengths.append(max(len(text) for part in parts for text in ([part] if isinstance(part, str) else part)))
+        return call(self, *parts, **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "__call__", count)
+    return lengths
+
+
+def literal(tokenizer: Any, texts: tuple[str, ...], max_length: int) -> list[int]:
+    """The tokens by their definition: the longer text loses tokens first, then both, the one that was shorter first."""
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    room = max_length - (3 if len(rows) == 2 else 2)
+    shorter = min(rows, key=len)
+    while sum(map(len, rows)) > room:
+        longest = max(rows, key=len) if len(rows[0]) != len(rows[-1]) else shorter
+        longest.pop(0 if tokenizer.truncation_side == "left" else -1)
+    return [2, *rows[0], 3, *(rows[1] + [3] if len(rows) == 2 else [])]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("max_length", [11, 12])
+@pytest.mark.parametrize(
+    "sizes", [(300, 300), (300, 2), (2, 300), (300, 7), (4, 300), (1000, 1001), (40_000,), (20_000, 30_000)]
+)
+def test_a_long_text_has_the_tokens_of_its_whole_without_reading_all_of_it(sizes, max_length, side, monkeypatch):
+    tokenizer = make_tokenizer()
+    tokenizer.truncation_side = side
+    words = ["the", "film", "plot", "was", "good", "bad", "and"]
+    texts = tuple(
+        " ".join(words[(number * number + part) % 7] for number in range(size)) for part, size in enumerate(sizes)
+    )
+    expected = literal(tokenizer, texts, max_length)
+    lengths = lengths_read(monkeypatch)
+    (found,) = token_cache.cut(tokenizer, [texts], max_length)
+    assert found["input_ids"].tolist() == expected
+    assert max(lengths) <= max_length * (1000 if len(texts) == 1 else 16)
+
+
+def test_a_disk_that_fails_is_not_a_damaged_file(tmp_path, monkeypatch):
+    path = tmp_path / "tokens.npz"
+    np.savez(path, ids=np.arange(3))
+    assert token_cache.is_intact(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert not token_cache.is_intact(path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr("zipfile.ZipFile", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        token_cache.is_intact(path)

@@ -75,7 +75,8 @@ class LayerwiseDescent(nn.Module):
     λ and u keep their precision in `.half()` and `.bfloat16()`, which would round small steps away.
 
     Losses that are NaN or infinite raise a ValueError, at the cost of one device synchronisation per call;
-    `check_finite=False` leaves that to the caller.
+    `check_finite=False` leaves that to the caller. `dual_step` refuses a dual gradient that is not finite in any case:
+    λ would stay NaN for ever. While λ is on the CPU, that waits for no device.
     """
 
     def __init__(
@@ -232,8 +233,12 @@ class LayerwiseDescent(nn.Module):
         weight = self._multiplier.weight
         if self.resilience == "decay" and self.decay == "coupled":
             dual = dual - weight.square().sum() / (2 * self.beta)
+        gradient = torch.autograd.grad(dual, weight)[0]
+        if not bool(torch.isfinite(gradient).all()):
+            self._check_finite(layer_losses.detach(), sampled)
+            raise ValueError(f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged")
         self.dual_optimizer.zero_grad()
-        weight.grad = torch.autograd.grad(dual, weight)[0]
+        weight.grad = gradient
         if self.decay == "decoupled":
             # Before the step, as AdamW does it; the optimisers' steps depend on the gradient, not on λ.
             weight.data.mul_(self._kept)

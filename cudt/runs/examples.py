@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cudt.utils.errors import UserError
-from cudt.utils.files import replacing
+from cudt.runs import checksums
+from cudt.utils.faults import machine_fault
+from cudt.utils.reading import shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
+FILE = "examples.parquet"
 #: The columns and their types.
 EXAMPLES = {
     "perturbation": "str",
@@ -39,7 +41,17 @@ class Part(NamedTuple):
 
 def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
     """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+    import pandas as pd
+
+    if not _exists(folder):
+        return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
     return _read(folder, None if kind is None else [("perturbation", "==", kind)])
+
+
+def check(folder: Path) -> None:
+    """Refuse a file that is not as it was written; without a digest of it, one that cannot be read."""
+    if _exists(folder) and FILE not in checksums.recorded(folder):
+        _read(folder, [("perturbation", "==", "")])
 
 
 def merge_examples(folder: Path, parts: Mapping[Part, Pieces], keys: Sequence[str]) -> None:
@@ -52,7 +64,7 @@ def merge_examples(folder: Path, parts: Mapping[Part, Pieces], keys: Sequence[st
 
     replaced = {_key(part, keys) for part in parts}
     kept = {part for part in _stored(folder) if _key(part, keys) not in replaced}
-    with replacing(_file(folder)) as temporary:
+    with checksums.replacing_checked(folder, FILE) as temporary:
         writer = None
         for rows in _in_order(folder, parts, kept):
             table = pa.Table.from_pandas(rows, preserve_index=False)
@@ -92,10 +104,10 @@ def _stored(folder: Path) -> set[Part]:
     import pyarrow.parquet as pq
 
     found: set[Part] = set()
-    if _file(folder).is_file():
+    if _exists(folder):
         # Names whose error is that of a damaged file.
         _read(folder, [("perturbation", "==", "")])
-        for batch in pq.ParquetFile(_file(folder)).iter_batches(_ROWS, columns=list(Part._fields)):
+        for batch in pq.ParquetFile(folder / FILE).iter_batches(_ROWS, columns=list(Part._fields)):
             found |= {Part(*row) for row in batch.to_pandas().drop_duplicates().itertuples(index=False, name=None)}
     return found
 
@@ -104,21 +116,25 @@ def _key(part: Part, keys: Sequence[str]) -> tuple[object, ...]:
     return tuple(getattr(part, key) for key in keys)
 
 
-def _file(folder: Path) -> Path:
-    return folder / "examples.parquet"
+def _exists(folder: Path) -> bool:
+    """Whether there is a file; a DamagedFileError if it is not as it was written."""
+    try:
+        checksums.check_file(folder, FILE)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _read(folder: Path, filters: list[tuple[str, str, object]] | None) -> pd.DataFrame:
+    """The rows of a file that exists."""
     import pandas as pd
 
-    path = _file(folder)
-    if not path.is_file():
-        return pd.DataFrame(columns=list(EXAMPLES)).astype(EXAMPLES)
     try:
-        table = pd.read_parquet(path, filters=filters)
+        table = pd.read_parquet(folder / FILE, filters=filters)
         if list(table.columns) != list(EXAMPLES):
             raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
         return table.astype(EXAMPLES)
     except Exception as error:  # pyarrow raises many kinds of exceptions for a damaged file
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{path}: damaged ({reason}); delete it and run `cudt eval-ood {folder}`") from None
+        if machine_fault(error) is not None:
+            raise
+        raise checksums.damage(folder, FILE, shown(str(error))) from None

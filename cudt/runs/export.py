@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cudt.method.objectives.base import objective_class
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.runs import checksums
 from cudt.runs.run import Run
+from cudt.utils import temporaries
 from cudt.utils.files import make_readable, write_text
 
 #: The folder of the exported model, in the run folder.
@@ -22,7 +22,10 @@ def is_done(run: Run) -> bool:
     info = run.info()
     if "saved_model" not in info.model_fields_set:
         return False
-    return info.saved_model is None or (run.path / info.saved_model).is_dir()
+    if info.saved_model is None:
+        return True
+    is_whole = not any(checksums.is_lost(run.path, name) for name in _recorded(run))
+    return (run.path / info.saved_model).is_dir() and is_whole
 
 
 def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
@@ -30,8 +33,8 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
 
     The folder is renamed into place at the end, so that it is always complete.
     """
-    with tempfile.TemporaryDirectory(dir=run.path, prefix=".saving.") as name:
-        folder = Path(name) / FOLDER
+    with temporaries.folder_next_to(run.path / FOLDER) as temporary:
+        folder = temporary / FOLDER
         lines = layerwise.model.save_pretrained(folder)
         if lines is None:
             return None
@@ -41,9 +44,17 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
         write_text(folder / "README.md", card(run, lines, is_adapter=(folder / "adapter_config.json").is_file()))
         for file in folder.iterdir():
             make_readable(file)
+        checksums.forget(run.path, *_recorded(run))
         shutil.rmtree(run.path / FOLDER, ignore_errors=True)
         folder.replace(run.path / FOLDER)
+    saved = sorted(file for file in (run.path / FOLDER).rglob("*") if file.is_file())
+    checksums.record_existing(run.path, *(file.relative_to(run.path).as_posix() for file in saved))
     return FOLDER
+
+
+def _recorded(run: Run) -> list[str]:
+    """The files of the exported model whose digests are known."""
+    return [name for name in checksums.recorded(run.path) if name.startswith(f"{FOLDER}/")]
 
 
 def card(run: Run, lines: str, *, is_adapter: bool) -> str:

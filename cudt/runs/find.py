@@ -9,9 +9,12 @@ from typing import get_args
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
+from cudt.runs import checksums
 from cudt.runs.info import FORMAT, read_format
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
+from cudt.utils.shown import as_command, is_text, shown_path
+from cudt.utils.walk import files_below
 
 
 def run_for(recipe: NamedRecipe, out: Path) -> Run:
@@ -29,11 +32,15 @@ def open_run(path: Path, weights: Weights | None = None) -> Run:
         return open_run(path.parent, weights)
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")
+    if not is_text(str(path)):
+        # It could be in no table and on no page.
+        raise UserError(f"{shown_path(path)}: the folder's name is not valid UTF-8; rename it")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
-        inside = sorted(found.parent for found in path.rglob("run.json"))
+        inside = [found.parent for found in files_below(path, ["run.json"])]
         hint = f"; {len(inside)} run folders are below it, for example {inside[0]}" if inside else ""
         raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing){hint}")
     _check_format(path)
+    checksums.check_file(path, "recipe.yaml")
     try:
         return Run(path, recipes.load_resolved(path / "recipe.yaml")).with_weights(weights)
     except UserError as error:
@@ -58,10 +65,10 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
         if (around := run_folder(folder)) != folder:
             raise UserError(
                 f"'{folder}' has results of weights that are not the run's own, which reports leave out; "
-                f"see them with `cudt compare {around} {folder}`"
+                f"see them with `{as_command('compare', around, folder)}`"
             )
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
-        paths = {file.parent for name in ("recipe.yaml", "run.json") for file in folder.rglob(name)}
+        paths = {file.parent for file in files_below(folder, ["recipe.yaml", "run.json"])}
         for path in sorted(paths):
             # Hidden folders are unfinished work, such as the pilot run of `target_loss: auto`.
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):

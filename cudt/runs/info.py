@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from cudt.config.plugin_names import ObjectiveName
 from cudt.config.schema import Weights
+from cudt.runs import checksums
 from cudt.utils.errors import UserError
-from cudt.utils.files import write_text
+from cudt.utils.reading import json_object
 
 #: The version of the run folder's format.
 FORMAT = 1
 
+_NAME = "run.json"
 #: The file that says what was evaluated with weights that are not the run's own, in their subfolder. It is not called
 #: run.json, because that marks a run folder.
 OTHER_WEIGHTS = "evaluation.json"
@@ -179,6 +181,8 @@ class RunInfo(InfoPart):
     """The folder of the exported model; None where the model cannot be exported, not set where it was not tried."""
     evaluated: dict[str, EvaluationNote] = {}
     """By kind of noise."""
+    repair: dict[str, str] = {}
+    """By kind of noise, the command that evaluates again what `cudt doctor --fix` has deleted."""
     test_data: str | None = None
     """Fingerprint of the test data."""
 
@@ -237,7 +241,7 @@ def read_finished_info(folder: Path, other: Weights | None = None) -> FinishedIn
 
 def read_format(folder: Path) -> Any:
     """The format that a run.json says it has, before the rest of the file is checked; None where it says none."""
-    return _read_values(folder / "run.json").get("format")
+    return _read_values(folder, _NAME).get("format")
 
 
 def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> None:
@@ -245,45 +249,41 @@ def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> 
 
     With `other`, write to the file of these weights instead.
     """
-    file = _file_of(folder, other)
+    at, name = _file_of(folder, other)
     begin = {"format": FORMAT} if other is None else {"format": FORMAT, "weights": other}
-    values = {**begin, **_read_values(file), **changes.model_dump(exclude_unset=True)}
-    write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    values = {**begin, **_read_values(at, name), **changes.model_dump(exclude_unset=True)}
+    checksums.write_checked(at, name, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 _Info = TypeVar("_Info", bound=RunInfo)
 
 
-def _file_of(folder: Path, other: Weights | None) -> Path:
-    return folder / "run.json" if other is None else folder / other / OTHER_WEIGHTS
+def _file_of(folder: Path, other: Weights | None) -> tuple[Path, str]:
+    """The folder and the name of the file."""
+    return (folder, _NAME) if other is None else (folder / other, OTHER_WEIGHTS)
 
 
 def _validated(kind: type[_Info], folder: Path, other: Weights | None) -> _Info:
-    file = _file_of(folder, other)
-    values = _read_values(folder / "run.json")
+    at, name = _file_of(folder, other)
+    values = _read_values(folder, _NAME)
     if other is not None:
-        values = {**values, "evaluated": {}, **_read_values(file)}
+        values = {**values, "evaluated": {}, "repair": {}, **_read_values(at, name)}
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
-            raise UserError(f"{file}: damaged (missing key {key})") from None
+            raise checksums.damage(at, name, f"missing key {key}") from None
         reason = "Input should be an object" if first["type"] == "model_type" else first["msg"]
-        raise UserError(f"{file}: damaged ({key}: {reason})") from None
+        raise checksums.damage(at, name, f"{key}: {reason}") from None
 
 
-def _read_values(file: Path) -> dict[str, Any]:
+def _read_values(folder: Path, name: str) -> dict[str, Any]:
     """The file as it is; empty where there is none."""
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        return checksums.read_as(folder, name, json_object)
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: damaged ({error})") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{file}: damaged (not a JSON object)")
-    return values
+    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
+        raise UserError(f"{folder / name}: cannot be read ({error.strerror})") from None

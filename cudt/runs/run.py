@@ -17,8 +17,9 @@
         privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
-        checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, last.pt and
-                        step-<updates>.safetensors (training resumes from them), or the folder step-<updates> of shards
+        checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, the two newest
+                        checkpoints: checkpoint-<number>.json and .safetensors, step-<updates>.safetensors (or a folder
+                        step-<updates> of shards)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
@@ -41,16 +42,20 @@ from filelock import FileLock, Timeout
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
-from cudt.runs import examples, info, tables
+from cudt.runs import checksums, examples, info, tables
 from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.runs.predictions import Predictions
-from cudt.utils import processes
+from cudt.utils import processes, temporaries
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.files import write_if_changed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: Whoever writes into a run folder holds the lock of this file.
+LOCK_FILE = ".lock"
+#: Seconds to wait for the lock before the run counts as in use.
+_PATIENCE = 0.2
 
 
 @dataclass(frozen=True)
@@ -91,16 +96,13 @@ class Run:
         return f"{self.path.name}-{self.other_weights}" if self.other_weights else self.path.name
 
     @property
-    def last_checkpoint(self) -> Path:
-        return self.path / "checkpoints" / "last.pt"
-
-    def checkpoint_weights(self) -> list[Path]:
-        """The weights of checkpoints, files and folders of shards: those of last.pt, and of others until deleted."""
-        return sorted(self.last_checkpoint.parent.glob("step-*"))
+    def checkpoints(self) -> Path:
+        """The folder of weights and checkpoints."""
+        return self.path / "checkpoints"
 
     def weights_file(self, weights: Weights) -> Path:
         """The file of the best or of the last weights."""
-        return self.path / "checkpoints" / f"{weights}.safetensors"
+        return self.checkpoints / f"{weights}.safetensors"
 
     def info(self) -> RunInfo:
         """run.json as it is now; all defaults if it does not exist yet."""
@@ -118,6 +120,14 @@ class Run:
         """A table as a DataFrame, such as "ood", "layers" or "history"; empty if its file does not exist."""
         # Training has one history, whichever weights are evaluated.
         return tables.read_table(self.path if name == "history" else self.results, name)
+
+    def check_file(self, name: str) -> None:
+        """Refuse a table or examples.parquet that is not as it was written; one that was never written is no error."""
+        folder = self.path if name == tables.file_of("history") else self.results
+        if name == examples.FILE:
+            examples.check(folder)
+        else:
+            tables.check(folder, name.removesuffix(".csv"))
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         """Write a table, replacing its file."""
@@ -147,6 +157,12 @@ class Run:
 
         return predict(self, texts, exit, **options)
 
+    def tidy(self) -> None:
+        """Delete the temporaries of killed writers, and settle the checksums that they announced."""
+        temporaries.delete_abandoned(self.path, below=True)
+        for folder in {self.path, self.results}:
+            checksums.settle(folder)
+
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
         """Keep other processes from writing into the folder, which is created; the lock ends with the process.
@@ -154,9 +170,10 @@ class Run:
         If another process holds the lock, wait for it or raise a UserError.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock")
+        lock = FileLock(self.path / LOCK_FILE)
         try:
-            lock.acquire(timeout=0)
+            # A moment, because `cudt doctor` takes the lock to see whether the run is in use.
+            lock.acquire(timeout=_PATIENCE)
         except Timeout:
             used = f"{self.path}: another process is using this run"
             if not wait:
@@ -164,6 +181,7 @@ class Run:
             warnings.warn(f"{used}; waiting for it to end", DataWarning, stacklevel=3)
             lock.acquire()
         try:
+            self.tidy()
             yield
         finally:
             lock.release()
@@ -182,7 +200,7 @@ class Run:
 
 def write_recipe(run: Run) -> None:
     """Write the run's recipe into its folder, unless the file already has the same content."""
-    write_if_changed(run.path / "recipe.yaml", run.recipe.text())
+    checksums.write_checked(run.path, "recipe.yaml", run.recipe.text().encode())
 
 
 def check_same_data(run: Run, fingerprint: str) -> None:

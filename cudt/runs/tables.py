@@ -5,13 +5,14 @@ All tables are long, so that their columns never change.
 
 from __future__ import annotations
 
-import io
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cudt.runs import checksums
 from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.files import write_text
+from cudt.utils.reading import csv_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,35 +53,46 @@ _NUMBERS = {
 }
 
 
-def read_table(folder: Path, name: str) -> pd.DataFrame:
-    """A table of a run folder; empty if its file does not exist."""
-    import pandas as pd
+#: The columns of integers; all that are neither these nor floating-point numbers are words.
+_COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen")
 
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """A table of a run folder; empty if its file does not exist, a DamagedFileError if it is not as it was written."""
     if name not in TABLES:
         hint = did_you_mean(name, TABLES) or ";"
         raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
-    path = folder / f"{name}.csv"
-    if not path.is_file():
+    try:
+        return checksums.read_as(folder, file_of(name), partial(_parsed, name))
+    except FileNotFoundError:
         return _empty(name).copy()
-    # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
+
+
+def check(folder: Path, name: str) -> None:
+    """Refuse a table that is not as it was written; without a digest of it, one that cannot be read."""
+    if file_of(name) in checksums.recorded(folder):
+        with suppress(FileNotFoundError):
+            checksums.check_file(folder, file_of(name))
+    else:
+        read_table(folder, name)
+
+
+def file_of(name: str) -> str:
+    """The name of a table's file."""
+    return f"{name}.csv"
+
+
+def _parsed(name: str, content: bytes) -> pd.DataFrame:
+    columns, is_history = TABLES[name], name == "history"
     # Only history.csv grows while it is read; the other files are replaced as a whole.
-    content = _whole_lines(path) if name == "history" else path
-    table = pd.read_csv(content, converters=dict.fromkeys(_NUMBERS[name], float))
-    if list(table.columns) != TABLES[name]:
-        expected, found = ", ".join(TABLES[name]), ", ".join(table.columns)
-        raise UserError(f"{path}: damaged (expected columns {expected}; found {found})")
-    return _as_numbers(table, name)
-
-
-def _whole_lines(path: Path) -> io.BytesIO:
-    """The content of a file without an incomplete last line."""
-    content = path.read_bytes()
-    return io.BytesIO(content[: content.rfind(b"\n") + 1] or content)
+    whole = content[: content.rfind(b"\n") + 1] or content if is_history else content
+    counts = [column for column in columns if column in _COUNTS]
+    return _as_numbers(csv_table(whole, columns, _NUMBERS[name], counts, may_be_empty=is_history), name)
 
 
 def write_table(folder: Path, name: str, rows: pd.DataFrame) -> None:
     """Write a table, replacing its file."""
-    write_text(folder / f"{name}.csv", rows[TABLES[name]].to_csv(index=False, na_rep="nan"))
+    checksums.write_checked(folder, file_of(name), rows[TABLES[name]].to_csv(index=False, na_rep="nan").encode())
 
 
 def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) -> None:

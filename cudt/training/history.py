@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,11 @@ from typing import Any
 
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
-from cudt.utils.errors import UserError
+from cudt.training.checkpoint_file import FileRecord, damaged
 from cudt.utils.files import append_at, write_atomically
+
+#: Bytes that are read at a time.
+_CHUNK = 1 << 20
 
 
 @dataclass
@@ -22,6 +26,8 @@ class History:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     size: int = 0
     """Bytes of history.csv up to the last checkpoint."""
+    _digest: Any = field(default_factory=hashlib.sha256, compare=False, repr=False)
+    """Of these bytes. It goes on with each checkpoint, so that no checkpoint has to read the file."""
 
     def record(self, step: int, epoch: int, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
         """Add one row for each name and layer; layer 0 is the whole model."""
@@ -37,23 +43,34 @@ class History:
         if self.size == 0:
             header = _lines([TABLES["history"]])
             write_atomically(_file(run), lambda file: file.write(header))
-            self.size = len(header)
+            self._count(header)
         content = _lines(self.rows)
         append_at(_file(run), self.size, content)
-        self.size += len(content)
+        self._count(content)
         self.rows.clear()
 
+    def saved(self) -> FileRecord:
+        """What a checkpoint checks the file by."""
+        return FileRecord(bytes=self.size, sha256=self._digest.hexdigest())
+
+    def _count(self, content: bytes) -> None:
+        self.size += len(content)
+        self._digest.update(content)
+
     @classmethod
-    def resumed(cls, run: Run, size: int) -> History:
-        """The history of a run whose checkpoint was written when history.csv had `size` bytes."""
-        file = _file(run)
-        found = file.stat().st_size if file.is_file() else 0
-        if found < size:
-            raise UserError(
-                f"{file}: {found} bytes, but it had {size} when the checkpoint was written; restore it, or delete "
-                f"{run.last_checkpoint} to train from the beginning"
-            )
-        return cls(size=size)
+    def resumed(cls, run: Run, size: int, sha256: str | None = None) -> History:
+        """The history of a run whose checkpoint was written when history.csv had `size` bytes.
+
+        A DamagedFileError if these bytes are not the same any more; checkpoints of earlier versions have no checksum.
+        """
+        history, file = cls(), _file(run)
+        for chunk in _beginning(file, size):
+            history._count(chunk)
+        if history.size < size:
+            raise damaged(file, f"{history.size} bytes, but it had {size} when the checkpoint was written")
+        if sha256 not in (None, history.saved().sha256):
+            raise damaged(file, "changed since the checkpoint was written")
+        return history
 
     @classmethod
     def resumed_after(cls, run: Run, rows: int) -> History:
@@ -63,7 +80,16 @@ class History:
             return cls()
         with file.open("rb") as lines:
             kept = [line for line, _ in zip(lines, range(rows + 1), strict=False)]
-        return cls(size=sum(len(line) for line in kept))
+        return cls.resumed(run, sum(len(line) for line in kept))
+
+
+def _beginning(file: Path, size: int) -> Any:
+    """The first `size` bytes of a file, in parts; fewer if it is shorter or missing."""
+    if file.is_file():
+        with file.open("rb") as opened:
+            while size > 0 and (chunk := opened.read(min(size, _CHUNK))):
+                size -= len(chunk)
+                yield chunk
 
 
 def _file(run: Run) -> Path:

@@ -21,11 +21,12 @@ from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
-from cudt.runs import export
+from cudt.runs import checksums, export
 from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
 from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
+from cudt.runs.tables import file_of
 from cudt.training import expectations, trained
 from cudt.training import target as targets
 from cudt.training.checkpoint import discard
@@ -35,13 +36,17 @@ from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, empty_cache, name_of
 from cudt.utils.errors import (
+    AgreedFaultError,
     DataWarning,
+    MachineFaultError,
     ProcessLostError,
     TrainingInterruptedError,
     TrainingPrunedError,
     TrainingStoppedError,
     UserError,
+    signal_of,
 )
+from cudt.utils.faults import machine_fault
 from cudt.utils.interrupt import StopRequest
 
 #: Packages whose versions run.json records.
@@ -110,6 +115,8 @@ def _record_for_main(run: Run, changes: RunInfo) -> bool:
 def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
     """A finished run as it is, except for what is left to do."""
     if processes.is_main_process():
+        # It may have been killed when it was finished.
+        run.tidy()
         # Evaluation settings are not part of a run's identity, so the recipe may have changed.
         write_recipe(run)
         load = partial(trained.load, run, device, data_root)
@@ -119,7 +126,10 @@ def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model:
 
 
 def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool) -> None:
-    """Export a finished run's model, if that is left to do, and delete the files that the run no longer needs."""
+    """Do what is left at the end of a run: record its history, export its model, delete the files it does not need."""
+    history = file_of("history")
+    if (run.path / history).is_file() and history not in checksums.recorded(run.path):
+        checksums.record_existing(run.path, history)
     # A run that keeps no weights exports none either.
     if export_model and run.recipe.settings.checkpoints.kept and not export.is_done(run):
         _export(run, load())
@@ -191,12 +201,26 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
     except TrainingPrunedError as error:
         record(RunInfo(status="interrupted", reason=str(error)))
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         record(RunInfo(status="interrupted"))
-        raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume") from None
+        number = trainer.stop.signal_number or signal_of(error)
+        raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume", number) from None
     except Exception as error:
+        if fault := machine_fault(error):
+            raise _interrupted(error, fault, path, record) from error
         record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise
+
+
+def _interrupted(
+    error: Exception, fault: str, path: Path, record: Callable[[RunInfo], bool | None]
+) -> MachineFaultError:
+    """Record that a fault of the machine interrupted the run; the error that says so."""
+    # A full disk has no room for it: run.json then stays as it was, and the run resumes all the same.
+    with contextlib.suppress(OSError, MemoryError):
+        record(RunInfo(status="interrupted", reason=fault))
+    kind = AgreedFaultError if isinstance(error, AgreedFaultError) else MachineFaultError
+    return kind(fault if str(path) in fault else f"{path}: {fault}")
 
 
 def _export(run: Run, layerwise: LayerwiseLosses) -> None:
@@ -204,6 +228,8 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
     try:
         run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
     except Exception as error:  # other libraries raise many kinds of exceptions for settings they do not support
+        if machine_fault(error):
+            raise
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 

@@ -1,92 +1,118 @@
-"""Checkpoints of sharded models: each process writes and reads its own part of weights and optimiser.
+"""Checkpoints of sharded models: each process writes its own part of weights and optimiser, any number reads them.
 
-The folder is torch's distributed checkpoint. Any number of processes can read it, sharded or not.
+The folder has one safetensors file for each process that wrote it, `<process>-of-<processes>.safetensors`. A tensor's
+rows are in all of them, in the order of the processes; a tensor that every process has whole is in the first one.
+torch's own distributed checkpoints are not used, because they contain pickle, which can execute code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import like, whole
+from cudt.models.sharding import like, part, rows, whole
+from cudt.training.checkpoint_file import FileRecord, damaged, write_tensors
+from cudt.training.state_tree import unshared
 from cudt.utils import processes
 from cudt.utils.errors import UserError
+from cudt.utils.faults import machine_fault
 from cudt.utils.files import delete
-
-if TYPE_CHECKING:
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 _WEIGHTS, _OPTIMIZER = "weights.", "optimizer."
 
 
-def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer) -> None:
-    """Write weights and optimiser; all processes call it together, and the folder is complete when it returns."""
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemWriter
-    from torch.distributed.checkpoint.state_dict_saver import save
-
+def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer) -> dict[str, FileRecord]:
+    """Write weights and optimiser; return all files by name. All processes call it together."""
     if processes.is_main_process():
         # Of a process that died while saving.
         delete(folder)
         folder.mkdir(parents=True)
     processes.wait()
-    # In the group without a limit, because processes may write at different speeds.
-    group = processes.patient_group()
-    try:
-        save(_weights(layerwise) | _moments(optimizer), storage_writer=FileSystemWriter(folder), process_group=group)
-    except CheckpointException as error:
-        raise UserError(f"{folder}: not written ({_reason(error)}); run the same command again to resume") from None
+    values = {**named_weights(layerwise), **named_moments(optimizer)}
+    shards = {name: part(value) for name, value in values.items()}
+    mine = {
+        name: shard
+        for name, shard in shards.items()
+        if shard is not values[name] or processes.is_main_process()  # whole in every process
+    }
+    file = folder / f"{processes.index()}-of-{processes.count()}.safetensors"
+    with processes.agreed():
+        record = write_tensors(file, unshared(mine))
+    return dict(processes.gathered((f"{folder.name}/{file.name}", record)))
 
 
 def load_shards(
-    folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
+    files: Sequence[Path], layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
 ) -> None:
-    """Read weights and optimiser, whose groups of parameters have these options."""
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    reader, weights = FileSystemReader(folder), _weights(layerwise)
-    # Before the processes wait for each other in torch's functions.
-    with processes.agreed():
-        found = _found(reader, folder)
-        if weights.keys() != {name for name in found if name.startswith(_WEIGHTS)}:
-            raise UserError(f"{folder}: the checkpoint does not fit this model; delete {folder.parent} to train again")
-    moments, group = _empty_moments(optimizer, found), processes.patient_group()
-    try:
-        load(weights | moments, storage_reader=reader, process_group=group, no_dist=group is None)
-    except CheckpointException as error:
-        raise _damaged(folder, _reason(error)) from None
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in moments.items():
-        index, name = _parsed(key)
-        state.setdefault(index, {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    """Read weights and optimiser, whose groups of parameters have these options, from the files of all processes."""
+    weights = named_weights(layerwise)
+    with ExitStack() as opened:
+        try:
+            shards = _Shards([opened.enter_context(safe_open(file, framework="pt")) for file in files])
+            if {name for name in shards.names if name.startswith(_WEIGHTS)} != weights.keys():
+                raise UserError(f"{files[0].parent}: the checkpoint does not fit this model")
+            for name, weight in weights.items():
+                part(weight).copy_(shards.read(name, weight))
+            moments = {name: _moment(shards, name, optimizer) for name in shards.names if name.startswith(_OPTIMIZER)}
+        except (OSError, SafetensorError) as error:
+            if machine_fault(error) is not None:
+                raise
+            raise damaged(files[0].parent, str(error)) from None
+    optimizer.load_state_dict({"state": state_of(moments), "param_groups": groups})
 
 
-def _found(reader: FileSystemReader, folder: Path) -> dict[str, Any]:
-    """What a checkpoint contains, by name."""
-    try:
-        return reader.read_metadata().state_dict_metadata
-    except Exception as error:  # a damaged file of pickle raises many kinds of exceptions
-        raise _damaged(folder, str(error)) from None
+class _Shards:
+    """The files of all processes that wrote a checkpoint, as one."""
+
+    def __init__(self, files: Sequence[Any]) -> None:
+        self._files = files
+        self.names = list(dict.fromkeys(name for file in files for name in file.keys()))  # noqa: SIM118 (not a dict)
+
+    def read(self, name: str, like: Tensor) -> Tensor:
+        """This process's part of a whole tensor that is split as another one is."""
+        wanted, found, first = rows(like), [], 0
+        slices = [file.get_slice(name) for file in self._files if name in file.keys()]  # noqa: SIM118
+        if self._shape(slices) != list(like.shape):
+            raise UserError(f"{name}: shape {self._shape(slices)}, expected {list(like.shape)}")
+        if not like.dim():
+            return slices[0][...]
+        for one in slices:
+            length = one.get_shape()[0]
+            start, stop = max(wanted.start - first, 0), min(wanted.stop - first, length)
+            first += length
+            if start < stop:
+                found.append(one[start:stop])
+        return torch.cat(found) if found else part(like).new_empty(0, *like.shape[1:])
+
+    def whole(self, name: str) -> Tensor:
+        """A tensor of another shape than its weight, which is not split."""
+        return next(file.get_tensor(name).clone() for file in self._files if name in file.keys())  # noqa: SIM118
+
+    def shape(self, name: str) -> list[int]:
+        """The shape of the whole tensor."""
+        return self._shape([file.get_slice(name) for file in self._files if name in file.keys()])  # noqa: SIM118
+
+    @staticmethod
+    def _shape(slices: Sequence[Any]) -> list[int]:
+        shapes = [one.get_shape() for one in slices]
+        return [sum(shape[0] for shape in shapes), *shapes[0][1:]] if shapes[0] else []
 
 
-def _damaged(folder: Path, reason: str) -> UserError:
-    return UserError(
-        f"{folder}: missing or damaged ({reason}); delete {folder.with_name('last.pt')} to train from the beginning"
-    )
-
-
-def _reason(error: CheckpointException) -> str:
-    """The first error of a process, without the tracebacks of all of them."""
-    rank, (first, _) = next(iter(error.failures.items()))
-    return f"process {rank}: {str(first) or type(first).__name__}"
+def _moment(shards: _Shards, name: str, optimizer: torch.optim.Optimizer) -> Tensor:
+    """A tensor of the optimiser, in the shards of its parameter if it has an entry for each of its entries."""
+    weight = parameters(optimizer)[parsed(name)[0]]
+    if shards.shape(name) != list(weight.shape):
+        return shards.whole(name)
+    moment = torch.empty_like(weight)
+    part(moment).copy_(shards.read(name, weight))
+    return moment
 
 
 def gathered_weights(layerwise: LayerwiseLosses, *, keep: bool) -> dict[str, Tensor]:
@@ -104,7 +130,7 @@ def gathered_weights(layerwise: LayerwiseLosses, *, keep: bool) -> dict[str, Ten
 
 def sharded_moments(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The state of an optimiser of whole weights, for an optimiser of shards."""
-    weights = _parameters(optimizer)
+    weights = parameters(optimizer)
     return {
         **state,
         "state": {
@@ -117,26 +143,24 @@ def sharded_moments(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> 
     }
 
 
-def _weights(layerwise: LayerwiseLosses) -> dict[str, Tensor]:
+def named_weights(layerwise: LayerwiseLosses) -> dict[str, Tensor]:
     """The learned weights themselves, not copies."""
     return {f"{_WEIGHTS}{name}": value for name, value in layerwise.learned_weights().items()}
 
 
-def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def named_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The tensors of an optimiser, by the number of their parameter, which does not depend on the processes."""
     state = optimizer.state_dict()["state"]
     return {f"{_OPTIMIZER}{index}.{name}": value for index, values in state.items() for name, value in values.items()}
 
 
-def _empty_moments(optimizer: torch.optim.Optimizer, found: dict[str, Any]) -> dict[str, Tensor]:
-    """Tensors to read those of a checkpoint into, in the shards of their parameters."""
-    weights, moments = _parameters(optimizer), {}
-    for key, saved in found.items():
-        if key.startswith(_OPTIMIZER):
-            weight = weights[_parsed(key)[0]]
-            other = torch.empty(saved.size, dtype=saved.properties.dtype)
-            moments[key] = torch.empty_like(weight) if saved.size == weight.shape else other
-    return moments
+def state_of(moments: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """The state of an optimiser that has these tensors."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in moments.items():
+        index, name = parsed(key)
+        state.setdefault(index, {})[name] = value
+    return state
 
 
 def _belongs(value: Any, weight: Tensor) -> bool:
@@ -144,11 +168,12 @@ def _belongs(value: Any, weight: Tensor) -> bool:
     return isinstance(value, Tensor) and value.shape == weight.shape
 
 
-def _parsed(key: str) -> tuple[int, str]:
+def parsed(key: str) -> tuple[int, str]:
     """The number of the parameter and the name of its tensor."""
     index, name = key.removeprefix(_OPTIMIZER).split(".", 1)
     return int(index), name
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters in the order of their numbers."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]

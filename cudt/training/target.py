@@ -8,15 +8,16 @@ file is hidden because everything else in that folder is a run, and `*` stands f
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from accelerate import Accelerator
 from filelock import FileLock
+from pydantic import ValidationError
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Descent, TargetLoss
@@ -25,8 +26,9 @@ from cudt.runs.find import open_run
 from cudt.runs.info import TargetInfo
 from cudt.runs.run import Run
 from cudt.utils import processes
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DamagedFileError, DataWarning, UserError
 from cudt.utils.files import write_text
+from cudt.utils.reading import ContentError, sealed, unsealed
 
 #: The share of the recipe's epochs that a pilot run trains, rounded up.
 PILOT_SHARE = 0.25
@@ -67,7 +69,7 @@ def resolve(
                 # No α leads to it, and the run is refused; the next attempt may find ERM runs.
                 return target
         if accelerator.is_main_process:
-            write_text(file, json.dumps(target.model_dump(), ensure_ascii=False) + "\n")
+            write_text(file, sealed(target.model_dump()) + "\n")
     return target
 
 
@@ -99,9 +101,8 @@ def of_finished_runs(recipe: NamedRecipe, out: Path) -> TargetInfo | None:
             if run.info().status == "finished" and _erm_twin(run.recipe).identity(without_seed=True) == wanted:
                 # Runs of one seed that differ in their constraints alone are the same training.
                 losses[run.recipe.settings.seed] = run.finished_info().verdicts[-1].loss
-        except UserError:
-            # A damaged folder, which `cudt runs` reports.
-            continue
+        except UserError as error:
+            warnings.warn(f"target_loss: auto: this ERM run is left out: {error}", DataWarning, stacklevel=2)
     if not losses:
         return None
     seeds = ", ".join(map(str, sorted(losses)))
@@ -139,9 +140,12 @@ def _of_pilot(twin: NamedRecipe, folder: Path, accelerator: Accelerator, train: 
 
 def _read(file: Path) -> TargetInfo | None:
     """The target that an earlier run measured."""
+    advice = "delete it, and the target is measured again"
     try:
-        return TargetInfo.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        return TargetInfo.model_validate(unsealed(file.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file}: damaged ({error}); delete it, and the target is measured again") from None
+    except ValidationError as error:
+        raise DamagedFileError(file, str(error.errors()[0]["msg"]), advice) from None
+    except ContentError as error:
+        raise DamagedFileError(file, str(error), advice) from None

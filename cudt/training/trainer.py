@@ -18,6 +18,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,14 +38,18 @@ from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
-from cudt.training.checkpoint import Checkpoints, TrainingState, check_same, load_same_weights
+from cudt.training.checkpoint import Checkpoints, load_same_weights
 from cudt.training.display import Display
 from cudt.training.history import History
+from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
 from cudt.training.primal import Primal
+from cudt.training.splitting import Splitting, UpdateSplitError, check_split
+from cudt.training.state import TrainingState
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, seed_process
-from cudt.utils.errors import ProcessLostError, TrainingStoppedError, UserError
+from cudt.utils.errors import ProcessLostError, UserError
+from cudt.utils.faults import memory_advice
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -85,6 +90,7 @@ class Trainer:
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
+        self.splitting = Splitting(self.settings, self.primal.optimizer, self.batch_size, accelerator.num_processes)
         self.state = TrainingState()
         self.stop, self.stopping = StopRequest(), False
         self.history = History()
@@ -96,12 +102,7 @@ class Trainer:
         self.task.examples("validation")
         self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
-        if self.batch_size < self.settings.training.accumulation * self.accelerator.num_processes:
-            raise UserError(
-                f"training.batch_size: cannot split {self.batch_size} examples into "
-                f"{self.settings.training.accumulation} micro-batches on {self.accelerator.num_processes} processes; "
-                "lower training.accumulation or use fewer processes"
-            )
+        check_split(self.settings.training, self.batch_size, self.accelerator.num_processes)
 
     # ---------------------------------------------------------------- the loop
 
@@ -114,15 +115,18 @@ class Trainer:
             else:
                 seed_process(self.settings.seed, 0, self.accelerator.process_index)
                 self.state.sigma_x = self._measure_sigma()
-        check_same(self.run.last_checkpoint, (self.state.step, self.state.epoch))
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display, self._saving_if_lost():
             while self.state.epoch < training.epochs:
                 self.objective.warming_up = self._warming_up
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
-                    with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
-                        f, grad_norm = self._update(micro_batches)
+                    try:
+                        with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
+                            f, grad_norm = self._update(micro_batches)
+                    except UpdateSplitError:
+                        # The same update is next, in smaller micro-batches.
+                        continue
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
@@ -135,19 +139,18 @@ class Trainer:
     @property
     def _warming_up(self) -> bool:
         """Whether the constraints are off in this epoch."""
-        constrained = self.objective.is_constrained
-        return constrained and self.state.epoch < self.settings.descent.warmup_epochs
+        return self.objective.is_constrained and self.state.epoch < self.settings.descent.warmup_epochs
 
     def _remaining_updates(self) -> Iterator[list[Batch]]:
         """The micro-batches of each update left in this epoch, in an order that depends only on seed and epoch."""
-        generator = self._generator()
-        group = self.settings.training.group_by_length
+        group, parts = self.settings.training.group_by_length, 0
         lengths = [self.task.length(example) for example in self.train_examples] if group else None
-        left = updates(len(self.train_examples), self.batch_size, generator, lengths)[self.state.step_in_epoch :]
-        parts, accelerator = self.settings.training.accumulation, self.accelerator
-        loaded = self.loader.load(split_updates(left, parts, accelerator.process_index, accelerator.num_processes))
-        while micro_batches := list(itertools.islice(loaded, parts)):
-            yield micro_batches
+        planned = updates(len(self.train_examples), self.batch_size, self._generator(), lengths)
+        while parts != self.splitting.parts:
+            parts, share = self.splitting.parts, (self.accelerator.process_index, self.accelerator.num_processes)
+            loaded = self.loader.load(split_updates(planned[self.state.step_in_epoch :], parts, *share))
+            while parts == self.splitting.parts and (micro_batches := list(itertools.islice(loaded, parts))):
+                yield micro_batches
 
     def _generator(self, *numbers: int) -> np.random.Generator:
         """A generator that depends only on seed, epoch and `numbers`: the same in every process and after a resume."""
@@ -156,27 +159,32 @@ class Trainer:
 
     def _update(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
         """Do one primal and one dual step; return f and the norm of the primal gradient, on the CPU."""
+        f, grad_norm = self.splitting.guarded(partial(self._back_propagate, micro_batches), self.state.step + 1)
+        refuse_non_finite(self.state.step + 1, f, grad_norm, self.objective, self.model, micro_batches, self.settings)
+        self.objective.accumulate_slack_gradient(f)
+        with stopping_if_refused(self.state.step + 1):
+            self.objective.dual_step(f)
+        self.primal.step(self.state.step)
+        self.descent.project_slack()
+        return f, grad_norm
+
+    def _back_propagate(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
+        """Compute f and the gradient of J in the weights, and its norm; nothing else changes."""
         self.wrapped.train()
         count = self._sum_over_processes(torch.stack([self._weights(batch).sum() for batch in micro_batches]).sum())
         gradient = self._gradient_before_losses(micro_batches, count)
         sums = []
         for number, batch in enumerate(micro_batches, 1):
             with contextlib.nullcontext() if number == len(micro_batches) else self.accelerator.no_sync(self.wrapped):
-                partial = self._loss_sums(batch, gradient)
+                losses = self._loss_sums(batch, gradient)
                 if gradient is None:
-                    gradient = self.objective.gradient(self._sum_over_processes(partial.detach()) / count)
+                    gradient = self.objective.gradient(self._sum_over_processes(losses.detach()) / count)
                 # Accelerate averages gradients over the processes, but their sum is needed.
-                weights = sent(gradient, partial.device)
-                share = self.accelerator.num_processes * (weights @ partial) / count
+                weights = sent(gradient, losses.device)
+                share = self.accelerator.num_processes * (weights @ losses) / count
                 self.accelerator.backward(share)
-            sums.append(partial.detach())
-        f, grad_norm = self._wait_for_losses(torch.stack(sums).sum(0), count)
-        self._refuse_non_finite(f, grad_norm)
-        self.objective.accumulate_slack_gradient(f)
-        self.objective.dual_step(f)
-        self.primal.step(self.state.step)
-        self.descent.project_slack()
-        return f, grad_norm
+            sums.append(losses.detach())
+        return self._wait_for_losses(torch.stack(sums).sum(0), count)
 
     def _gradient_before_losses(self, micro_batches: list[Batch], count: Tensor) -> Tensor | None:
         """∂J/∂f if it has to be known before the first backward pass; None if the first micro-batch is the whole batch.
@@ -235,16 +243,6 @@ class Trainer:
     def _sum_over_processes(self, values: Tensor) -> Tensor:
         return self.accelerator.reduce(values, reduction="sum")
 
-    def _refuse_non_finite(self, f: Tensor, grad_norm: Tensor) -> None:
-        if bool(torch.isfinite(f).all() & torch.isfinite(grad_norm)):
-            return
-        bad = [layer for layer, loss in zip(self.objective.layers, f.tolist(), strict=True) if not math.isfinite(loss)]
-        what = f"the loss of layer {bad[0]}" if bad else "the gradient"
-        raise TrainingStoppedError(
-            f"update {self.state.step + 1}: {what} is not finite; this update was not applied. "
-            "Lower training.learning_rate or descent.dual.learning_rate, or set training.clip_norm"
-        )
-
     # ---------------------------------------------------------------- the end of an epoch, and of a run
 
     def _end_epoch(self) -> None:
@@ -272,8 +270,10 @@ class Trainer:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
         gammas, share = [self.settings.noise.gamma_train], (processes.index(), processes.count())
         mine = measure_batches(self.layerwise, self._split("validation", share), self._noise("validation"), gammas)
-        total = n_batches(self.task.examples("validation"), self.settings.evaluation.batch_size)
-        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
+        size = self.settings.evaluation.batch_size
+        total = n_batches(self.task.examples("validation"), size)
+        with memory_advice("validation", f"lower evaluation.batch_size (now {size})"):
+            return Measurement.joined(processes.in_order([part for (part,) in mine], total))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
@@ -398,6 +398,8 @@ class Trainer:
         if stopping or (every and self.state.step_in_epoch % every == 0):
             self._save()
         if stopping:
+            # Any of them may have had the signal.
+            self.stop.signal_number = max(processes.gathered(self.stop.signal_number))
             raise KeyboardInterrupt
 
     @contextlib.contextmanager

@@ -393,6 +393,27 @@ def test_losses_that_are_not_finite_are_refused_and_change_nothing(layer, value,
     assert torch.equal(descent.multiplier_values, before)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
+@pytest.mark.parametrize("decay", ["coupled", "decoupled"])
+@pytest.mark.parametrize("bad", [[math.nan, 0.5], [0.9, math.inf], [3e38, -3e38]])
+def test_lambda_survives_losses_that_nobody_checked(bad, decay, optimizer):
+    dual = Dual(optimizer=optimizer, learning_rate=0.1)
+    steps = [
+        LayerwiseDescent(2, 0.1, 1.0, resilience="decay", beta=2.0, decay=decay, dual=dual, check_finite=False)
+        for _ in range(2)
+    ]
+    for f in ([1.2, 1.4], bad, [1.3, 1.1]):
+        if f is not bad:
+            for one in steps:
+                one.dual_step(torch.tensor(f))
+            continue
+        with pytest.raises(ValueError, match=r"must be finite, got .*"):
+            steps[1].dual_step(torch.tensor(f))
+    # The bad step left nothing behind, neither in λ nor in the optimiser.
+    assert torch.equal(steps[0].multiplier_values, steps[1].multiplier_values)
+    assert float(steps[0].multiplier_values.min()) > 0
+
+
 def test_finite_losses_are_checked_only_where_asked():
     unchecked = LayerwiseDescent(2, 0.1, 1.0, check_finite=False)
     assert unchecked.lagrangian(torch.tensor([math.nan, 0.5])).isnan()

@@ -1,10 +1,11 @@
-"""run.json as tests plant it."""
+"""Files of run folders as tests plant them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from cudt.runs.checksums import forget
 from cudt.runs.run import Run
 
 
@@ -16,5 +17,11 @@ def raw_info(run: Run) -> dict[str, Any]:
 def plant_info(run: Run, **values: Any) -> None:
     """Write values into run.json without any check, so that a test can damage it."""
     file = run.path / "run.json"
+    forget(run.path, "run.json")
     before = raw_info(run) if file.is_file() else {}
     file.write_text(json.dumps({**before, **values}), encoding="utf-8")
+
+
+def as_earlier_version(run: Run) -> None:
+    """Remove the checksums of a run, which earlier versions did not write, so that a test may change its files."""
+    (run.path / "checksums.json").unlink(missing_ok=True)

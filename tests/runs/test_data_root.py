@@ -14,6 +14,7 @@ from cudt.training import trained
 from cudt.utils.errors import UserError
 from tests import instructions
 from tests.pretrained import tiny_llama
+from tests.runs import as_earlier_version
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,7 @@ def test_runs_of_earlier_versions_have_no_data_root(trained_run, tmp_path):
     copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
     values = json.loads((copy.path / "run.json").read_text())
     del values["data_root"]
+    as_earlier_version(copy)
     (copy.path / "run.json").write_text(json.dumps(values))
     with data_root_of(copy, None) as root:
         assert root is None

@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cudt.runs import checksums
 from cudt.runs import examples as examples_file
 from cudt.runs.examples import EXAMPLES, Part
 from cudt.runs.find import find_runs, open_run, run_for
@@ -32,7 +34,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 # ---------------------------------------------------------------- info and tables
@@ -119,7 +121,7 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
     before = (run.path / "examples.parquet").read_bytes()
     run.merge_examples(by_part(examples((1.0, 0, "a", 0.75), (1.0, 0, "b", 0.25))), ["gamma"])
     assert (run.path / "examples.parquet").read_bytes() == before
-    assert files(run.path) == ["examples.parquet", "recipe.yaml", "run.json"]
+    assert files(run.path) == ["checksums.json", "examples.parquet", "recipe.yaml", "run.json"]
 
 
 def test_scores_of_many_examples_are_written_in_groups_of_limited_size(run, monkeypatch):
@@ -160,6 +162,17 @@ def test_damaged_scores_of_examples_are_reported(run, content, kind):
     with pytest.raises(UserError, match=r"examples\.parquet: damaged .*`cudt eval-ood") as error:
         run.read_examples(kind)
     assert "\n" not in str(error.value)
+
+
+def test_without_memory_for_scores_of_examples_they_are_not_damaged(run, monkeypatch):
+    run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
+
+    def no_memory(*arguments: object, **options: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(pd, "read_parquet", no_memory)
+    with pytest.raises(MemoryError):
+        run.read_examples()
 
 
 # ---------------------------------------------------------------- opening
@@ -225,6 +238,16 @@ def test_a_damaged_run_json_is_reported(run, content):
 # ---------------------------------------------------------------- locking and finding
 
 
+def test_a_run_that_cannot_be_tidied_is_not_in_use_afterwards(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(checksums, "settle", lambda folder: open(folder / "missing"))  # noqa: PTH123, SIM115
+        with pytest.raises(FileNotFoundError) as kept, run.locked():
+            pass
+    with run.locked():
+        # Whoever shows the error later still has its frames.
+        assert kept.value.filename is not None
+
+
 def test_a_run_has_one_writer_at_a_time(run):
     with run.locked(), pytest.raises(UserError, match="another process is using this run"), run.locked():
         pass
@@ -268,4 +291,4 @@ def test_a_folder_that_does_not_exist_is_reported(tmp_path):
 def test_begin_writes_the_whole_recipe(run):
     assert (run.path / "recipe.yaml").read_text(encoding="utf-8") == run.recipe.text()
     assert json.loads((run.path / "run.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    assert files(run.path) == ["recipe.yaml", "run.json"]
+    assert files(run.path) == ["checksums.json", "recipe.yaml", "run.json"]

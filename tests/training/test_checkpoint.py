@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,9 +14,11 @@ from safetensors.torch import load_file
 from cudt.config.schema import Weights
 from cudt.models.assemble import assemble
 from cudt.runs.find import run_for
-from cudt.training.checkpoint import Checkpoints, TrainingState, discard, load_last, load_weights
+from cudt.training.checkpoint import Checkpoints, discard, load_weights
 from cudt.training.history import History
-from cudt.utils.errors import DataWarning, UserError
+from cudt.training.state import TrainingState
+from cudt.utils.errors import DamagedFileError, DataWarning, UserError
+from tests.checkpoints import names, newest, newest_file
 from tests.conftest import tiny_recipe
 
 STATE = TrainingState(
@@ -47,18 +51,11 @@ def test_everything_that_is_saved_is_restored_in_another_model(tmp_path):
 def test_the_file_has_these_keys(tmp_path):
     saved = checkpoints(tmp_path, 0)
     saved.save(STATE, History())
-    content = load_last(saved.run)
+    content = json.loads(newest_file(saved.run).read_text())
     assert list(content) == [
-        "progress",
-        "validation_losses",
-        "weights_file",
-        "optimizer",
-        "descent",
-        "history_bytes",
-        "generator",
-        "device_generator",
-        "other_generators",
+        *("format", "progress", "weights", "state", "state_file", "best", "history", "files", "sha256"),
     ]
+    assert [name for name, _ in content["state"]["dict"]] == ["optimizer", "descent", "generators"]
     assert list(content["progress"]) == [
         "epoch",
         "step",
@@ -69,27 +66,16 @@ def test_the_file_has_these_keys(tmp_path):
         "best_slack",
         "last_slack",
         "best_multipliers",
+        "validation_losses",
     ]
-
-
-def test_a_checkpoint_of_an_earlier_version_resumes_and_the_best_epoch_is_chosen_anew(tmp_path):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    content = load_last(saved.run)
-    for key in ("last_slack", "best_multipliers"):
-        del content["progress"][key]
-    # They also kept the weights in the file itself, and counted the rows of history.csv.
-    content["weights"] = load_file(saved.run.last_checkpoint.with_name(content.pop("weights_file")))
-    del content["history_bytes"]
-    content["history_length"] = 0
-    saved.run.checkpoint_weights()[0].unlink()
-    torch.save(content, saved.run.last_checkpoint)
-    with pytest.warns(DataWarning, match="chosen among those that follow"):
-        state, _ = (resumed := checkpoints(tmp_path, 1)).restore()
-    learned = saved.layerwise.learned_weights()
-    assert all(torch.equal(value, learned[name]) for name, value in resumed.layerwise.learned_weights().items())
-    # Ranks of different rules cannot be compared.
-    assert state == replace(STATE, best=None, last_slack=[], best_multipliers=None)
+    # The weights and the tensors of the state, as any tool that knows SHA-256 finds them.
+    assert content["files"] == {
+        name: {
+            "bytes": (saved.folder / name).stat().st_size,
+            "sha256": hashlib.sha256((saved.folder / name).read_bytes()).hexdigest(),
+        }
+        for name in ("step-9.safetensors", "checkpoint-1.safetensors")
+    }
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
@@ -105,13 +91,17 @@ def test_the_saved_weights_are_those_of_the_model(tmp_path, which):
 def test_damaged_files_are_errors_that_name_the_file(tmp_path):
     run = checkpoints(tmp_path, 0).run
     run.weights_file("best").parent.mkdir(parents=True)
-    with pytest.raises(UserError, match=r"best\.safetensors: missing or damaged .*delete .* to train again"):
+    with pytest.raises(UserError, match=r"best\.safetensors: damaged \(missing\); delete .* to train again"):
         load_weights(run)
     with pytest.raises(UserError, match=r"last\.safetensors: missing \(earlier versions .* leave out --weights"):
         load_weights(run.with_weights("last"))
-    run.last_checkpoint.write_text("junk")
-    with pytest.raises(UserError, match=r"last\.pt: damaged .*delete it to train from the beginning"):
-        load_last(run)
+    saved = checkpoints(tmp_path, 0)
+    saved.save_weights("best", 9)
+    content = bytearray(run.weights_file("best").read_bytes())
+    content[-1] ^= 1
+    run.weights_file("best").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"best\.safetensors: damaged \("):
+        load_weights(run)
 
 
 # ---------------------------------------------------------------- a process that dies
@@ -144,7 +134,7 @@ def weight(saved: Checkpoints) -> torch.Tensor:
     return next(iter(saved.layerwise.learned_weights().values()))
 
 
-@pytest.mark.parametrize("change", range(1, 16))
+@pytest.mark.parametrize("change", range(1, 27))
 def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypatch, change):
     saved, history = checkpoints(tmp_path, 0), History([(1, 1, "train", 1, "loss", 0.5)])
     saved.save(replace(STATE, step=1), history)
@@ -168,7 +158,11 @@ def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypat
     # What is left over is deleted by the next checkpoint, and what it has beyond the last one is not repeated.
     restored.rows.append((3, 1, "train", 1, "loss", 0.125))
     resumed.save(replace(STATE, step=3), restored)
-    assert [path.name for path in resumed.run.checkpoint_weights()] == ["step-3.safetensors"]
+    assert [name for name in names(resumed.run) if "step" in name] == [
+        f"step-{state.step}.safetensors",
+        "step-3.safetensors",
+    ]
+    assert not [name for name in names(resumed.run) if name.startswith(".")]
     steps = resumed.run.read_table("history")["step"].tolist()
     assert steps == ([1, 3] if state.step == 1 else [1, 2, 3])
 
@@ -176,7 +170,7 @@ def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypat
 def test_enough_changes_are_tried(tmp_path, monkeypatch):
     saved = checkpoints(tmp_path, 0)
     saved.save(replace(STATE, step=1), History())
-    die_at(monkeypatch, 15)
+    die_at(monkeypatch, 26)
     saved.save(replace(STATE, step=2), History())
 
 
@@ -206,16 +200,16 @@ def test_without_hard_links_the_weights_are_copied(tmp_path, monkeypatch):
     saved = checkpoints(tmp_path, 0)
     saved.save(STATE, History())
     saved.save_weights("best", 9)
-    (written,) = saved.run.checkpoint_weights()
+    written = saved.folder / newest(saved.run).weights
     assert saved.run.weights_file("best").read_bytes() == written.read_bytes()
     assert not saved.run.weights_file("best").samefile(written)
-    assert sorted(path.name for path in written.parent.iterdir()) == ["best.safetensors", "last.pt", written.name]
+    assert names(saved.run) == ["best.safetensors", "checkpoint-1.json", "checkpoint-1.safetensors", written.name]
 
 
 def test_the_weights_of_one_update_are_written_once(tmp_path):
     saved = checkpoints(tmp_path, 0)
     saved.save(STATE, History())
-    (file,) = saved.run.checkpoint_weights()
+    file = saved.folder / newest(saved.run).weights
     before = file.stat()
     saved.save(replace(STATE, epoch=3, step_in_epoch=0), History())
     resumed = checkpoints(tmp_path, 1)
@@ -232,7 +226,8 @@ def test_a_checkpoint_has_the_weights_once_and_is_as_large_as_the_optimizer(tmp_
     saved.optimizer.step()
     saved.save(STATE, History())
     n = sum(value.numel() for value in saved.layerwise.learned_weights().values())
-    assert saved.run.last_checkpoint.stat().st_size < 4 * 2 * n + 40_000
+    state_file = saved.folder / newest(saved.run).state_file
+    assert state_file.stat().st_size + newest_file(saved.run).stat().st_size < 4 * 2 * n + 40_000
 
 
 @pytest.mark.parametrize(
@@ -252,7 +247,7 @@ def test_a_finished_run_keeps_the_weights_that_its_recipe_names(tmp_path, keep, 
         saved.save_weights(which, 9)
     assert saved.run.weights_file(select).is_file()
     discard(saved.run)
-    assert sorted(path.name for path in saved.run.last_checkpoint.parent.iterdir()) == kept
+    assert names(saved.run) == kept
     for which in get_args(Weights):
         if f"{which}.safetensors" not in kept:
             expected = rf"{which}.safetensors: not kept \(checkpoints.keep: {keep}\).*cudt train --recipe .*recipe.yaml"
@@ -260,9 +255,126 @@ def test_a_finished_run_keeps_the_weights_that_its_recipe_names(tmp_path, keep, 
                 load_weights(saved.run.with_weights(which))
 
 
-def test_a_missing_file_of_weights_is_an_error(tmp_path):
+# ---------------------------------------------------------------- damage
+
+
+def saved_twice(tmp_path) -> Checkpoints:
+    """Those of a run with checkpoints of the updates 1 and 2, which differ in everything."""
+    saved, history = checkpoints(tmp_path, 0), History()
+    for step in (1, 2):
+        weight(saved).data.fill_(step)
+        history.rows.append((step, 1, "train", 1, "loss", 0.5))
+        saved.save(replace(STATE, step=step), history)
+    return saved
+
+
+def test_two_checkpoints_are_kept_of_two_numbers_of_updates(tmp_path):
+    saved, history, found = checkpoints(tmp_path, 0), History(), []
+    # At the end of an epoch the same number of updates is saved twice, with different states.
+    for step, epoch in ((1, 0), (2, 0), (2, 1), (3, 1), (3, 2)):
+        saved.save(replace(STATE, step=step, epoch=epoch), history)
+        found.append([name for name in names(saved.run) if name.endswith(".json") or name.startswith("step")])
+    assert found == [
+        ["checkpoint-1.json", "step-1.safetensors"],
+        ["checkpoint-1.json", "checkpoint-2.json", "step-1.safetensors", "step-2.safetensors"],
+        ["checkpoint-1.json", "checkpoint-3.json", "step-1.safetensors", "step-2.safetensors"],
+        ["checkpoint-3.json", "checkpoint-4.json", "step-2.safetensors", "step-3.safetensors"],
+        ["checkpoint-3.json", "checkpoint-5.json", "step-2.safetensors", "step-3.safetensors"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["checkpoint-2.json", "checkpoint-2.safetensors", "step-2.safetensors"])
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used_until_the_next_replaces_it(tmp_path, name):
+    saved = saved_twice(tmp_path)
+    file = saved.folder / name
+    file.write_bytes(file.read_bytes()[:-1])
+    resumed = checkpoints(tmp_path, 1)
+    with pytest.warns(DataWarning) as said:
+        state, history = resumed.restore()
+    (line,) = [str(one.message) for one in said]
+    assert line.startswith(f"{file}: damaged (")
+    assert line.endswith("; resuming from update 1 instead")
+    assert torch.all(weight(resumed) == 1)
+    resumed.save(replace(state, step=2), history)
+    assert [one for one in names(saved.run) if "json" in one] == ["checkpoint-1.json", "checkpoint-3.json"]
+    checkpoints(tmp_path, 1).restore()
+
+
+def test_if_all_checkpoints_are_damaged_the_error_says_what_to_delete(tmp_path):
+    saved = saved_twice(tmp_path)
+    for file in saved.folder.glob("step-*"):
+        file.unlink()
+    advice = f"no checkpoint is left to resume from; delete {saved.folder} to train from the beginning"
+    with pytest.raises(DamagedFileError) as error:
+        checkpoints(tmp_path, 1).restore()
+    assert str(error.value) == f"{saved.folder / 'step-2.safetensors'}: damaged (missing); {advice}"
+
+
+def with_own_checksum(content: dict[str, Any]) -> str:
+    content.pop("sha256", None)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**content, "sha256": digest})
+
+
+KEYS = ("format", "progress", "weights", "state", "state_file", "best", "history", "files")
+
+
+@pytest.mark.parametrize("key", [*KEYS, "progress.step", "history.sha256"])
+@pytest.mark.parametrize("value", ["missing", 7.5, ["x"]])
+def test_a_file_with_bad_or_missing_keys_is_damaged_whatever_its_checksum(tmp_path, key, value):
     saved = checkpoints(tmp_path, 0)
     saved.save(STATE, History())
-    saved.run.checkpoint_weights()[0].unlink()
-    with pytest.raises(UserError, match=r"step-9.safetensors: missing or damaged .*delete .*last.pt to train from"):
+    content = json.loads(newest_file(saved.run).read_text())
+    *outer, name = key.split(".")
+    holder = content[outer[0]] if outer else content
+    if value == "missing":
+        del holder[name]
+    else:
+        holder[name] = value
+    newest_file(saved.run).write_text(with_own_checksum(content))
+    with pytest.raises(DamagedFileError, match=r"checkpoint-1\.json: damaged"):
         checkpoints(tmp_path, 1).restore()
+
+
+def test_files_of_other_folders_are_refused(tmp_path):
+    saved = checkpoints(tmp_path, 0)
+    saved.save(STATE, History())
+    content = json.loads(newest_file(saved.run).read_text())
+    content["files"]["../run.json"] = content["files"].pop("step-9.safetensors")
+    newest_file(saved.run).write_text(with_own_checksum(content))
+    with pytest.raises(DamagedFileError, match=r"checkpoint-1\.json: damaged \(files: .*bad file name '../run.json'"):
+        checkpoints(tmp_path, 1).restore()
+
+
+def test_a_resumed_run_also_keeps_two_numbers_of_updates(tmp_path):
+    saved_twice(tmp_path)
+    resumed = checkpoints(tmp_path, 1)
+    state, history = resumed.restore()
+    # As at the end of an epoch, after validation.
+    resumed.save(replace(state, epoch=3), history)
+    assert [name for name in names(resumed.run) if "step" in name] == ["step-1.safetensors", "step-2.safetensors"]
+    assert [name for name in names(resumed.run) if "json" in name] == ["checkpoint-1.json", "checkpoint-3.json"]
+
+
+def test_the_checkpoint_that_a_run_resumed_from_is_kept_until_there_are_two_newer_ones(tmp_path):
+    saved_twice(tmp_path)
+    resumed = checkpoints(tmp_path, 1)
+    state, history = resumed.restore()
+    # In place, as training does it.
+    state.step = 3
+    resumed.save(state, history)
+    assert [name for name in names(resumed.run) if "step" in name] == ["step-2.safetensors", "step-3.safetensors"]
+
+
+def test_what_is_restored_does_not_change_with_the_file(tmp_path):
+    saved = checkpoints(tmp_path, 0)
+    for value in saved.layerwise.parameters():
+        value.grad = torch.ones_like(value)
+    saved.optimizer.step()
+    saved.save(STATE, History())
+    resumed = checkpoints(tmp_path, 1)
+    resumed.restore()
+    for file in saved.folder.glob("*.safetensors"):
+        file.write_bytes(bytes(file.stat().st_size))
+    for one, other in zip(saved.optimizer.state.values(), resumed.optimizer.state.values(), strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from cudt.runs.find import run_for
 from cudt.runs.tables import TABLES
 from cudt.training.history import History
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DamagedFileError, UserError
 from tests.conftest import tiny_recipe
 
 ROWS = [
@@ -102,10 +103,12 @@ def test_a_run_that_begins_anew_replaces_the_rows_of_one_without_a_checkpoint(ru
     assert rows_of(run) == ROWS[:1]
 
 
-def test_an_earlier_versions_checkpoint_has_the_number_of_rows(run):
+def test_an_earlier_versions_checkpoint_has_the_number_of_rows(run, tmp_path):
     size = saved(run, ROWS[:2]).size
-    History(ROWS[2:], size).append(run)
-    assert History.resumed_after(run, 2) == History(size=size)
+    resumed = History.resumed(run, size)
+    resumed.rows += ROWS[2:]
+    resumed.append(run)
+    assert History.resumed_after(run, 2).saved() == saved(run_for(tiny_recipe(seed=1), tmp_path), ROWS[:2]).saved()
     assert History.resumed_after(run, 0).size == len("step,epoch,split,layer,name,value\n")
     (run.path / "history.csv").unlink()
     assert History.resumed_after(run, 2) == History()
@@ -115,8 +118,33 @@ def test_an_earlier_versions_checkpoint_has_the_number_of_rows(run):
 def test_a_file_shorter_than_at_the_checkpoint_is_an_error(run, is_missing):
     size, file = saved(run, ROWS).size, run.path / "history.csv"
     file.unlink() if is_missing else os.truncate(file, size - 3)
-    with pytest.raises(UserError, match=rf"history.csv: \d+ bytes, but it had {size} .*last.pt to train from the beg"):
+    with pytest.raises(
+        UserError, match=rf"history.csv: damaged .*\d+ bytes, but it had {size} .*to train from the beg"
+    ):
         History.resumed(run, size)
+
+
+def test_changed_bytes_before_the_checkpoint_are_an_error_and_those_after_it_are_not(run):
+    history, file = saved(run, ROWS[:2]), run.path / "history.csv"
+    record = history.saved()
+    assert record.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    saved_bytes = file.read_bytes()
+    file.write_bytes(saved_bytes + b"junk")
+    assert History.resumed(run, record.bytes, record.sha256).saved() == record
+    for position in (0, 40, len(saved_bytes) - 1):
+        changed = bytearray(saved_bytes)
+        changed[position] ^= 1
+        file.write_bytes(changed)
+        with pytest.raises(DamagedFileError, match=r"history.csv: damaged \(changed since the checkpoint was written"):
+            History.resumed(run, record.bytes, record.sha256)
+
+
+def test_the_checksum_of_a_resumed_history_goes_on(run, tmp_path):
+    record = saved(run, ROWS[:2]).saved()
+    resumed = History.resumed(run, record.bytes, record.sha256)
+    resumed.rows += ROWS[2:]
+    resumed.append(run)
+    assert resumed.saved() == saved(run_for(tiny_recipe(seed=1), tmp_path), ROWS).saved()
 
 
 def test_every_layer_has_a_value():

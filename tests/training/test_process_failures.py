@@ -19,10 +19,12 @@ from safetensors.torch import save_file
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import Checkpoints, load_last, load_weights
+from cudt.training.checkpoint import Checkpoints, load_weights
+from cudt.training.checkpoint_file import damage_of
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import UserError
+from tests.checkpoints import newest
 from tests.conftest import TINY, tiny_recipe
 from tests.processes import Ended, commands, together
 from tests.training.test_processes import (
@@ -56,17 +58,18 @@ def test_all_processes_resume_if_the_main_one_has_a_checkpoint_and_from_the_same
     recipe, exist = tiny_recipe(), Checkpoints.exist
     together(1, lambda: train(recipe, tmp_path / "whole"))
     together(2, lambda: train_until(recipe, tmp_path / "stopped", 4))
-    copy = shutil.copytree(tmp_path / "stopped", tmp_path / "other")
+    other = run_for(recipe, Path(shutil.copytree(tmp_path / "stopped", tmp_path / "other")))
 
-    def load_older(run: Run) -> dict[str, Any]:
-        content = load_last(run)
-        content["progress"]["step"] -= int(os.environ["RANK"])
-        return content
+    def sees_another_file(path: Path, expected: Any) -> str | None:
+        is_newest = path.name == newest(other).state_file
+        return "wrong checksum" if is_newest and os.environ["RANK"] == "1" else damage_of(path, expected)
 
     with monkeypatch.context() as patch:
-        patch.setattr("cudt.training.checkpoint.load_last", load_older)
-        line = only_line(commands(2, *TRAIN, "--out", copy), 2)
-    assert line.startswith(f"error: {run_for(recipe, copy).last_checkpoint}: the processes read different versions")
+        patch.setattr("cudt.training.checkpoint.damage_of", sees_another_file)
+        main, second = commands(2, *TRAIN, "--out", tmp_path / "other")
+    assert (main.code, second.code, second.errors) == (0, 0, "")
+    assert main.errors.endswith("damaged (wrong checksum); resuming from update 3 instead\n")
+    assert_same_training(run_for(recipe, tmp_path / "whole"), other)
     monkeypatch.setattr(Checkpoints, "exist", lambda self: os.environ["RANK"] == "0" and exist(self))
     together(2, lambda: train(recipe, tmp_path / "stopped"))
     assert_same_training(run_for(recipe, tmp_path / "whole"), run_for(recipe, tmp_path / "stopped"))
@@ -119,7 +122,7 @@ def test_the_others_stop_with_one_line_if_a_process_is_killed_and_the_run_resume
     assert line.endswith("; run the same command again, with any number of processes")
     assert run.info().status == "interrupted"
     assert LOST in (run.info().reason or "")
-    assert load_last(run)["progress"]["step"] in (3, 4)
+    assert newest(run).progress.step in (3, 4)
     together(1, lambda: train(recipe, tmp_path / "killed"))
     assert_same_training(run_for(recipe, tmp_path / "whole"), run)
     assert run.info().reason is None
@@ -147,16 +150,18 @@ def test_updates_since_the_last_checkpoint_are_saved_if_another_process_is_kille
     commands(2, *TRAIN, "--out", tmp_path)
     (path,) = find_runs([tmp_path])
     # Without it, the checkpoint would be that of the first epoch, of three updates.
-    assert load_last(open_run(path))["progress"]["step"] == 5
+    assert newest(open_run(path)).progress.step == 5
 
 
 def test_a_main_process_that_writes_slowly_is_not_taken_for_lost(tmp_path, monkeypatch):
-    def save_slowly(*given: Any) -> None:
-        time.sleep(1.0)
-        save_file(*given)
+    def save_slowly(tensors: dict[str, torch.Tensor], file: Path) -> None:
+        # Twice is enough: within the first epoch, and at its end.
+        if "checkpoint-1." in file.name or "checkpoint-2." in file.name:
+            time.sleep(1.0)
+        save_file(tensors, file)
 
     monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=0.7))
-    monkeypatch.setattr("cudt.training.checkpoint.save_file", save_slowly)
+    monkeypatch.setattr("cudt.training.checkpoint_file.save_file", save_slowly)
     ended = commands(2, *TRAIN, "--set", "training.checkpoint_every=2", "--out", tmp_path)
     assert [(one.code, one.errors) for one in ended] == [(0, ""), (0, "")]
 
@@ -165,11 +170,13 @@ def test_a_checkpoint_that_cannot_be_written_ends_all_with_one_line(tmp_path, mo
     def fill(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("cudt.training.checkpoint.save_file", fill)
-    assert only_line(commands(2, *TRAIN, "--out", tmp_path), 2) == "error: [Errno 28] No space left on device"
+    monkeypatch.setattr("cudt.training.checkpoint_file.save_file", fill)
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 1)
+    assert "step-3.safetensors" in line
+    assert line.endswith("and run the same command again")
     (path,) = find_runs([tmp_path])
     info = open_run(path).info()
-    assert (info.status, "No space left" in (info.reason or "")) == ("failed", True)
+    assert (info.status, "step-3.safetensors" in (info.reason or "")) == ("interrupted", True)
 
 
 @pytest.mark.slow
@@ -193,13 +200,13 @@ def only_line(ended: list[Ended], code: int) -> str:
 
 
 def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path, monkeypatch):
-    at_update(monkeypatch, 1, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 130)
+    at_update(monkeypatch, 1, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    line = only_line(commands(2, *TRAIN, "--out", tmp_path), 143)
     assert line.endswith("interrupted; run the same command again to resume")
     (path,) = find_runs([tmp_path])
     assert open_run(path).info().status == "interrupted"
     # Asked after update 2; the processes learn of it together, with the losses of the next one.
-    assert load_last(open_run(path))["progress"]["step"] == 3
+    assert newest(open_run(path)).progress.step == 3
 
 
 def test_the_main_process_speaks_alone_and_a_finished_run_is_kept(tmp_path):
@@ -265,13 +272,24 @@ def test_a_loss_that_is_not_finite_stops_all_with_one_line(tmp_path):
     assert "not finite" in line
 
 
-def test_an_error_of_one_process_on_the_way_is_printed_by_it_and_stops_the_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code", "begins"),
+    [
+        (UserError("clip 7: deleted"), 2, "error: process 1 of 2: clip 7: deleted\n"),
+        (MemoryError(), 1, "stopped: process 1 of 2: "),
+    ],
+    ids=["user", "memory"],
+)
+def test_an_error_of_one_process_on_the_way_is_printed_by_it_and_stops_the_others(
+    error, code, begins, tmp_path, monkeypatch
+):
     def fail() -> None:
-        raise UserError("clip 7: deleted")
+        raise error
 
     at_update(monkeypatch, 1, 2, fail)
     main, other = commands(2, *TRAIN, "--out", tmp_path)
-    assert (other.code, other.errors) == (2, "error: process 1 of 2: clip 7: deleted\n")
+    assert (other.code, len(other.errors.splitlines())) == (code, 1)
+    assert other.errors.startswith(begins)
     assert main.code == 1
     assert LOST in main.errors
     assert len(main.errors.splitlines()) == 1

@@ -19,9 +19,9 @@ from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.training.checkpoint import load_last
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
+from tests.checkpoints import newest
 from tests.conftest import tiny_recipe
 from tests.processes import together
 from tests.shadow.cases import Case, write_data
@@ -164,7 +164,7 @@ def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
     together(before, lambda: train_until(recipe, tmp_path / "stopped", 4))
     stopped = run_for(recipe, tmp_path / "stopped")
     assert stopped.info().status == "interrupted"
-    assert load_last(stopped)["progress"]["step"] in (4, 5)
+    assert newest(stopped).progress.step in (4, 5)
     together(after, lambda: train(recipe, tmp_path / "stopped"))
     assert_same_training(run_for(recipe, tmp_path / "whole"), stopped)
 

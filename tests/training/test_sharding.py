@@ -20,9 +20,9 @@ from cudt.models.sharding import sharding_for
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
 from cudt.training import trained
-from cudt.training.checkpoint import load_last
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
+from tests.checkpoints import names, newest
 from tests.shadow.device import active
 from tests.sharded import MODELS, ONE_MACHINE, RESUMED, ROOT, environment, write_recipes
 
@@ -131,32 +131,38 @@ def test_a_sharded_run_is_evaluated_with_its_layers_on_all_devices(core, monkeyp
 
 def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
     stopped = the_run(core / "from-2")
-    content = load_last(stopped)
-    assert (stopped.info().status, content["progress"]["step"]) == ("interrupted", 4)
-    shards = stopped.last_checkpoint.with_name(content["weights_file"])
-    assert [path.name for path in stopped.checkpoint_weights()] == [shards.name]
-    assert len([*shards.glob("*.distcp")]) == 2
-    assert "state" not in content["optimizer"]
+    content = newest(stopped)
+    assert (stopped.info().status, content.progress.step, content.weights) == ("interrupted", 4, "step-4")
+    shards = [f"step-4/{index}-of-2.safetensors" for index in (0, 1)]
+    assert sorted(content.files) == [content.state_file, *shards]
+    # Without the moments, which are in the shards.
+    moments = [name for name in load_file(stopped.checkpoints / content.state_file) if "exp_avg" in name]
+    assert all("descent" in name for name in moments)
+    assert not [path for path in stopped.checkpoints.rglob("*") if path.suffix not in (".json", ".safetensors", "")]
     assert_same(core / "from-2-to-1-whole", core / "alone" / "whole")
     assert stopped.info().sharded
     assert not the_run(core / "from-2-to-1-whole").info().sharded
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "code", "expected"),
     [
-        ("unwritten", "step-2: not written (process 1: [Errno 28] No space left on device); run the same command"),
-        ("unread", "step-1: missing or damaged (Ran out of input); delete "),
+        ("unwritten", 1, "process 1 of 2: "),
+        (
+            "unread",
+            2,
+            "step-1/1-of-2.safetensors: damaged (wrong checksum); no checkpoint is left to resume from; delete ",
+        ),
     ],
 )
-def test_shards_that_one_process_cannot_write_or_read_end_all_with_one_line(core, name, expected):
+def test_shards_that_one_process_cannot_write_or_read_end_all_with_one_line(core, name, code, expected):
     ended = json.loads((core / f"{name}.json").read_text())
-    assert [code for code, _ in ended] == [2, 2]
+    assert [one for one, _ in ended] == [code, code]
     *before, line = "".join(errors for _, errors in ended).splitlines()
     assert expected in line
     assert all(one.startswith("warning: ") for one in before), before
     info = the_run(core / "failed").info()
-    assert (info.status, "missing or damaged" in (info.reason or "")) == ("failed", True)
+    assert (info.status, "wrong checksum" in (info.reason or "")) == ("failed", True)
 
 
 # ---------------------------------------------------------------- configuration
@@ -229,15 +235,15 @@ def test_a_killed_process_is_reported_by_the_other_and_the_run_resumes_from_the_
     assert "another of the 2 processes ended or hangs" in line
     assert all(one.startswith("warning: ") for one in before), before
     lost = the_run(more / "from-9")
-    assert (lost.info().status, load_last(lost)["progress"]["step"]) == ("interrupted", 2)
+    assert (lost.info().status, newest(lost).progress.step) == ("interrupted", 2)
 
 
 @pytest.mark.slow
-def test_shards_without_their_last_pt_are_left_aside(more):
+def test_shards_that_no_checkpoint_names_are_left_aside(more):
     died = the_run(more / "from-0")
-    assert load_last(died)["weights_file"] == "step-2"
+    assert newest(died).weights == "step-2"
     # The first epoch ended after two updates, so its weights are also those of best.safetensors.
-    assert [path.name for path in died.checkpoint_weights()] == ["step-2", "step-2.safetensors", "step-3"]
+    assert [name for name in names(died) if "step" in name] == ["step-1", "step-2", "step-2.safetensors", "step-3"]
 
 
 @pytest.mark.slow

@@ -6,26 +6,28 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from cudt.config import recipe
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.training import launch
-from cudt.training.checkpoint import load_last
 from cudt.training.display import PlainDisplay
 from cudt.training.history import History
+from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError
+from tests.checkpoints import newest
 from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
+from tests.processes import ending, in_child
 
 
 def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypatch):
-    recipe = tiny_recipe("training.checkpoint_every=3")
-    whole = train_quietly(recipe, tmp_path / "whole").read_table("history")
+    tiny = tiny_recipe("training.checkpoint_every=3")
+    whole = train_quietly(tiny, tmp_path / "whole").read_table("history")
     append = History.append
 
     def die_after_validation(history, run) -> None:
@@ -36,32 +38,25 @@ def test_a_kill_between_history_and_checkpoint_repeats_no_row(tmp_path, monkeypa
 
     monkeypatch.setattr(History, "append", die_after_validation)
     with pytest.raises(OSError, match="the disk went away"):
-        train_quietly(recipe, tmp_path / "killed")
-    info = run_for(recipe, tmp_path / "killed").info()
+        train_quietly(tiny, tmp_path / "killed")
+    info = run_for(tiny, tmp_path / "killed").info()
     assert (info.status, info.reason) == ("failed", "OSError: the disk went away")
     monkeypatch.undo()
-    resumed = train_quietly(recipe, tmp_path / "killed").read_table("history")
+    resumed = train_quietly(tiny, tmp_path / "killed").read_table("history")
     pd.testing.assert_frame_equal(resumed, whole)
 
 
-STOPPING = """
-import os, signal, sys
-from pathlib import Path
-from rich.console import Console
-import torch
-torch.set_num_threads(1)
-from cudt.config import recipe
-from cudt.training import launch
-from cudt.training.display import PlainDisplay
-
 class Stopping(PlainDisplay):
-    def update(self, view):
-        if view.step == int(sys.argv[2]):
-            os.kill(os.getpid(), int(sys.argv[3]))
+    """Sends a signal to its own process after an update."""
 
-loaded = recipe.load("reviews-ut", sys.argv[4:])
-launch.train(loaded, Path(sys.argv[1]), "cpu", None, Stopping(Console()))
-"""
+    def __init__(self, step: int, how: signal.Signals = signal.SIGINT) -> None:
+        super().__init__(Console(quiet=True))
+        self._step, self._how = step, how
+
+    def update(self, view: TrainingView) -> None:
+        if view.step == self._step:
+            os.kill(os.getpid(), self._how)
+
 
 GOING_ON = [
     ("training.epochs=3", "descent.alpha=0.3", "training.checkpoint_every=2"),
@@ -79,8 +74,10 @@ GOING_ON = [
 
 
 def in_new_process(out: Path, stop_at: int, how: signal.Signals, settings: tuple[str, ...]) -> int:
-    arguments = [str(out), str(stop_at), str(int(how)), *TINY, *settings]
-    return subprocess.run([sys.executable, "-c", STOPPING, *arguments], capture_output=True, check=False).returncode
+    def train() -> None:
+        launch.train(recipe.load("reviews-ut", (*TINY, *settings)), out, "cpu", None, Stopping(stop_at, how))
+
+    return ending(in_child(train))
 
 
 RESULTS = ("history.csv", "layers.csv", "checkpoints/best.safetensors", "checkpoints/last.safetensors")
@@ -92,6 +89,7 @@ def what_is_left(out: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in RESULTS}
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("settings", GOING_ON, ids=["linear", "slack", "log-decay-nupi-micro", "erm"])
 def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, settings):
     # Three updates an epoch: 2 is within the first, 3 and 6 are at the ends of epochs, 7 is within the last.
@@ -102,6 +100,7 @@ def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, se
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
+@pytest.mark.forks
 def test_a_killed_run_resumes_from_its_last_checkpoint_bit_for_bit(tmp_path):
     settings = GOING_ON[0]
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0
@@ -112,24 +111,19 @@ def test_a_killed_run_resumes_from_its_last_checkpoint_bit_for_bit(tmp_path):
 
 
 def test_an_interrupted_run_says_so_and_a_finished_one_is_not_redone(tmp_path):
-    class Stopping(PlainDisplay):
-        def update(self, view) -> None:
-            if view.step == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    recipe = tiny_recipe()
-    with pytest.raises(TrainingInterruptedError, match="run the same command again to resume"):
-        launch.train(recipe, tmp_path, "cpu", None, Stopping(Console(quiet=True)))
-    assert run_for(recipe, tmp_path).info().status == "interrupted"
-    run = train_quietly(recipe, tmp_path)
+    tiny = tiny_recipe()
+    with pytest.raises(TrainingInterruptedError, match="run the same command again to resume") as raised:
+        launch.train(tiny, tmp_path, "cpu", None, Stopping(2, signal.SIGTERM))
+    assert (run_for(tiny, tmp_path).info().status, raised.value.exit_code) == ("interrupted", 143)
+    run = train_quietly(tiny, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
-    train_quietly(recipe, tmp_path)
+    train_quietly(tiny, tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_run_that_is_ended_after_an_epoch_says_why_and_resumes_bit_for_bit(tmp_path, epoch):
-    recipe = tiny_recipe("training.epochs=3", "descent.resilience=slack", "descent.beta=1.0", "descent.alpha=0.3")
+    tiny = tiny_recipe("training.epochs=3", "descent.resilience=slack", "descent.beta=1.0", "descent.alpha=0.3")
     validated: list[int] = []
 
     def end(run) -> None:
@@ -139,39 +133,51 @@ def test_a_run_that_is_ended_after_an_epoch_says_why_and_resumes_bit_for_bit(tmp
             raise TrainingPrunedError("pruned, as planned")
 
     with pytest.raises(TrainingPrunedError):
-        launch.train(recipe, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
-    run = run_for(recipe, tmp_path / "ended")
+        launch.train(tiny, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
+    run = run_for(tiny, tmp_path / "ended")
     assert (run.info().status, run.info().reason) == ("interrupted", "pruned, as planned")
-    assert load_last(run)["progress"]["epoch"] == epoch
+    assert newest(run).progress.epoch == epoch
     # The last epoch cannot be the reason to end early, so nobody is asked.
-    launch.train(recipe, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
+    launch.train(tiny, tmp_path / "ended", "cpu", None, quiet(), after_epoch=end)
     assert run.info().reason is None
     assert validated == [1, 2][:epoch] + [2] * (2 - epoch)
-    train_quietly(recipe, tmp_path / "whole")
+    train_quietly(tiny, tmp_path / "whole")
     assert what_is_left(tmp_path / "ended") == what_is_left(tmp_path / "whole")
 
 
-# Another process sends the signal, as schedulers and terminals do.
-GROUP_STOPS = STOPPING.replace("os.kill(os.getpid(), int(sys.argv[3]))", "print('now', flush=True); time.sleep(1)")
-
-
+@pytest.mark.forks
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_of_all_processes_saves_and_ends_the_workers(tmp_path, how):
-    script = GROUP_STOPS.replace("import os,", "import os, time,")
-    command = [sys.executable, "-c", script, str(tmp_path), "2", "", *TINY, "loading.workers=2"]
-    started = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def test_a_stop_of_all_processes_saves_and_ends_the_workers(tmp_path, how, capfd):
+    # Another process sends the signal, as schedulers and terminals do.
+    class Waiting(PlainDisplay):
+        def update(self, view: TrainingView) -> None:
+            if view.step == 2:
+                (tmp_path / "now").touch()
+                time.sleep(1)
+
+    def train() -> None:
+        os.setpgid(0, 0)
+        launch.train(tiny_recipe("loading.workers=2"), tmp_path / "out", "cpu", None, Waiting(Console(quiet=True)))
+
+    child = in_child(train)
     try:
-        assert started.stdout is not None
-        assert any(line == "now\n" for line in started.stdout)
-        os.killpg(started.pid, how)
-        # Until all processes have ended, and closed it.
-        _, errors = started.communicate(timeout=60)
+        while not (tmp_path / "now").exists():
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+            time.sleep(0.01)
+        os.killpg(child, how)
+        assert ending(child) == 1
+        end = time.monotonic() + 30
+        # Until all processes of the group have ended.
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < end:
+                os.killpg(child, 0)
+                time.sleep(0.01)
+            pytest.fail("workers are left")
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
+    errors = capfd.readouterr().err
     assert "DataLoader worker" not in errors
     assert "TrainingInterruptedError" in errors
-    (path,) = find_runs([tmp_path])
+    (path,) = find_runs([tmp_path / "out"])
     assert open_run(path).info().status == "interrupted"

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shlex
+import threading
+from pathlib import Path
+
+import pytest
+
+from cudt.runs import checksums
+from cudt.runs.checksums import (
+    FILE,
+    check_file,
+    check_given,
+    damaged_files,
+    forget,
+    is_lost,
+    read_checked,
+    record_existing,
+    recorded,
+    replacing_checked,
+    write_checked,
+)
+from cudt.runs.repair import advice_about
+from cudt.utils.errors import DamagedFileError, UserError
+
+A, B = b"perturbation,value\ngaussian,0.5\n", b"perturbation,value\ngaussian,0.25\n"
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def entries(folder: Path) -> dict[str, list[str | None]]:
+    return json.loads((folder / FILE).read_bytes())["files"]
+
+
+class Killed(BaseException):
+    """What ends a writer in the middle."""
+
+
+def test_file_has_the_documented_format(tmp_path: Path) -> None:
+    write_checked(tmp_path, "ood.csv", A)
+    write_checked(tmp_path, "samples/é.png", B)
+    values = json.loads((tmp_path / FILE).read_bytes())
+    wanted = {"ood.csv": [sha(A)], "samples/é.png": [sha(B)]}
+    canonical = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
+    assert values == {"format": 1, "files": wanted, "sha256": sha(canonical.encode())}
+    assert read_checked(tmp_path, "ood.csv") == A
+    check_file(tmp_path, "samples/é.png")
+    assert recorded(tmp_path) == ["ood.csv", "samples/é.png"]
+
+
+def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    write_checked(tmp_path, "ood.csv", A)
+    for place in range(len(A)):
+        (tmp_path / "ood.csv").write_bytes(A[:place] + bytes([A[place] ^ 1]) + A[place + 1 :])
+        for read in (read_checked, check_file):
+            with pytest.raises(DamagedFileError, match=r"ood\.csv: damaged .*delete it and run `cudt eval-ood"):
+                read(tmp_path, "ood.csv")
+    (tmp_path / "ood.csv").write_bytes(A)
+    assert read_checked(tmp_path, "ood.csv") == A
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_checked(tmp_path, "ood.csv")
+    write_checked(tmp_path, "ood.csv", A)
+    (tmp_path / "ood.csv").unlink()
+    assert is_lost(tmp_path, "ood.csv")
+    for read in (read_checked, check_file):
+        with pytest.raises(DamagedFileError, match="missing"):
+            read(tmp_path, "ood.csv")
+    assert [str(error.path.name) for error in damaged_files(tmp_path)] == ["ood.csv"]
+    write_checked(tmp_path, "ood.csv", B)
+    assert not is_lost(tmp_path, "ood.csv")
+    assert read_checked(tmp_path, "ood.csv") == B
+
+
+def test_forgotten_and_earlier_files_are_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "ood.csv").write_bytes(A)
+    assert read_checked(tmp_path, "ood.csv") == A
+    write_checked(tmp_path, "layers.csv", B)
+    assert read_checked(tmp_path, "ood.csv") == A
+    record_existing(tmp_path, "ood.csv")
+    assert entries(tmp_path)["ood.csv"] == [sha(A)]
+    forget(tmp_path, "ood.csv")
+    (tmp_path / "ood.csv").write_bytes(B)
+    assert read_checked(tmp_path, "ood.csv") == B
+    assert recorded(tmp_path) == ["layers.csv"]
+
+
+@pytest.mark.parametrize("before", [None, A], ids=["first", "later"])
+@pytest.mark.parametrize("moment", ["announce", "replace", "settle"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_writer_leaves_a_readable_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None, moment: str, after: bool
+) -> None:
+    """A writer is killed before or after each of its three renames: the old or the new content is accepted."""
+    if before is not None:
+        write_checked(tmp_path, "ood.csv", before)
+    left = {"announce": 0, "replace": 1, "settle": 2}[moment]
+    rename = Path.replace
+    done: list[Path] = []
+
+    def killed_at(source: Path, target: Path) -> Path:
+        if len(done) == left and not after:
+            raise Killed
+        result = rename(source, target)
+        done.append(target)
+        if len(done) == left + 1 and after:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(Path, "replace", killed_at)
+    with pytest.raises(Killed):
+        write_checked(tmp_path, "ood.csv", B)
+    monkeypatch.undo()
+    assert damaged_files(tmp_path) == []
+    is_new = (left, after) >= (1, True)
+    if before is None and not is_new:
+        with pytest.raises(FileNotFoundError):
+            read_checked(tmp_path, "ood.csv")
+        assert not is_lost(tmp_path, "ood.csv")
+    else:
+        assert read_checked(tmp_path, "ood.csv") == (B if is_new else before)
+    # The next writer finishes what the killed one began.
+    write_checked(tmp_path, "ood.csv", A)
+    assert entries(tmp_path) == {"ood.csv": [sha(A)]}
+
+
+def test_interrupted_on_a_file_of_an_earlier_version(tmp_path: Path) -> None:
+    (tmp_path / "ood.csv").write_bytes(A)
+    with contextlib.suppress(Killed), replacing_checked(tmp_path, "ood.csv") as temporary:
+        temporary.write_bytes(B)
+        raise Killed
+    assert read_checked(tmp_path, "ood.csv") == A
+    assert damaged_files(tmp_path) == []
+
+
+def test_reader_next_to_a_writer_never_sees_damage(tmp_path: Path) -> None:
+    """A reader looks while another thread replaces the file all the time."""
+    contents = [b"%d\n" % number for number in range(30)]
+    write_checked(tmp_path, "run.json", contents[0])
+    ended = threading.Event()
+
+    def write() -> None:
+        for content in contents:
+            write_checked(tmp_path, "run.json", content)
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    reads = 0
+    while not ended.is_set():
+        assert read_checked(tmp_path, "run.json") in contents
+        check_file(tmp_path, "run.json")
+        reads += 1
+    writer.join()
+    assert reads > 3
+
+
+def test_writer_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is replaced after its digest was read: the reader looks again and accepts the new one."""
+    write_checked(tmp_path, "run.json", A)
+    read, looks = checksums._content, []
+
+    def replaced_meanwhile(path: Path) -> tuple[str, bytes]:
+        looks.append(path)
+        if len(looks) == 1:
+            write_checked(tmp_path, "run.json", B)
+        return read(path)
+
+    monkeypatch.setattr(checksums, "_content", replaced_meanwhile)
+    assert read_checked(tmp_path, "run.json") == B
+    assert len(looks) == 2
+
+
+def test_own_damage_is_noticed(tmp_path: Path) -> None:
+    """Every byte of checksums.json changed: an error about it, or the same digests as before."""
+    write_checked(tmp_path, "ood.csv", A)
+    content, noticed = (tmp_path / FILE).read_bytes(), 0
+    for place in range(len(content)):
+        for bit in (1, 32, 128):
+            (tmp_path / FILE).write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            try:
+                assert read_checked(tmp_path, "ood.csv") == A
+                assert entries(tmp_path) == {"ood.csv": [sha(A)]}
+            except UserError:
+                noticed += 1
+    assert noticed > 2 * len(content)
+    for size in range(len(content) - 1):
+        (tmp_path / FILE).write_bytes(content[:size])
+        with pytest.raises(DamagedFileError, match=f"{FILE}: damaged .*restore it, or delete it"):
+            read_checked(tmp_path, "ood.csv")
+        with pytest.raises(DamagedFileError, match=FILE):
+            write_checked(tmp_path, "ood.csv", B)
+    assert (tmp_path / "ood.csv").read_bytes() == A
+    assert [error.path.name for error in damaged_files(tmp_path)] == [FILE]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "content", "settled"),
+    [
+        ([sha(A), sha(B)], A, [sha(A)]),
+        ([sha(A), sha(B)], B, [sha(B)]),
+        ([None, sha(A)], A, [sha(A)]),
+        ([None, sha(A)], None, None),
+        ([sha(A), sha(B)], b"changed", [sha(A), sha(B)]),
+    ],
+)
+def test_what_a_killed_writer_announced_is_settled(tmp_path: Path, accepted, content, settled) -> None:
+    write_checked(tmp_path, "other", A)
+    checksums._write_records(tmp_path, {"ood.csv": tuple(accepted)})
+    if content is not None:
+        (tmp_path / "ood.csv").write_bytes(content)
+    checksums.settle(tmp_path)
+    assert entries(tmp_path).get("ood.csv") == settled
+    assert entries(tmp_path)["other"] == [sha(A)]
+
+
+def test_a_folder_without_checksums_or_with_damaged_ones_is_left_as_it_is(tmp_path: Path) -> None:
+    checksums.settle(tmp_path)
+    (tmp_path / FILE).write_text("{")
+    checksums.settle(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"../outside.csv": ["0"]},
+        {"samples/../../outside.png": ["0"]},
+        {"/dev/zero": ["0"]},
+        {"a//b": ["0"]},
+        {"": ["0"]},
+        {"ood.csv": "0"},
+        {"ood.csv": [1]},
+        ["ood.csv"],
+    ],
+)
+def test_names_that_lead_out_of_the_folder_and_other_kinds_of_values_are_damage(tmp_path, files):
+    own = sha(json.dumps(files, sort_keys=True, separators=(",", ":")).encode())
+    (tmp_path / FILE).write_text(json.dumps({"format": 1, "files": files, "sha256": own}))
+    with pytest.raises(DamagedFileError, match="not a list of checksums"):
+        read_checked(tmp_path, "ood.csv")
+    assert len(damaged_files(tmp_path)) == 1
+
+
+def test_a_device_in_place_of_a_file_is_not_read(tmp_path):
+    (tmp_path / "ood.csv").symlink_to("/dev/zero")
+    with pytest.raises(DamagedFileError, match="not a file"):
+        read_checked(tmp_path, "ood.csv")
+
+
+# ---------------------------------------------------------------- what is not damage, and what to do about a change
+
+
+def test_a_recipe_next_to_another_programs_checksums_is_read(tmp_path):
+    recipe = tmp_path / "recipes" / "mine.yaml"
+    recipe.parent.mkdir()
+    recipe.write_text("seed: 1\n")
+    for folder in (tmp_path, recipe.parent):
+        (folder / FILE).write_text('{"data.csv": "abc"}')
+    check_given(recipe)
+    # In a run folder it is cudt's own, and the advice is about this file.
+    (recipe.parent / "run.json").write_text("{}")
+    with pytest.raises(DamagedFileError, match=rf"recipes/{FILE}: damaged \(not a list .*; restore it, or delete it"):
+        check_given(recipe)
+
+
+def test_a_changed_recipe_of_a_run_is_refused(tmp_path):
+    write_checked(tmp_path, "recipe.yaml", b"seed: 1\n")
+    check_given(tmp_path / "recipe.yaml")
+    (tmp_path / "recipe.yaml").write_text("seed: 2\n")
+    with pytest.raises(DamagedFileError, match=r"recipe\.yaml: damaged .*copy it to another folder"):
+        check_given(tmp_path / "recipe.yaml")
+
+
+def test_a_change_of_ones_own_can_be_accepted(tmp_path):
+    write_checked(tmp_path, "run.json", A)
+    (tmp_path / "run.json").write_bytes(B)
+    with pytest.raises(DamagedFileError) as raised:
+        read_checked(tmp_path, "run.json")
+    assert "if the change is your own (another version of cudt" in str(raised.value)
+    assert f"delete {tmp_path / FILE} to accept all files as they are" in str(raised.value)
+    (tmp_path / FILE).unlink()
+    assert read_checked(tmp_path, "run.json") == B
+
+
+def test_commands_in_advice_can_be_copied_into_a_shell(tmp_path):
+    folder = tmp_path / "my runs"
+    assert f"`cudt eval-ood '{folder}'`" in advice_about(folder, "ood.csv")
+    command = advice_about(folder, "model/config.json").split("`")[1]
+    assert shlex.split(command)[-1] == f"{folder}/recipe.yaml"
+
+
+def test_what_is_forgotten_or_settled_does_not_depend_on_the_clock(tmp_path, monkeypatch):
+    """A replaced checksums.json can have the same inode, times and size as the one before."""
+    write_checked(tmp_path, "ood.csv", A)
+    (tmp_path / "layers.csv").write_bytes(A)
+    seen = (tmp_path / FILE).stat()
+    recorded(tmp_path)
+    record_existing(tmp_path, "layers.csv")
+    checksums._write_records(tmp_path, {"ood.csv": (sha(A), sha(B))})
+    stat = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **options: seen if path.name == FILE else stat(path, **options))
+    checksums.settle(tmp_path)
+    assert entries(tmp_path)["ood.csv"] == [sha(A)]
+    forget(tmp_path, "layers.csv")
+    assert list(entries(tmp_path)) == ["ood.csv"]

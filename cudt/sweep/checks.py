@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator, Set
 
 from cudt.config.mistakes import NO_VALUE, Mistake
+from cudt.config.names import name_problem
 from cudt.sweep.parse import is_broken
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
+from cudt.utils.shown import shown
 
 #: More cells of a grid, or combinations of settings, are taken for a typing error.
 _MAX_CELLS = 10_000
@@ -26,8 +28,9 @@ def without_recipe(search: Search, broken: Set[str] = frozenset()) -> Iterator[M
 
 
 def _name(arm: str) -> Iterator[Mistake]:
-    if not re.fullmatch(r"\w[\w.-]*", arm):
-        yield _mistake("arms", arm, message="invalid arm name: use letters, digits, '_', '-' and '.', it names a file")
+    if not re.fullmatch(r"\w[\w.-]*", arm) or name_problem(arm):
+        message = "invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it names a file"
+        yield _mistake("arms", arm, message=message)
     if arm == "recipe":
         yield _mistake("arms", arm, message="invalid arm name: reserved for the sweep's own files")
 
@@ -125,7 +128,7 @@ def _repeated(path: tuple[str, ...], choices: list[Scalar]) -> Iterator[Mistake]
     seen = set()
     for value in choices:
         if as_equal(value) in seen:
-            yield _mistake(*path, message=f"{value!r} is listed twice")
+            yield _mistake(*path, message=f"{shown(value)} is listed twice")
         seen.add(as_equal(value))
 
 

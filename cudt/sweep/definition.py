@@ -22,11 +22,14 @@ from cudt.sweep import checks, checks_recipe
 from cudt.sweep.parse import parse
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 from cudt.utils.errors import UserError
+from cudt.utils.files import is_file
 
 #: The searched settings of one run, by key.
 Parameters = dict[str, Scalar]
 #: The recipe in a sweep's folder, next to its search file.
 BASE_FILE = "base.yaml"
+#: Characters of a file's name that the sweep's folder keeps.
+_LONGEST_NAME = 50
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Sweep:
     def identity(self) -> str:
         """Eight hex digits over recipe and search, without budgets: a larger budget continues the same sweep."""
         # Of the evaluation, only the levels of the score matter; they are added below.
-        shaping = {key: value for key, value in self.values.items() if key not in recipes.NOT_IDENTITY}
+        shaping = recipes.shaping_values(self.values)
         search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
         for arm in search["arms"].values():
             del arm["budget"]
@@ -224,9 +227,9 @@ def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str,
 def _locate_recipe(named: str, search_file: Path) -> Path:
     """The recipe that a search file names: a file in the same folder, or any other recipe."""
     neighbour = search_file.parent / named
-    return neighbour if neighbour.is_file() else recipes.locate(named)
+    return neighbour if is_file(neighbour) else recipes.locate(named)
 
 
 def _as_name(stem: str) -> str:
     """A file's name with characters replaced that a sweep's name may not have."""
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "search"
+    return re.sub(r"[^\w.-]+", "-", stem)[:_LONGEST_NAME].strip("-.") or "search"

@@ -6,7 +6,6 @@ trial, and a last trial writes the tables, which are those of a single process t
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -27,7 +26,9 @@ from cudt.sweep.source import Report
 from cudt.sweep.storage import open_patiently, own_storage
 from cudt.sweep.watch import Crew, run_workers
 from cudt.sweep.worker import work
-from cudt.utils.errors import TrainingInterruptedError
+from cudt.utils import temporaries
+from cudt.utils.errors import MachineFaultError, TrainingInterruptedError
+from cudt.utils.faults import expect_folder
 from cudt.utils.files import delete
 from cudt.utils.progress import Track
 from cudt.utils.worker_processes import worker_environments
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 #: The cell that writes the tables of a run.
 _TABLES = "tables"
-#: The folder in a run folder for what is measured of shares.
-_MEASURED = ".measured"
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class EvaluationJob:
     """What a worker needs to know."""
 
     storage: str
-    runs: tuple[tuple[Path, Weights | None], ...]
-    """Path and weights of each run."""
+    runs: tuple[tuple[Path, Weights | None, Path | None], ...]
+    """Path and weights of each run, and a folder for what is measured of its shares."""
     n_shares: int
     request: EvaluationRequest
 
@@ -59,43 +58,57 @@ def evaluate_runs(
     """Evaluate runs and write their tables; returns why some failed. `check` the runs first."""
     n_shares = _n_shares(runs, n_workers)
     with ExitStack() as stack:
-        if n_shares > 1:
-            for run in runs:
-                stack.enter_context(_measured_folder(run))
-        temporary = Path(tempfile.mkdtemp(prefix="cudt-eval-ood-"))
-        named = tuple((run.path, run.other_weights) for run in runs)
-        job = EvaluationJob(own_storage(temporary), named, n_shares, request)
+        measured = [stack.enter_context(_measured_folder(run)) if n_shares > 1 else None for run in runs]
+        storage = stack.enter_context(_storage_folder())
+        temporary = _folder_of_logs(storage)
+        named = tuple((run.path, run.other_weights, folder) for run, folder in zip(runs, measured, strict=True))
+        job = EvaluationJob(own_storage(storage), named, n_shares, request)
         sources = _sources(job, open_patiently(job.storage))
         for source in sources:
             source.queue.top_up()
         n_started = min(n_workers, len(runs) * n_shares)
         environments = worker_environments(n_workers, request.device)[:n_started]
         crew = Crew(environments, temporary / "logs", "cudt.sweep.evaluate_runs:main", job)
-        is_interrupted = run_workers(crew, sources, display, lambda ended, n_failed: None)
+        try:
+            stopped_by = run_workers(crew, sources, display, lambda ended, n_failed: None)
+        except MachineFaultError:
+            delete(temporary)
+            raise
         found = {run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)}
-    # The logs may say more.
-    failed = {path: f"{problem}; logs are in {crew.logs}" for path, problem in found.items() if problem}
-    if is_interrupted or not failed:
-        shutil.rmtree(temporary, ignore_errors=True)
-    if is_interrupted:
-        raise TrainingInterruptedError("interrupted; run the same command again")
+        # The logs may say more.
+        failed = {path: f"{problem}; logs are in {crew.logs}" for path, problem in found.items() if problem}
+        if stopped_by or not failed:
+            delete(temporary)
+    if stopped_by:
+        raise TrainingInterruptedError("interrupted; run the same command again", stopped_by)
     return failed
 
 
 @contextmanager
-def _measured_folder(run: Run) -> Iterator[None]:
+def _storage_folder() -> Iterator[Path]:
+    """A temporary folder for the storage; what commands that were killed have left is deleted."""
+    path = Path(tempfile.gettempdir()) / "cudt-eval-ood"
+    for storage in temporaries.abandoned(path.parent):
+        # A command that failed has deleted the storage and left the logs.
+        if storage.name.startswith(f".{path.name}."):
+            delete(_folder_of_logs(storage))
+    with temporaries.folder_next_to(path) as folder:
+        _folder_of_logs(folder).mkdir()
+        yield folder
+
+
+def _folder_of_logs(storage: Path) -> Path:
+    return storage.with_name(storage.name.removeprefix("."))
+
+
+@contextmanager
+def _measured_folder(run: Run) -> Iterator[Path]:
     """Hold the lock of a run and make an empty folder for what is measured of it, which is deleted at the end.
 
-    It is next to the run: the system's folder for temporary files is in memory on many machines.
+    It is in the run folder: the system's folder for temporary files is in memory on many machines.
     """
-    with run.locked():
-        # Of a command that was killed.
-        delete(run.path / _MEASURED)
-        (run.path / _MEASURED).mkdir()
-        try:
-            yield
-        finally:
-            delete(run.path / _MEASURED)
+    with run.locked(), temporaries.folder_next_to(run.path / "measured") as folder:
+        yield folder
 
 
 def _n_shares(runs: Sequence[Run], n_workers: int) -> int:
@@ -151,6 +164,7 @@ class ShareSource:
     queue: ShareQueue
     path: Path
     weights: Weights | None
+    measured: Path | None
     n_shares: int
     request: EvaluationRequest
 
@@ -159,10 +173,9 @@ class ShareSource:
         from cudt.evaluation import evaluate
 
         run, asked, track = open_run(self.path, self.weights), self.request, tracking(report)
-        measured = self.path / _MEASURED if self.n_shares > 1 else None
         if trial.cell == _TABLES:
             # A run that is divided is locked by the command.
-            with run.locked() if measured is None else nullcontext():
+            with run.locked() if self.measured is None else nullcontext():
                 evaluate.evaluate_ood(
                     run,
                     asked.grid,
@@ -171,12 +184,12 @@ class ShareSource:
                     track,
                     asked.n_samples,
                     with_exits=asked.with_exits,
-                    measured=measured,
+                    measured=self.measured,
                 )
-        elif measured is not None:
+        elif self.measured is not None:
             parts = evaluate.parts_of(run, asked.grid)
             first, after = (len(parts) * (int(trial.cell) + more) // self.n_shares for more in (0, 1))
-            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, measured)
+            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, self.measured)
         return CellResult(0.0, {})
 
     def facts(self, trial: Trial) -> dict[str, Any]:
@@ -196,12 +209,13 @@ def tracking(report: Report) -> Track:
 
 def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
     return [
-        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, job.n_shares, job.request)
-        for number, (path, weights) in enumerate(job.runs)
+        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, measured, job.n_shares, job.request)
+        for number, (path, weights, measured) in enumerate(job.runs)
     ]
 
 
 def main(job: EvaluationJob) -> int:
     """What a worker process does: run trials until nothing is left; the exit code (worker.py)."""
+    expect_folder(job.request.data_root)
     sources = _sources(job, open_patiently(job.storage))
     return work(lambda: sources)

@@ -8,8 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cudt.runs import checksums
 from cudt.utils.errors import UserError
-from cudt.utils.files import write_text
+from cudt.utils.reading import json_object
 
 FILE = "sweep.json"
 
@@ -59,18 +60,17 @@ class SweepInfo(BaseModel):
 
 def write_info(folder: Path, info: SweepInfo) -> None:
     text = json.dumps(info.model_dump(mode="json"), indent=2, ensure_ascii=False)
-    write_text(folder / FILE, text + "\n")
+    checksums.write_checked(folder, FILE, f"{text}\n".encode())
 
 
 def read_info(folder: Path) -> SweepInfo:
     """The sweep.json of a sweep's folder; a damaged file is an error."""
-    path = folder / FILE
     try:
-        return SweepInfo.model_validate_json(path.read_bytes())
+        values = checksums.read_as(folder, FILE, json_object)
+        return SweepInfo.model_validate_json(json.dumps(values))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{folder / FILE}: cannot be read ({error.strerror})") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        where = f"{key}: " if key else ""
-        raise UserError(f"{path}: damaged ({where}{first['msg']}); run the sweep again to rewrite it") from None
+        raise checksums.damage(folder, FILE, f"{key}: {first['msg']}" if key else first["msg"]) from None

@@ -13,6 +13,7 @@ everywhere.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from optuna.storages import BaseStorage
 
 from cudt.sweep.shared import SharedStorage
+from cudt.utils import temporaries
 
 if TYPE_CHECKING:
     from cudt.runs.run import Run
@@ -33,6 +35,8 @@ LEASE = "lease"
 HOME_FILE = ".cudt-home"
 #: Seconds between two looks at a lease that another worker has.
 _INTERVAL = 1.0
+#: Seconds in which a process writes the id of a folder.
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,20 +61,36 @@ class Lease:
 def home_of(out: Path) -> str:
     """The id of a folder of runs, the same on all machines that share the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    path = out / HOME_FILE
-    with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-        file.write(uuid.uuid4().hex)
-    return _read(path)
+    while (known := known_home(out)) is None:
+        _write_home(out / HOME_FILE)
+    return known
 
 
 def known_home(out: Path) -> str | None:
     """The id of a folder of runs; None if it has none yet."""
-    return _read(out / HOME_FILE) if (out / HOME_FILE).is_file() else None
-
-
-def _read(path: Path) -> str:
-    """The contents of a file that another process may be writing at this moment."""
-    end = time.monotonic() + 5
-    while not (text := path.read_text(encoding="utf-8").strip()) and time.monotonic() < end:
+    path = out / HOME_FILE
+    end = time.monotonic() + _PATIENCE
+    while path.is_file():
+        if text := path.read_text(encoding="utf-8").strip():
+            return text
+        if time.monotonic() > end:
+            # Left by a process that was killed.
+            path.unlink(missing_ok=True)
+        # Another process may be writing it at this moment.
         time.sleep(0.05)
-    return text
+    return None
+
+
+def _write_home(path: Path) -> None:
+    """Write a new id, unless another process is faster."""
+    text = uuid.uuid4().hex
+    with suppress(FileExistsError), temporaries.folder_next_to(path) as folder:
+        (folder / path.name).write_text(text, encoding="utf-8")
+        try:
+            os.link(folder / path.name, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without hard links.
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)

@@ -45,22 +45,22 @@ def alive(storage: BaseStorage, is_asked: Callable[[str], bool]) -> list[Holder]
     return list(found.values())
 
 
-def give_back_of_process(sources: Iterable[Source], process: int, how: str) -> bool:
+def give_back_of_process(sources: Iterable[Source], process: int, how: str, *, is_fault: bool = False) -> bool:
     """Give back the trial that a worker of this machine held when it ended; returns whether it held any.
 
-    `how` is empty if the worker was asked to stop, which is no death.
+    `how` is empty if the worker was asked to stop, or a fault of the machine ended it, which is no death.
     """
     held = False
     for source in sources:
         for trial in source.queue.trials():
             if trial.state == "running" and trial.holder is not None and is_mine(trial.holder, process):
-                held = give_back(source, trial, how) or held
+                held = give_back(source, trial, how, is_fault=is_fault) or held
     return held
 
 
-def give_back(source: Source, trial: Trial, died: str) -> bool:
-    """Give back a trial of a worker that is gone, with what it has spent."""
-    spent = spent_on(trial, trial.progress.get("seconds", 0.0), deaths=1 if died else 0)
+def give_back(source: Source, trial: Trial, died: str, *, is_fault: bool = False) -> bool:
+    """Give back a trial of a worker that is gone, with what it has spent: nothing if the machine failed."""
+    spent = spent_on(trial, 0.0 if is_fault else trial.progress.get("seconds", 0.0), deaths=1 if died else 0)
     if died:
         spent |= _without_progress(trial)
     failed = source.facts(trial) if died else {}

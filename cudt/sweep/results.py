@@ -7,6 +7,8 @@ trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
 study.db         the Optuna studies
+checksums.json   the SHA-256 of all files above but study.db
+study.db.reserve space on the disk, while workers of this machine run (see reserve.py)
 logs/            the output of the workers
 """
 
@@ -20,11 +22,13 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
+from cudt.runs import checksums
 from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
 from cudt.sweep.info import ArmInfo, SweepInfo, write_info
 from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
-from cudt.utils.files import file_name, write_if_changed, write_text
+from cudt.utils.files import file_name
+from cudt.utils.spreadsheets import csv_text
 
 LONG = ["setting", "arm", "trial", "name", "value"]
 #: The columns of a trial besides its settings.
@@ -71,8 +75,8 @@ class Results:
 
 
 def write_definition(sweep: Sweep, folder: Path) -> None:
-    write_if_changed(folder / BASE_FILE, sweep.base_text())
-    write_if_changed(folder / "sweep.yaml", sweep.text())
+    checksums.write_checked(folder, BASE_FILE, sweep.base_text().encode())
+    checksums.write_checked(folder, "sweep.yaml", sweep.text().encode())
 
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
@@ -82,9 +86,9 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str)
     prunes = bool(sweep.search.pruning_arms)
     best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings), prunes=prunes)
     made = Results(folder, trials, best, sweep, left)
-    write_text(folder / "trials_wide.csv", trials.to_csv(index=False))
-    write_text(folder / "trials.csv", long(trials).to_csv(index=False))
-    write_text(folder / "best.csv", made.best.to_csv(index=False))
+    tables = {"trials_wide.csv": trials, "trials.csv": long(trials), "best.csv": made.best}
+    for name, table in tables.items():
+        checksums.write_checked(folder, name, csv_text(table).encode())
     write_info(folder, _info(made, command))
     _write_best(sweep, studies, made)
     return made
@@ -174,9 +178,9 @@ def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> Non
     texts = {index: _best_recipe(sweep, studies, row) for index, row in found.iterrows()}
     for index, row in found.iterrows():
         name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
-        write_if_changed(made.folder / "best" / f"{name}.yaml", texts[index])
+        checksums.write_checked(made.folder, f"best/{name}.yaml", texts[index].encode())
     best = found["score"].idxmin() if sweep.search.score.direction == "minimize" else found["score"].idxmax()
-    write_if_changed(made.folder / "best.yaml", texts[best])
+    checksums.write_checked(made.folder, "best.yaml", texts[best].encode())
 
 
 def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:

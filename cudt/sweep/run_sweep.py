@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudt.models.base import check_model
+from cudt.models.needs import check_model
 from cudt.runs.options import RunOptions
 from cudt.sweep import recovery, results, stored
 from cudt.sweep.arm_worker import WorkerJob
@@ -54,10 +54,10 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
         logs = log_folder(folder, options.storage)
         crew = Crew(environments, logs, "cudt.sweep.arm_worker:main", job)
         tables = _Tables(sweep, studies, folder, resume_command(folder, options))
-        is_stopped = run_workers(crew, _sources(studies, options), display, tables.looked)
+        stopped_by = run_workers(crew, _sources(studies, options), display, tables.looked)
         made = tables.write()
-    if is_stopped:
-        raise TrainingInterruptedError(f"{folder}: interrupted; run the same command to resume")
+    if stopped_by:
+        raise TrainingInterruptedError(f"{folder}: interrupted; run the same command to resume", stopped_by)
     return made
 
 

@@ -20,19 +20,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.config.schema import Count, Gammas, as_grid
+from cudt.config.bounds import AtMost, Count, CountFromZero, Number
+from cudt.config.names import name_problem
+from cudt.config.schema import Gammas, as_grid
 from cudt.config.section import Section
+from cudt.utils.shown import shown
 
 Scalar = bool | int | float | str | None
+#: More runs of an arm are taken for a typing error.
+Budget = Annotated[int, Field(ge=1), AtMost(100_000)]
 
 
 class Range(Section):
     """From `low` to `high`, both included: continuous, logarithmic, in steps, or integers."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     log: bool = False
-    step: float | None = None
+    step: Number | None = None
     type: Literal["float", "int"] = "float"
 
     def mistakes(self) -> list[str]:
@@ -149,7 +154,7 @@ class Pruner(Section):
     """A run ends if its best epoch is worse than the median of the finished runs at the same epoch (`median`), or if it
     is not among the best quarter of those that came as far (`halving`, asynchronous successive halving; `hyperband`
     runs it from several first epochs, with the best third)."""
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    warmup_epochs: CountFromZero = 0
     """No run is ended in its first `warmup_epochs` epochs."""
     min_finished: Count = 3
     """Runs in the same setting that finish before any is ended."""
@@ -159,7 +164,7 @@ class Arm(Section):
     """One side of a comparison: its settings, and how its runs are drawn."""
 
     sampler: Literal["tpe", "grid", "random", "seeds"]
-    budget: Count | None = None
+    budget: Budget | None = None
     """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
@@ -190,7 +195,7 @@ class Arm(Section):
 class Search(Section):
     """A search file."""
 
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] | None = None
+    name: str | None = None
     """Names the sweep's folder; by default, the file's name."""
     reproduces: str = ""
     recipe: str | None = None
@@ -204,6 +209,13 @@ class Search(Section):
     """Why the arms have different budgets; shown with the results."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the samplers."""
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str | None) -> str | None:
+        if name is not None and (problem := name_problem(name)):
+            raise ValueError(f"{problem}, got {shown(name)}")
+        return name
 
     @property
     def pruning_arms(self) -> list[str]:

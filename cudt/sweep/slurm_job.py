@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 NOTICE = 180
 #: Seconds that a worker has to save its run; the rest of the notice is for giving the job back to the queue.
 _SAVING = 150
-#: The exit code of a command that was interrupted and can be resumed.
-_INTERRUPTED = 130
+#: The exit codes of a command that was interrupted (by Ctrl-C, by SIGTERM) and can be resumed.
+_INTERRUPTED = (130, 143)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class JobWorker:
             code = worker.wait()
         signal.alarm(0)
         # SLURM_JOB_ID would not do: for one job of an array, it is the number of the whole array.
-        if stop.requested and (code == _INTERRUPTED or code < 0) and _is_running(submitit.JobEnvironment().job_id):
+        if stop.requested and (code in _INTERRUPTED or code < 0) and _is_running(submitit.JobEnvironment().job_id):
             # This is submitit's handler: it calls `checkpoint`, gives the job back to the queue, and exits.
             signal.signal(notice, requeue)
             signal.raise_signal(notice)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.shown import shown
 
 #: Options that cudt sets itself, and what to use instead.
 _SET_BY_CUDT = {
@@ -84,7 +85,7 @@ def _split(text: str) -> tuple[dict[str, str], list[str]]:
         elif part and key in _LISTS:
             values[key] += f",{part}"
         elif part:
-            mistakes.append(f"expected KEY=VALUE, got {part!r}")
+            mistakes.append(f"expected KEY=VALUE, got {shown(part)}")
     return values, mistakes
 
 
@@ -93,9 +94,10 @@ def _problem(key: str, value: str) -> str:
     if key in _SET_BY_CUDT:
         return f"{key}: cannot be set; {_SET_BY_CUDT[key]}"
     if key not in _KINDS:
-        return f"unknown key '{key}'{did_you_mean(key, _KINDS) or '; expected one of ' + ', '.join(sorted(_KINDS))}"
+        hint = did_you_mean(key, _KINDS) or f"; expected one of {', '.join(sorted(_KINDS))}"
+        return f"unknown key {shown(key)}{hint}"
     expected, fits = _KINDS[key]
-    return "" if fits(value) else f"{key}: expected {expected}, got {value!r}"
+    return "" if fits(value) else f"{key}: expected {expected}, got {shown(value)}"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:

@@ -17,7 +17,8 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from cudt.sweep.database import PATIENCE, first_line
 from cudt.sweep.shared import SharedStorage
-from cudt.utils.errors import UserError
+from cudt.utils.errors import MachineFaultError, UserError
+from cudt.utils.faults import machine_fault
 
 #: Seconds to wait for another process that writes into the same SQLite file.
 _TIMEOUT = 60
@@ -29,6 +30,25 @@ _TIMEOUTS = {
     "keepalives_idle": 20,
     "keepalives_interval": 5,
     "keepalives_count": 3,
+}
+#: The options in a URL that are printed: where the database is, and how it is connected to.
+_SHOWN = {
+    *(
+        "host",
+        "hostaddr",
+        "port",
+        "unix_socket",
+        "dbname",
+        "user",
+        "service",
+        "passfile",
+        "driver",
+        "charset",
+        "client_encoding",
+    ),
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"),
+    *("connect_timeout", "timeout", "application_name", "target_session_attrs", "channel_binding", "gssencmode"),
+    *("options", "mode", "uri", "cache", "immutable", "nolock"),
 }
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
@@ -77,8 +97,8 @@ def without_password(url: str) -> str:
         bare = _parsed(url)._replace(password=None)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
-    # Drivers also take passwords as options: password, sslpassword, passwd.
-    bare = bare.difference_update_query([key for key in bare.query if "passw" in key.lower()])
+    # Drivers also take passwords as options: password, passwd, pass, odbc_connect with PWD in it.
+    bare = bare.difference_update_query([key for key in bare.query if key.lower() not in _SHOWN])
     return bare.render_as_string(hide_password=False)
 
 
@@ -143,11 +163,11 @@ def has_studies(url: str) -> bool:
 
 @contextmanager
 def explain_storage_errors() -> Iterator[None]:
-    """Turn a storage failure during a sweep (a full disk, a lost server) into an error without a traceback."""
+    """Turn a storage failure during a sweep (a full disk, a lost server) into a fault of the machine."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        raise UserError(
+        raise MachineFaultError(
             f"cannot write the sweep's trials to its storage: {first_line(error)}; finished trials are kept, "
             "run the same command to resume once the storage works again"
         ) from None
@@ -159,5 +179,10 @@ def _file_of(url: str) -> Path | None:
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
-def _refusal(url: str, error: Exception) -> UserError:
-    return UserError(f"cannot open storage {without_password(url)}: {str(error).strip().splitlines()[0]}")
+def _refusal(url: str, error: Exception) -> UserError | MachineFaultError:
+    kind = UserError if machine_fault(error) is None else MachineFaultError
+    reason = str(error).strip().splitlines()[0]
+    if reason.startswith("invalid literal for int()"):
+        # It repeats what it takes for the port, which is a part of a password if the host is missing.
+        reason = "the port is not a number; write postgresql://USER@HOST/DATABASE"
+    return kind(f"cannot open storage {without_password(url)}: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,21 @@ from typing import Any
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import DBAPIError
 
-from cudt.sweep import recovery, worker
+from cudt.sweep import recovery, reserve, worker
 from cudt.sweep.database import PATIENCE, is_away, is_server
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.observer import Observer
 from cudt.sweep.queue import MAX_DEATHS
 from cudt.sweep.shared import SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
-from cudt.utils.errors import UserError
+from cudt.utils.errors import MachineFaultError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.worker_processes import Ended, Processes
 
 #: Seconds between two looks at the storage, in a file and on a server, for every 200 trials; and at workers.
 _INTERVAL, _ON_SERVER, _TRIALS, _WAIT = 1.0, 4.0, 200, 0.2
-#: Called after every look at the storage: the names of the queues in which a trial has ended, and how many have failed.
+#: Called after every look at the storage with the names of the queues in which a trial has ended, and how many have
+#: failed; after a fault of the machine, once more with all queues.
 OnLook = Callable[[set[str], int], None]
 
 
@@ -41,15 +42,21 @@ class Crew:
     job: Any
 
 
-def run_workers(crew: Crew, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook) -> bool:
-    """Let workers run the trials of some sources, together with all who joined; returns whether they were stopped."""
+def run_workers(crew: Crew, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook) -> int:
+    """Let workers run the trials of some sources, together with all who joined; returns the signal that stopped them.
+
+    It is 0 if none did. A fault of the machine stops all workers of this command, and is raised as MachineFaultError.
+    """
     with (
         StopRequest() as stop,
         Processes(crew.environments, crew.logs, crew.function, crew.job) as workers,
         display,
+        reserve.reserved(sources[0].queue.storage if sources else None),
     ):
-        _Watch(sources, display, on_look).run(workers, stop)
-    return stop.requested
+        fault = _Watch(sources, display, on_look).run(workers, stop)
+    if fault is not None:
+        raise MachineFaultError(fault)
+    return stop.signal_number
 
 
 class _Watch:
@@ -65,13 +72,15 @@ class _Watch:
         self._ended: list[Ended] = []
         self._answered = time.monotonic()
         self._is_stopping = False
+        self._fault: str | None = None
         # By the same look: what ends from now on is shown and counted.
         display.begin(queues, self._observer.n_done)
 
-    def run(self, workers: Processes, stop: StopRequest) -> None:
+    def run(self, workers: Processes, stop: StopRequest) -> str | None:
+        """Watch until all workers have ended; returns the fault of the machine that stopped them, if one did."""
         looked = recovered = time.monotonic()
         while workers.n_running or self._ended:
-            if stop.requested:
+            if stop.requested or self._fault is not None:
                 if not self._is_stopping:
                     self._is_stopping = True
                     # What is seen to run now is reported as interrupted.
@@ -80,7 +89,7 @@ class _Watch:
                 workers.stop()
             self._ended.extend(workers.wait(_WAIT))
             if self._ended:
-                self._try(lambda: self._handle_ended(workers, is_stopping=stop.requested))
+                self._try(lambda: self._handle_ended(workers, is_stopping=stop.requested or self._fault is not None))
             if time.monotonic() - looked > self._interval * max(1, self._observer.n_open / _TRIALS):
                 self._try(self._look)
                 looked = time.monotonic()
@@ -88,6 +97,11 @@ class _Watch:
                 self._try(lambda: recovery.give_back_lost(self._sources))
                 recovered = time.monotonic()
         self._look()
+        if self._fault is not None:
+            # The tables also say what waits. A full disk has no room for them.
+            with suppress(OSError, StorageInternalError, DBAPIError):
+                self._on_look({source.queue.name for source in self._sources}, self._observer.n_failed)
+        return self._fault
 
     def _try(self, action: Callable[[], None]) -> None:
         """Do something with the storage unless it is away: whoever waited for it could not tell workers to stop."""
@@ -110,6 +124,17 @@ class _Watch:
 
     def _handle(self, ended: Ended, workers: Processes, *, is_stopping: bool) -> None:
         """Give back the trial of a worker that has ended, and start it again unless nothing is left."""
+        if ended.fault is not None:
+            self._fault = self._fault or ended.fault
+            try:
+                # It has given its trial back itself, unless the storage is what failed.
+                recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)
+            except (StorageInternalError, DBAPIError) as error:
+                # A server that is away is asked again: whoever finds the trial of a dead worker counts a death.
+                if is_away(error):
+                    raise
+                self._give_back_without_space(ended)
+            return
         is_death = ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
         had_trial = recovery.give_back_of_process(self._sources, ended.process, ended.how if is_death else "")
         self._fruitless = self._fruitless + 1 if is_death and not had_trial else 0
@@ -117,3 +142,8 @@ class _Watch:
             raise UserError(f"{self._fruitless} worker processes ended before they ran a trial, the last {ended.how}")
         if ended.code != worker.DONE and not is_stopping:
             workers.start(ended.worker)
+
+    def _give_back_without_space(self, ended: Ended) -> None:
+        reserve.release(self._storage)
+        with suppress(StorageInternalError, DBAPIError):
+            recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)

@@ -6,6 +6,8 @@ How a trial ends:
 |---|---|
 | returns a result | is finished |
 | raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
+| raises a fault of the machine (utils/faults.py) | waits again, with nothing spent; the worker ends |
+| runs out of memory for a second command | has failed: it does not fit; the worker needs a new process |
 | raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
 | raises LostTrialError | belongs to another worker by now; nothing is written |
@@ -43,11 +45,14 @@ from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
 from cudt.utils.errors import (
     DataWarning,
+    MachineFaultError,
     TrainingInterruptedError,
     TrainingPrunedError,
     TrainingStoppedError,
     UserError,
 )
+from cudt.utils.faults import is_memory_fault, machine_fault
+from cudt.utils.process_identity import machine, since_boot
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
@@ -59,6 +64,8 @@ _BEATS = 1.5
 _WORTH_COLLECTING = 5.0
 #: Seconds between two times that the progress of a trial is stored in a file; on a server, heartbeats store it.
 _PROGRESS_INTERVAL = 3.0
+#: The fact of a trial that says where and when memory did not suffice: the machine, and seconds after its boot.
+_NO_MEMORY = "no_memory"
 #: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
 _STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 
@@ -83,7 +90,7 @@ def work(
     """Run trials until nothing is left, `is_closed`, or a new process is needed; returns the exit code.
 
     `sources` gives the sources in the order in which trials are taken from them, and is called before every trial.
-    `on_failure` is called before a trial is recorded as failed.
+    `on_failure` is called before a trial is recorded as failed. A fault of the machine is raised as MachineFaultError.
     """
     try:
         with _stopping_on_sigterm():
@@ -221,14 +228,31 @@ class _Attempt:
         except TrainingPrunedError as error:
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
-        except (UserError, TrainingStoppedError) as error:
-            self._fail(str(error))
         except Exception as error:
+            if fault := machine_fault(error):
+                if is_memory_fault(error) and self._lacked_memory_before:
+                    self.is_clean = False
+                    self._fail(f"does not fit into memory, in two commands: {fault} with --retry-failed")
+                raise
+            if isinstance(error, UserError | TrainingStoppedError):
+                self._fail(str(error))
             traceback.print_exc()
             self.is_clean = False
             self._fail(f"{type(error).__name__}: {error}")
         self._finish(result.facts)
         return result.score
+
+    @property
+    def _lacked_memory_before(self) -> bool:
+        """Whether the trial ran out of memory on another machine, or here before this process began.
+
+        A worker of the same command may take the trial before it is asked to stop.
+        """
+        assert self._trial is not None
+        before, holder = self._trial.facts.get(_NO_MEMORY), self._trial.holder
+        if before is None or holder is None:
+            return False
+        return bool(before["machine"] != holder["machine"] or before["seconds"] < holder["start"])
 
     def _fail(self, reason: str) -> NoReturn:
         assert self._trial is not None
@@ -288,15 +312,23 @@ class _Attempt:
             for key, value in attributes.items():
                 self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
 
-    def give_back(self) -> None:
-        """Let the trial wait for another worker."""
+    def give_back(self, fault: BaseException | None = None) -> None:
+        """Let the trial wait for another worker; after a fault of the machine, with nothing spent."""
         if self._trial is not None:
-            self._source.queue.give_back(self._trial, spent_on(self._trial, self.seconds))
+            spent = spent_on(self._trial, self.seconds if fault is None else 0.0)
+            if fault is not None and is_memory_fault(fault):
+                spent[_NO_MEMORY] = {"machine": machine(), "seconds": since_boot()}
+            self._source.queue.give_back(self._trial, spent)
 
     def give_back_after(self, error: _BrokenError) -> None:
-        """Let the trial wait if the storage was away for too long; any other error ends the worker."""
+        """Let the trial wait if the machine failed or the storage was away for too long; else the worker ends."""
         cause = error.__cause__
         assert cause is not None
+        if fault := machine_fault(cause):
+            # The storage may be on the same full disk; the parent then tries again.
+            with suppress(*_STORAGE_ERRORS):
+                self.give_back(cause)
+            raise MachineFaultError(fault) from cause
         if not isinstance(cause, _STORAGE_ERRORS) or self._trial is None:
             # Its parent gives the trial back, and counts a death.
             raise cause

@@ -16,7 +16,8 @@ from cudt.cli import main as cli
 from cudt.sweep import definition, run_sweep
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.utils.errors import UserError
-from cudt.utils.worker_processes import Ended
+from cudt.utils.faults import machine_fault
+from cudt.utils.worker_processes import FAULT, Ended
 from tests.sweep.searches import planted, write_search
 
 Command = Callable[..., tuple[int, str, str]]
@@ -44,16 +45,16 @@ class InThisProcess:
 
     def wait(self, timeout: float) -> Iterator[Ended]:
         worker = self._started.pop()
-        yield Ended(worker, os.getpid(), self._function(self._argument), self._logs)
+        try:
+            code, fault = self._function(self._argument), None
+        except Exception as error:
+            code, fault = FAULT, machine_fault(error)
+            if fault is None:
+                raise
+        yield Ended(worker, os.getpid(), code, self._logs, fault)
 
     def stop(self) -> None:
         self._started.clear()
-
-
-@pytest.fixture
-def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not sync files, because that is slow."""
-    monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -54,6 +55,13 @@ def calls(out: Path) -> list[str]:
 # ---------------------------------------------------------------- instead of cudt.sweep.cell:run_cell
 
 
+def does_not_fit_at_a_tenth(job: Any, report: Any) -> Any:
+    if settings_of(job)["descent"]["alpha"] == 0.1:
+        count(job)
+        raise MemoryError
+    return on_the_hill(job, report)
+
+
 def on_the_hill(job: Any, report: Any) -> Any:
     count(job)
     descent = settings_of(job)["descent"]
@@ -83,6 +91,15 @@ def always_dies_at_two_tenths(job: Any, report: Any) -> Any:
 def dies_the_first_time(job: Any, report: Any) -> Any:
     if count(job) == 1:
         os._exit(3)
+    return result(0.5)
+
+
+def finds_the_disk_full(job: Any, report: Any) -> Any:
+    """A cell finds no space for its files, unless the file `space` exists."""
+    if settings_of(job)["descent"]["alpha"] == 0.2 and not (job.out / "space").exists():
+        report(CellProgress(3, 6, 0.5))
+        raise OSError(errno.ENOSPC, "No space left on device", str(job.out / "run.json"))
+    count(job)
     return result(0.5)
 
 

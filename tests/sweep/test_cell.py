@@ -29,6 +29,7 @@ from cudt.training import launch, trained
 from cudt.training.trainer import Trainer
 from cudt.training.view import TrainingView
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
+from tests.checkpoints import names
 from tests.conftest import tiny_recipe
 from tests.pretrained import tiny_pretrained
 from tests.sweep.searches import grid, seeds, sweep_of, swept, write_search
@@ -152,7 +153,7 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
     assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(trained_run.path.parents[1])
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
         assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
-    assert not run.last_checkpoint.exists()
+    assert names(run) == ["best.safetensors", "last.safetensors"]
     assert not (run.path / "model").exists()
     assert not (run.path / "validation.csv").exists()
     info, layers = run.finished_info(), run.read_table("layers")
@@ -219,7 +220,7 @@ MEASURES = {
 
 
 @pytest.mark.parametrize("measure", ["metric", "grid"])
-def test_a_sweep_does_not_open_the_test_data(measure, command, no_disk, no_processes, tmp_path):
+def test_a_sweep_does_not_open_the_test_data(measure, command, no_processes, tmp_path):
     write_reviews(tmp_path)
     write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
     (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
@@ -236,7 +237,7 @@ def test_a_sweep_does_not_open_the_test_data(measure, command, no_disk, no_proce
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_disk, no_processes, tmp_path, monkeypatch):
+def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_processes, tmp_path, monkeypatch):
     given = Reviews.examples
     asked: set[str] = set()
 

@@ -266,7 +266,7 @@ def test_a_choice_that_is_a_list_is_one_mistake(errors_of):
         ),
         (
             {"arms": {"a/b": grid(ALPHAS)}},
-            "arms.a/b: invalid arm name: use letters, digits, '_', '-' and '.', it names a file",
+            "arms.a/b: invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it names a file",
         ),
         (
             {"settings": {"descent.alpha": [0.1, 0.2]}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from cudt.runs.info import RunInfo
 from cudt.sweep.evaluate_runs import _n_shares
+from cudt.utils import temporaries
 from tests.cli.conftest import CommandLine, call, copy, cudt, environment
 from tests.sweep.conftest import InThisProcess
 
@@ -45,17 +47,32 @@ def test_levels_of_one_run_that_are_shared_give_the_same_bytes(call: CommandLine
     # Then the curves, as by one process.
     assert lines[4:] == printed.replace("twin", "copy").splitlines()
     assert tables(copy.path) == tables(other)
-    assert not (copy.path / ".measured").exists()
+    assert not [*copy.path.glob(".measured*")]
 
 
 def test_what_a_killed_or_interrupted_command_left_is_deleted(call: CommandLine, copy, no_processes, monkeypatch):
-    left = copy.path / ".measured" / "examples"
+    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
+    left = copy.path / ".measured.00000000-99999999-1-abcdefgh" / "examples"
     left.mkdir(parents=True)
     temporary = Path(tempfile.mkdtemp())
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr("cudt.sweep.evaluate_runs.run_workers", lambda *given: not left.exists())
+    monkeypatch.setattr("cudt.sweep.evaluate_runs.run_workers", lambda *given: signal.SIGTERM * (not left.exists()))
     code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
-    assert (code, errors) == (130, "interrupted; run the same command again\n")
+    assert (code, errors) == (143, "interrupted; run the same command again\n")
+    assert not [*copy.path.glob(".measured*")]
+    assert [*temporary.iterdir()] == []
+
+
+def test_a_full_disk_stops_the_command_and_leaves_nothing(call: CommandLine, copy, no_processes, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "copy/ood.csv")
+
+    temporary = Path(tempfile.mkdtemp())
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr("cudt.evaluation.evaluate.evaluate_ood", full)
+    code, output, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
+    assert (code, len(errors.splitlines()), "failed" in output) == (1, 1, False)
+    assert errors.startswith("stopped: copy/ood.csv: no space left on device; free space on its file system (")
     assert not (copy.path / ".measured").exists()
     assert [*temporary.iterdir()] == []
 
@@ -68,9 +85,15 @@ def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(
         code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
     assert (code, len(errors.splitlines())) == (2, 1)
     assert "another process is using this run" in errors
-    assert not [*tmp_path.glob("cudt-eval-ood-*")]
+    assert not [*tmp_path.glob("*cudt-eval-ood*")]
+    for left in (".cudt-eval-ood.00000000-99999999-1-abcdefgh", "cudt-eval-ood.00000000-99999999-1-abcdefgh"):
+        (tmp_path / left).mkdir()
+    failed = "cudt-eval-ood.00000000-99999998-1-abcdefgh"
+    (tmp_path / failed).mkdir()
+    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
     code, printed, _ = call("eval-ood", "copy", "copy", *NOISE, "--workers", "2")
     assert (code, printed.count("written to")) == (0, 1)
+    assert [path.name for path in tmp_path.glob("*cudt-eval-ood*")] == [failed]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: CommandLine, copy, no_processes, tmp_path):
@@ -78,7 +101,7 @@ def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: Command
     (broken / "checkpoints" / "best.safetensors").unlink()
     code, printed, errors = call("eval-ood", "broken", "copy", "--device", "cpu", "--workers", "2")
     assert code == 1
-    assert errors.startswith("error: broken: broken/checkpoints/best.safetensors: missing or damaged")
+    assert errors.startswith("error: broken: broken/checkpoints/best.safetensors: damaged (missing)")
     assert len(errors.splitlines()) == 1
     # The folder is kept for its logs.
     logs = Path(errors.strip().rpartition("; logs are in ")[2])

@@ -48,7 +48,7 @@ def test_unknown_keys_are_ignored(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "damaged \\(Invalid JSON"),
+        ("{", r"damaged \(not valid JSON"),
         (json.dumps({**INFO.model_dump(), "finished": "two"}), r"damaged \(finished: "),
         (json.dumps(INFO.model_dump(exclude={"keys"})), r"damaged \(keys: Field required\)"),
     ],

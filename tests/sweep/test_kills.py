@@ -24,7 +24,7 @@ from cudt.runs.find import open_run
 from cudt.sweep import definition, lease, queue, results, run_sweep, shared, storage, stored, study, worker
 from cudt.sweep.definition import Sweep
 from cudt.utils import files
-from tests.data.test_frame_cache_kills import ending, in_child
+from tests.processes import ending, in_child
 from tests.sweep import planted
 from tests.sweep.planted import calls
 from tests.sweep.searches import FIXED, drawn, grid, sweep_of, swept, write_search
@@ -92,7 +92,7 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 def work_since(out: Path, moment: float) -> bool:
     """Whether some cell has saved a checkpoint since then."""
-    return any(path.stat().st_mtime > moment for path in out.glob("reviews-ut/*/checkpoints/last.pt"))
+    return any(path.stat().st_mtime > moment for path in out.glob("reviews-ut/*/checkpoints/checkpoint-*.json"))
 
 
 def finished(out: Path) -> int:

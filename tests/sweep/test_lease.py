@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -100,4 +101,15 @@ def test_a_folder_has_one_home_and_another_folder_another(tmp_path):
     home = home_of(tmp_path / "out")
     assert home_of(tmp_path / "out") == home
     assert home_of(tmp_path / "other") != home
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".cudt-home"]
     assert (tmp_path / "out" / ".cudt-home").read_text() == home
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_folder_whose_id_a_killed_process_did_not_write_gets_one(tmp_path, monkeypatch, links):
+    monkeypatch.setattr(leases, "_PATIENCE", 0.0)
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *given: (tmp_path / "none").stat())
+    (tmp_path / ".cudt-home").touch()
+    assert len(home_of(tmp_path)) == 32
+    assert home_of(tmp_path) == (tmp_path / ".cudt-home").read_text()

@@ -164,7 +164,7 @@ def test_a_worker_alone_takes_cells_in_order_and_others_any_of_the_first(storage
     assert queue.next() is not None
     queue.refresh()
     assert {next(iter(queue._in_order())) for _ in range(20)} == {queue.known()[1].trial_id}
-    monkeypatch.setattr(holder, "_machine", lambda: "another")
+    monkeypatch.setattr(holder, "machine", lambda: "another")
     first = {next(iter(queue._in_order())) for _ in range(40)}
     assert first == {trial.trial_id for trial in queue.known()[1:3]}
 

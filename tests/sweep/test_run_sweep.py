@@ -19,9 +19,6 @@ FOUR = {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
 RATE = 5e-3
 
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
-
 def states(results) -> list[str]:
     return results.trials["state"].tolist()
 
@@ -140,6 +137,20 @@ def test_a_failure_closes_a_sweep_once(tmp_path, monkeypatch):
     assert closed == [False, True, False, True]
 
 
+def test_a_cell_that_does_not_fit_stops_one_command_and_fails_in_the_next(command, tmp_path):
+    """Before: it stopped every command, the other cells were never run, and there were no tables."""
+    arguments = ["sweep", "--search", write_search(tmp_path, arms=FOUR), "--out", "out", "--device", "cpu"]
+    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
+    assert (code, error.startswith("stopped: out of memory on the host; ")) == (1, True)
+    (table,) = Path("out").rglob("trials_wide.csv")
+    assert pd.read_csv(table)["state"].tolist() == ["waiting"] * 4
+    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
+    trials = pd.read_csv(table)
+    assert (code, error, trials["state"].tolist()) == (1, "", ["failed", *["finished"] * 3])
+    assert trials["reason"][0].startswith("does not fit into memory, in two commands: out of memory on the host; ")
+    assert calls(Path("out")).count("constrained 0.1 0") == 2
+
+
 def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):
     path = write_search(tmp_path, arms=FOUR)
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
@@ -172,6 +183,7 @@ def test_a_cell_that_kills_its_workers_is_given_up(tmp_path):
     assert reason in printed
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_given_up_is_a_failure_like_any_other(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
     found, _ = swept(sweep, tmp_path / "out", "always_dies_at_two_tenths", fail_fast=True)
@@ -199,6 +211,23 @@ def test_ctrl_c_interrupts_cells_and_the_same_command_resumes(command, tmp_path)
     assert "resuming: 1 of 4 trials are done" in output
     # The one that was under way is the same cell, and none is done twice.
     assert calls(Path("out"))[1:] == [f"constrained {alpha} 0" for alpha in (0.2, 0.2, 0.3, 0.4)]
+
+
+def test_a_full_disk_stops_the_sweep_and_spends_nothing(command, no_processes, tmp_path):
+    path = write_search(tmp_path, arms=FOUR)
+    arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
+    code, output, error = command(*arguments, function="finds_the_disk_full")
+    assert code == 1
+    assert error.startswith("stopped: out/run.json: no space left on device; free space on its file system (")
+    assert (len(error.splitlines()), "failed" in output) == (1, False)
+    Path("out/space").touch()
+    code, output, error = command(*arguments, function="finds_the_disk_full")
+    assert (code, error) == (0, "")
+    (table,) = Path("out").rglob("trials_wide.csv")
+    trials = pd.read_csv(table)
+    assert trials["state"].tolist() == ["finished"] * 4
+    assert trials["deaths"].tolist() == [0] * 4
+    assert sorted(calls(Path("out"))) == [f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)]
 
 
 def test_a_sweep_that_was_interrupted_has_its_tables(tmp_path):

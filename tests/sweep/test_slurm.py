@@ -231,10 +231,11 @@ def joining(logs: Path) -> list[str]:
     return list(worker.command)
 
 
-def test_a_sweep_has_begun_before_its_jobs_are_submitted(cluster, command, postgres_url, tmp_path):
+def test_a_sweep_has_begun_before_its_jobs_are_submitted(cluster, command, postgres_url, tmp_path, monkeypatch):
     path = write_search(tmp_path)
+    monkeypatch.setenv("CUDT_STORAGE", postgres_url)
     options = ("--launcher", "slurm", "--slurm", "partition=gpu,time=60", "--workers", 2, "--device", "cuda")
-    code, said, errors = command("sweep", "--search", path, "--storage", postgres_url, *map(str, options))
+    code, said, errors = command("sweep", "--search", path, *map(str, options))
     assert (code, errors) == (0, "")
     (folder,) = (tmp_path / "outputs" / "sweeps" / "reviews-ut").iterdir()
     logs = folder / "logs" / "slurm"

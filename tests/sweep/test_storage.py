@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from cudt.sweep.shared import SharedStorage
 from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage, without_password
-from cudt.utils.errors import UserError
+from cudt.utils.errors import MachineFaultError, UserError
 from tests.sweep.searches import study_of, sweep_of
 from tests.sweep.test_queue import Words
 
@@ -57,6 +57,9 @@ def test_a_port_that_is_no_number_is_reported_without_the_password():
         ("postgresql://me@db/trials?password=x&sslmode=require", "postgresql://me@db/trials?sslmode=require"),
         ("postgresql://db/trials?sslpassword=x&passfile=/me/pass", "postgresql://db/trials?passfile=%2Fme%2Fpass"),
         ("mysql://db/trials?passwd=x", "mysql://db/trials"),
+        ("mysql://db/trials?pass=x&charset=utf8", "mysql://db/trials?charset=utf8"),
+        ("mssql+pyodbc://db/trials?odbc_connect=SERVER%3Ddb%3BPWD%3Dx", "mssql+pyodbc://db/trials"),
+        ("postgresql://db/trials?host=a&token=x", "postgresql://db/trials?host=a"),
     ],
 )
 def test_what_is_written_to_files_has_no_password(url, printed):
@@ -79,7 +82,7 @@ def test_looking_whether_a_storage_is_there_makes_nothing(tmp_path):
 
 
 def test_a_storage_that_fails_under_way_is_reported_in_a_line():
-    with pytest.raises(UserError) as error, explain_storage_errors():
+    with pytest.raises(MachineFaultError) as error, explain_storage_errors():
         raise OperationalError("INSERT ...", {}, Exception("disk is full\nsee there"))
     assert "disk is full" in str(error.value)
     assert "run the same command to resume" in str(error.value)

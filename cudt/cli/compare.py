@@ -13,6 +13,7 @@ from cudt.cli import completion
 from cudt.cli.options import require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
+from cudt.utils.shown import as_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +185,9 @@ def _conclusion(run: ReadRun, on_test: dict[int, tuple[float, str]]) -> str:
 def _print_curves(console: Console, a: ReadRun, b: ReadRun) -> None:
     for name, run in (("A", a), ("B", b)):
         if not run.curves:
-            console.print(f"\n{name} is not evaluated yet; run: cudt eval-ood {run.run.results}", soft_wrap=True)
+            console.print(
+                f"\n{name} is not evaluated yet; run: {as_command('eval-ood', run.run.results)}", soft_wrap=True
+            )
     if a.metric != b.metric:
         console.print(f"\nthe metrics differ ({a.metric} and {b.metric}), so the curves cannot be compared")
         return

@@ -126,10 +126,10 @@ def _train(
 
 def _evaluate(console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None) -> None:
     """Evaluate a run under the kinds of noise that are not complete yet."""
-    from cudt.evaluation import evaluate
+    from cudt.evaluation import notes
     from cudt.evaluation.grid import EvaluationRequest, Grid
 
-    if kinds := processes.from_main(evaluate.left(run, grid, n_samples)):
+    if kinds := processes.from_main(notes.left(run, grid, n_samples)):
         evaluate_all(console, [run], EvaluationRequest(Grid(perturbations=kinds), device, data_root, n_samples))
     else:
         console.print(f"already evaluated: {run.path}", soft_wrap=True)

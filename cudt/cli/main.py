@@ -6,10 +6,12 @@ Heavy imports (torch, transformers, pandas) are inside the commands, so that `cu
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,6 +19,7 @@ from rich.console import Console
 from cudt import __version__
 from cudt.cli.compare import compare
 from cudt.cli.data import data
+from cudt.cli.doctor import doctor
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
@@ -32,12 +35,16 @@ from cudt.cli.train import train
 from cudt.utils import processes
 from cudt.utils.errors import (
     AgreedError,
+    AgreedFaultError,
     DataWarning,
+    MachineFaultError,
     ProcessLostError,
+    TerminatedError,
     TrainingInterruptedError,
     TrainingStoppedError,
     UserError,
 )
+from cudt.utils.faults import is_starved, machine_fault
 
 app = typer.Typer(
     help="Train transformers in which every layer lowers the loss, and measure how they degrade under noise.",
@@ -76,37 +83,97 @@ app.add_typer(
     recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"
 )
 _add("data", "What is available", "cudt data --data-root data", data)
+_add("doctor", "What is available", "cudt doctor outputs --fix", doctor)
+
+
+#: Bytes for reporting an error.
+_RESERVE = 16 * 2**20
 
 
 def main() -> None:
     """Run a command; errors and warnings about data are printed as one line, without a traceback."""
     errors = make_error_console()
     _print_data_warnings(errors)
+    # Memory for the line that says that there is none; it is not touched until then.
+    reserve = [bytearray(_RESERVE)]
     try:
-        app()
+        with _terminating():
+            app()
     except SystemExit as done:
         if not done.code:
             processes.leave()
         raise
-    except (UserError, OSError) as error:
-        shared = processes.agree_on(error)
-        if not isinstance(shared, AgreedError):
-            # What only this process knows.
-            errors.quiet = False
-        errors.print(f"error: {shared}", soft_wrap=True)
-        sys.exit(2)
-    except ProcessLostError as error:
+    except Exception as error:
+        reserve.clear()
+        code = _report(error, errors)
+        if code is None:
+            raise
+        if is_starved():
+            # Without memory, libraries crash when they end.
+            _exit_at_once()
+        sys.exit(code)
+
+
+def _report(error: Exception, errors: Console) -> int | None:
+    """Print an error as one line; returns the exit code, or None for an error that needs its traceback."""
+    if isinstance(error, TrainingInterruptedError):
+        errors.print(str(error), soft_wrap=True)
+        return error.exit_code
+    if isinstance(error, TrainingStoppedError):
+        errors.print(f"stopped: {error}", soft_wrap=True)
+        return 1
+    if isinstance(error, ProcessLostError):
         errors.quiet = errors.quiet and not error.speaks
         errors.print(f"{error}; run the same command again, with any number of processes", soft_wrap=True)
-        # At once: torch would wait for the process that is lost.
-        sys.stderr.flush()
-        os._exit(1)
-    except TrainingStoppedError as error:
-        errors.print(f"stopped: {error}", soft_wrap=True)
-        sys.exit(1)
-    except TrainingInterruptedError as error:
-        errors.print(str(error), soft_wrap=True)
-        sys.exit(130)
+        _exit_at_once()
+    fault = machine_fault(error)
+    if fault is None and isinstance(error, ImportError) and not (error.name or "").startswith("cudt"):
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        errors.print(f"error: a package is missing or broken: {reason}; run `cudt doctor`", soft_wrap=True)
+        return 2
+    if fault is None and not isinstance(error, UserError | OSError):
+        return None
+    is_new = fault is not None and not isinstance(error, MachineFaultError)
+    return _report_shared(MachineFaultError(fault) if is_new else error, errors)
+
+
+def _report_shared(error: Exception, errors: Console) -> int:
+    """Print an error for the user, or a fault of the machine, which other processes may have as well."""
+    shared = processes.agree_on(error)
+    is_agreed = isinstance(shared, AgreedError | AgreedFaultError)
+    # What only this process knows.
+    errors.quiet = errors.quiet and is_agreed
+    is_fault = isinstance(shared, MachineFaultError | ProcessLostError)
+    errors.print(f"{'stopped' if is_fault else 'error'}: {shared}", soft_wrap=True)
+    if is_fault and not is_agreed and processes.count() > 1:
+        _exit_at_once()
+    return 1 if is_fault else 2
+
+
+def _exit_at_once() -> NoReturn:
+    """End this process: torch would wait for one that is lost, or that waits for this one."""
+    sys.stderr.flush()
+    os._exit(1)
+
+
+@contextmanager
+def _terminating() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that nothing half-written is left.
+
+    Not one of several processes, which may wait for the others in a call that no signal ends.
+    """
+    if processes.count() > 1:
+        yield
+        return
+
+    def terminate(*_: object) -> NoReturn:
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print_data_warnings(errors: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -12,8 +14,9 @@ from typer.core import TyperCommand
 
 from cudt.cli import completion
 from cudt.utils import processes
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError, signal_of
 from cudt.utils.files import check_data_root
+from cudt.utils.shown import as_command, brief, is_text, shown_path
 
 if TYPE_CHECKING:
     from cudt.sweep.slurm_options import SlurmOptions
@@ -36,6 +39,18 @@ class LauncherChoice(str, Enum):
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
     # The shell asks for completions with a half-written command line, which must not be refused.
     return folder if context.resilient_parsing else check_data_root(folder)
+
+
+def _warn_about_password(context: typer.Context, url: str | None) -> str | None:
+    # A pattern, because the libraries of databases take a second to import.
+    has_password = re.search(r"//[^@]*:[^@]*@|[?&]\w*passw\w*=", url or "")
+    if has_password and getattr(context.get_parameter_source("storage"), "name", "") == "COMMANDLINE":
+        message = (
+            "--storage: other users of this machine can read a password on the command line; put the URL into "
+            "CUDT_STORAGE, or the password into PGPASSWORD or ~/.pgpass"
+        )
+        warnings.warn(message, DataWarning, stacklevel=2)
+    return url
 
 
 Device = Annotated[
@@ -121,6 +136,7 @@ Storage = Annotated[
         metavar="URL",
         envvar="CUDT_STORAGE",
         help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
+        callback=_warn_about_password,
         show_default="an SQLite file in the folder of the results",
     ),
 ]
@@ -143,8 +159,12 @@ SavedSamples = Annotated[
 # ---------------------------------------------------------------- lists of values
 
 
+#: A seed is below 2³².
+_MOST_DIGITS = 10
+
+
 def _is_seed(word: str) -> bool:
-    return word.replace(",", "").isdigit()
+    return word.replace(",", "").isdecimal()
 
 
 def _is_plugin(kind: str) -> Callable[[str], bool]:
@@ -163,7 +183,7 @@ _LISTS: dict[str, Callable[[str], bool]] = {
     "--objective": _is_plugin("objective"),
     "--objectives": _is_plugin("objective"),
     "--perturbation": _is_plugin("noise"),
-    "--noise-seed": str.isdigit,
+    "--noise-seed": str.isdecimal,
 }
 
 
@@ -172,7 +192,17 @@ class ListCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line with lists written out as repeated options."""
+        if strange := [word for word in args if not is_text(word)]:
+            # cudt's files record folders and commands as UTF-8.
+            raise UserError(f"{shown_path(strange[0])}: not valid UTF-8; rename the file or folder")
         return super().parse_args(ctx, repeat_options(args))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C and SIGTERM end it with a line, as they end training."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise TrainingInterruptedError("interrupted; run the same command again", signal_of(error)) from None
 
 
 class LonelyCommand(ListCommand):
@@ -214,8 +244,8 @@ def split_list(values: list[str] | None) -> list[str]:
 def parse_seeds(values: list[str] | None) -> list[int]:
     """The values of --seed as integers."""
     for part in (parts := split_list(values)):
-        if not part.isdigit():
-            raise UserError(f"--seed {part}: expected non-negative integers, for example --seed 0 1 2")
+        if not part.isdecimal() or len(part) > _MOST_DIGITS:
+            raise UserError(f"--seed {brief(part)}: expected non-negative integers, for example --seed 0 1 2")
     return [int(part) for part in parts]
 
 
@@ -233,8 +263,8 @@ def require_folder(path: Path, what: str = "folder") -> None:
     """Refuse a path that is not a folder."""
     if not path.is_dir():
         is_weights = path.name in list(WeightsChoice) and (path.parent / "run.json").is_file()
-        hint = f"; `cudt eval-ood {path.parent} --weights {path.name}` creates it" if is_weights else ""
-        raise UserError(f"{what} '{path}' does not exist{hint}")
+        hint = f"; `{as_command('eval-ood', path.parent, '--weights', path.name)}` creates it" if is_weights else ""
+        raise UserError(f"{what} {shown_path(path)} does not exist{hint}")
 
 
 def refuse_with_join(**given: object) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from cudt.cli.options import Changes, RecipeArgument
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
+from cudt.utils.shown import as_command, shown
 
 if TYPE_CHECKING:
     from cudt.config.reference import Setting
@@ -48,7 +49,8 @@ def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     from cudt.sweep import definition as sweeps
 
     if name in sweeps.names() and name not in recipes.names():
-        raise UserError(f"'{name}' is a search, not a recipe; print its runs with `cudt sweep --search {name} --plan`")
+        command = as_command("sweep", "--search", name, "--plan")
+        raise UserError(f"{shown(name)} is a search, not a recipe; print its runs with `{command}`")
     loaded = recipes.load(name, set_ or ())
     settings = resolved_with_docs(loaded)
     console = make_console()
@@ -59,7 +61,7 @@ def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     for setting in settings:
         if setting.doc.path not in _DESCRIPTION:
             _print_setting(console, setting)
-    console.print(f"\ntrain it: cudt train --recipe {name}", soft_wrap=True, highlight=False)
+    console.print(f"\ntrain it: {as_command('train', '--recipe', name)}", soft_wrap=True, highlight=False)
 
 
 def _print_setting(console: Console, setting: Setting) -> None:

@@ -13,10 +13,12 @@ from cudt.config import strict_yaml
 from cudt.config.differences import flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
+from cudt.runs import checksums
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info
 from cudt.runs.tables import read_table
 from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.shown import shown
 
 
 @dataclass
@@ -77,7 +79,8 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], list[str]]:
 
 def _read(path: Path) -> ListedRun:
     # Not validated: a run stays listed if its model is not installed here, and validation would import torch.
-    values = recipes.read(path / "recipe.yaml")
+    checksums.check_file(path, "recipe.yaml")
+    values = recipes.read_resolved(path / "recipe.yaml")
     info = read_info(path)
     run = ListedRun(
         path,
@@ -161,7 +164,7 @@ def check_key(runs: Sequence[ListedRun], key: str, option: str) -> None:
     known = [*COLUMNS, *dict.fromkeys(key for run in runs for key in run.settings)]
     if runs and key not in known:
         raise UserError(
-            f"{option}: unknown key '{key}'{did_you_mean(key, known) or ';'} "
+            f"{option}: unknown key {shown(key)}{did_you_mean(key, known) or ';'} "
             f"use a setting such as noise.gamma_train, or one of {', '.join(COLUMNS)}"
         )
 
@@ -182,14 +185,15 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
 
 def filtered(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
     """The runs that meet `key=value`; also !=, <, <=, > and >=."""
+    source = f"--filter {shown(condition)}"
     sign = next((sign for sign in _SIGNS if sign in condition), "")
     key, _, text = (part.strip() for part in condition.partition(sign or "="))
     if not sign or not key or not text:
-        raise UserError(f"--filter '{condition}': expected KEY=VALUE (or !=, <, <=, >, >=), such as status=finished")
-    check_key(runs, key, f"--filter '{condition}'")
-    wanted = strict_yaml.parse(text, f"--filter '{condition}'")
+        raise UserError(f"{source}: expected KEY=VALUE (or !=, <, <=, >, >=), such as status=finished")
+    check_key(runs, key, source)
+    wanted = strict_yaml.parse(text, source)
     if sign in (">", "<", ">=", "<=") and not isinstance(wanted, int | float):
-        raise UserError(f"--filter '{condition}': {sign} compares numbers, and '{text}' is not a number")
+        raise UserError(f"{source}: {sign} compares numbers, and {shown(text)} is not a number")
     return [run for run in runs if _meets(value_of(run, key), sign, wanted, text)]
 
 

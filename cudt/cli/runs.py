@@ -14,6 +14,8 @@ from rich.table import Table
 
 from cudt.cli.options import Folders, require_folder
 from cudt.cli.terminal import make_console, make_error_console
+from cudt.utils.shown import one_line
+from cudt.utils.spreadsheets import as_cell
 
 if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
@@ -89,7 +91,10 @@ def _tables(listed: list[ListedRun]) -> Iterator[tuple[str, Table]]:
         models = {run.model for run in mine}
         metrics = sorted({run.metric for run in mine if run.metric})
         model = mine[0].model if len(models) == 1 else f"{len(models)} models"
-        yield f"{recipe}: {model}" + (f", score is {' or '.join(metrics)}" if metrics else ""), _table(mine)
+        yield (
+            f"{one_line(recipe)}: {one_line(model)}" + (f", score is {' or '.join(metrics)}" if metrics else ""),
+            _table(mine),
+        )
 
 
 def _table(listed: list[ListedRun]) -> Table:
@@ -115,10 +120,10 @@ def _cells(run: ListedRun, age: str, has_one_model: bool) -> dict[str, str]:
     # The folder is called after the objective.
     is_in_name = run.path.name.startswith(f"{run.objective}-")
     return {
-        "run": run.path.name,
-        "objective": "" if is_in_name else run.objective,
-        "model": "" if has_one_model else run.model,
-        "variant": run.variant,
+        "run": one_line(run.path.name),
+        "objective": "" if is_in_name else one_line(run.objective),
+        "model": "" if has_one_model else one_line(run.model),
+        "variant": one_line(run.variant),
         "seed": _text(run.seed),
         "status": run.status,
         "score": _number(run.score),
@@ -142,5 +147,5 @@ def _as_csv(listed: list[ListedRun]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_text(value_of(run, name)) for name in COLUMNS] for run in listed)
+    writer.writerows([as_cell(one_line(_text(value_of(run, name)))) for name in COLUMNS] for run in listed)
     return file.getvalue()

@@ -7,18 +7,19 @@ from typing import Any
 
 from rich.console import Console
 
+from cudt.utils.console import SafeConsole
 from cudt.utils.processes import is_main_process
 from cudt.utils.progress import track
 
 
 def make_console() -> Console:
     """Standard output; only the main process of a distributed run prints."""
-    return Console(markup=False, emoji=False, quiet=not is_main_process())
+    return SafeConsole(quiet=not is_main_process())
 
 
 def make_error_console() -> Console:
     """Standard error, for errors and warnings; also of the main process only."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=not is_main_process())
+    return SafeConsole(stderr=True, highlight=False, quiet=not is_main_process())
 
 
 def progress_on(console: Console) -> Any:

@@ -25,6 +25,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.utils.errors import TrainingStoppedError
+from cudt.utils.shown import as_command
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
@@ -53,7 +54,7 @@ def train(
         _print_summary(console, trained.runs)
     with_weights = [str(run.path) for run in trained.runs if run.recipe.settings.checkpoints.kept]
     if with_weights:
-        console.print("next: cudt eval-ood " + " ".join(with_weights), soft_wrap=True)
+        console.print(f"next: {as_command('eval-ood', *with_weights)}", soft_wrap=True)
     if trained.n_stopped:
         raise typer.Exit(1)
 
@@ -69,7 +70,9 @@ def load_recipes(
     wanted_seeds: list[int | None] = [*parse_seeds(seeds)] or [None]
     wanted_objectives: list[str | None] = [*parse_plugins("--objective", "objective", objectives)] or [None]
     from cudt.config import recipe as recipes
+    from cudt.runs.checksums import check_given
 
+    check_given(recipes.locate(recipe))
     return [
         recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+import signal
 import warnings
 from pathlib import Path
 
@@ -44,6 +46,28 @@ def test_an_error_is_one_line_and_writes_nothing(arguments, message, tmp_path):
     assert contents(tmp_path) == before
 
 
+STOPPED = {
+    "eval-ood": (["eval-ood", "copy"], "cudt.evaluation.evaluate.evaluate_ood"),
+    "report": (["report", "copy"], "cudt.report.write"),
+    "train": (["train", "--recipe", "reviews-ut", *SMALL], "cudt.training.launch.assemble"),
+}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("arguments", "function"), STOPPED.values(), ids=STOPPED)
+def test_a_stop_signal_is_one_line_and_the_exit_code(
+    arguments, function, number, code, call, copy, monkeypatch, request
+):
+    before = signal.getsignal(signal.SIGTERM)
+    # Where the tests run in the background, Ctrl-C is ignored.
+    ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, ctrl_c))
+    monkeypatch.setattr(function, lambda *_, **__: os.kill(os.getpid(), number))
+    done, _, error = call(*arguments)
+    assert (done, error) == (code, "interrupted; run the same command again\n")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 @pytest.mark.parametrize("command", ["train", "report"])
 def test_an_output_folder_that_is_a_file_is_refused(command, call, trained_run, tmp_path):
     (tmp_path / "file").write_text("mine")
@@ -60,9 +84,9 @@ def test_an_output_folder_that_is_a_file_is_refused(command, call, trained_run, 
 
 
 def test_a_warning_about_data_is_one_line_and_the_command_continues(call, tmp_path):
-    for folder in ("clips", "others"):
+    for seed, folder in enumerate(("clips", "others")):
         for name, length in (("walk", 12), ("a [/b] c", 2)):
-            write_frames(tmp_path / folder / name, noise(0, length, 8, 8))
+            write_frames(tmp_path / folder / name, noise(seed, length, 8, 8))
     (tmp_path / "own.yaml").write_text(
         "reproduces: nothing\nneeds: nothing\nexpect: nothing\nmodel: {name: dust}\n"
         "task: {name: folder, train: clips, test: others, frames: 4, size: 8, validation_share: 0.4}\n"

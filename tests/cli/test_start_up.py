@@ -57,7 +57,7 @@ WRONG = {
     "model": (["--set", "model.name=dusty"], "unknown model 'dusty'"),
     "warm-up": (["--set", "descent.warmup_epochs=99"], "leave no epoch with constraints"),
     "gains": (["--set", "descent.dual.smoothing=0.1"], "have no effect with optimizer 'adam'"),
-    "name": (["--name", "a/b"], "expected the name of a folder"),
+    "name": (["--name", "a/b"], "expected a name of letters, digits"),
 }
 GONE = [["eval-ood", "gone"], ["compare", "gone", "lost"], ["privacy", "gone"], ["runs", "gone"], ["report", "gone"]]
 

@@ -99,7 +99,9 @@ def load_recipe(
 
     from cudt.config import inheritance
     from cudt.config import recipe as recipes
+    from cudt.config.names import checked_name
     from cudt.utils.errors import UserError
+    from cudt.utils.shown import shown
 
     if isinstance(source, Mapping):
         document = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
@@ -113,10 +115,10 @@ def load_recipe(
         try:
             document.put(key, value, "changes")
         except KeyError as error:
-            raise UserError(f"{where}: changes[{key!r}]: {error.args[0]}") from None
+            raise UserError(f"{where}: changes[{shown(key)}]: {error.args[0]}") from None
     options = {"objective": objective, "seed": seed}
     document.values.update({key: value for key, value in options.items() if value is not None})
-    chosen = recipes.checked_name(own, f"{where}: name") if name is None else recipes.checked_name(name, "name")
+    chosen = checked_name(own, f"{where}: name") if name is None else checked_name(name, "name")
     return recipes.NamedRecipe(chosen, recipes.validated(document, where))
 
 
@@ -133,14 +135,13 @@ def train(
     """
     from functools import partial
 
-    from rich.console import Console
-
     from cudt.config.recipe import NamedRecipe
     from cudt.training import launch
     from cudt.training.display import display_for
+    from cudt.utils.console import SafeConsole
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
-    console = Console(markup=False, emoji=False, quiet=quiet)
+    console = SafeConsole(quiet=quiet)
     return launch.train(
         loaded,
         Path(out),
@@ -252,11 +253,10 @@ def _data_root(folder: str | Path | None) -> Path | None:
 def _progress(quiet: bool) -> Any:
     from functools import partial
 
-    from rich.console import Console
-
+    from cudt.utils.console import SafeConsole
     from cudt.utils.progress import track
 
-    return partial(track, console=Console(quiet=quiet))
+    return partial(track, console=SafeConsole(quiet=quiet))
 
 
 def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:

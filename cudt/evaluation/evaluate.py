@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from cudt.data.splits import SEEN, Split
-from cudt.evaluation import carry_over, exits, parts
+from cudt.evaluation import carry_over, exits, notes, parts
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.passes import Measuring, loading
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
@@ -19,22 +20,25 @@ from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
+from cudt.runs import checksums
 from cudt.runs.examples import Part, Pieces
-from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import Run, check_same_data, check_same_test
+from cudt.runs.tables import file_of
 from cudt.tasks.base import Task
 from cudt.training import trained
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
+from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
+from cudt.utils.shown import as_command
 
 #: The measurements at each level, by noise seed.
 BySeed = Mapping[int, Sequence[StoredMeasurement]]
 
 
 def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
-    """Refuse a run that is not finished, or whose task lacks texts, pictures or classes that the evaluation needs."""
+    """Refuse a run that is not finished or damaged, or whose task lacks texts, pictures or classes that are needed."""
     info = run.finished_info()
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
@@ -47,6 +51,7 @@ def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False)
         raise UserError(f"pictures need a video task, but '{run.path}' has task {task}; leave out --save-samples")
     if with_exits:
         exits.check(run)
+    notes.check_tables(run, with_exits=with_exits)
 
 
 def evaluate_ood(
@@ -66,17 +71,28 @@ def evaluate_ood(
     `with_exits` also evaluates early exits. `measured` is a folder in which `measure_parts` has stored some levels.
     """
     with processes.agreed():
+        notes.check_tables(run, with_exits=with_exits)
         layerwise = _load(run, device, data_root)
         test_data = layerwise.task.fingerprint(["test"])
         check_same_test(run, test_data)
     with led_by_main(layerwise) as leads:
         if not leads:
             return
-        for kind in grid.kinds(run.recipe.settings.evaluation):
-            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
-        _summarise(run, layerwise, grid, track)
-        if with_exits:
-            exits.evaluate_exits(run, layerwise, grid, track)
+        notes.drop_lost(run)
+        with _memory_of(run):
+            for kind in grid.kinds(run.recipe.settings.evaluation):
+                _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
+            _summarise(run, layerwise, grid, track)
+            if with_exits:
+                exits.evaluate_exits(run, layerwise, grid, track)
+
+
+def _memory_of(run: Run) -> AbstractContextManager[None]:
+    """Say what takes less memory, if it does not suffice."""
+    size, recipe = run.recipe.settings.evaluation.batch_size, run.path / "recipe.yaml"
+    smaller = f"evaluation.batch_size={-(-size // 4)}"
+    command = as_command("train", "--recipe", recipe, "--out", run.path.parent.parent, "--set", smaller)
+    return memory_advice(f"{run.label}", f"lower evaluation.batch_size (now {size}) with `{command}`")
 
 
 def parts_of(run: Run, grid: Grid) -> list[Part]:
@@ -97,7 +113,7 @@ def measure_parts(
     layerwise = _load(run, device, data_root)
     for kind, seed in dict.fromkeys((part.perturbation, part.seed) for part in wanted):
         levels = [part.gamma for part in wanted if (part.perturbation, part.seed) == (kind, seed)]
-        with ExampleFile(run.results) as file:
+        with _memory_of(run), ExampleFile(run.results) as file:
             found = _measure(run, layerwise, file, "test", kind, seed, levels, track)
             for level, one in zip(levels, found, strict=True):
                 parts.write(folder, Part(kind, level, seed), one)
@@ -127,9 +143,8 @@ def _evaluate_kind(
         by_seed = {seed: _test(run, layerwise, file, kind, seed, levels, track, measured) for seed in seeds}
         tables = _rows(layerwise.task, kind, asked, levels, by_seed)
         tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
-        note = _note(run, kind, asked, seeds, n_samples)
-        # While the tables change they do not match the note.
-        run.update_info(RunInfo(evaluated=_notes_without(run, kind), test_data=test_data))
+        note = notes.note_after(run, kind, asked, seeds, n_samples)
+        notes.begin(run, kind, test_data)
         # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to replace.
         run.merge_examples(_scores(kind, asked, levels, by_seed), replaced)
     for name, rows in tables.items():
@@ -140,12 +155,7 @@ def _evaluate_kind(
         from cudt.evaluation import samples
 
         samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
-    run.update_info(
-        RunInfo(
-            evaluated={**_notes_without(run, kind), kind: note},
-            data_notes={**run.info().data_notes, **layerwise.task.notes()},
-        )
-    )
+    notes.end(run, kind, note, layerwise.task.notes())
 
 
 def _rows(
@@ -214,30 +224,6 @@ def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Tra
     return Measurement.joined([part for (part,) in measured]).layer_losses.tolist()
 
 
-def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
-    """The kinds of noise for which levels, noise seeds or pictures of the grid are still missing."""
-    settings = run.recipe.settings.evaluation
-    seeds = sorted(grid.seeds(settings))
-    kinds = []
-    for kind in grid.kinds(settings):
-        note = run.info().evaluated.get(kind)
-        has_levels = note is not None and set(grid.levels(kind, settings)) <= set(note.levels)
-        if note is None or not has_levels or note.seeds != seeds or note.samples < n_samples:
-            kinds.append(kind)
-    return kinds
-
-
-def _note(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> EvaluationNote:
-    """What a run is evaluated at once these levels are added to its tables."""
-    before = run.info().evaluated.get(kind, EvaluationNote(levels=[], seeds=[], samples=0))
-    kept = before.levels if before.seeds == sorted(seeds) else []
-    return EvaluationNote(levels=sorted({*kept, *levels}), seeds=sorted(seeds), samples=n_samples or before.samples)
-
-
-def _notes_without(run: Run, kind: str) -> dict[str, EvaluationNote]:
-    return {name: note for name, note in run.info().evaluated.items() if name != kind}
-
-
 def evaluate_validation(
     run: Run, gammas: Sequence[float], device: DeviceName, data_root: Path | None, track: Track
 ) -> None:
@@ -246,12 +232,13 @@ def evaluate_validation(
     For selecting among runs, for which test data must not be used. Levels in the file are kept.
     """
     run.finished_info()
+    checksums.forget_lost(run.results, file_of("validation"))
     missing = [gamma for gamma in gammas if gamma not in set(run.read_table("validation")["gamma"])]
     if not missing:
         return
     layerwise = _load(run, device, data_root)
     kind, seed = run.recipe.settings.noise.kind, 0
-    with ExampleFile(run.results) as file:
+    with _memory_of(run), ExampleFile(run.results) as file:
         measured = _measure(run, layerwise, file, "validation", kind, seed, missing, track)
         rows = ood_rows(layerwise.task, kind, seed, measured, missing)
     run.merge_table("validation", rows, ["perturbation", "gamma"])

@@ -26,11 +26,13 @@ from cudt.evaluation.team import results
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
+from cudt.runs import checksums
 from cudt.runs.run import Run
-from cudt.runs.tables import TABLES
+from cudt.runs.tables import TABLES, file_of
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
+from cudt.utils.shown import as_command
 
 #: How far accuracy on validation data may fall below the full model's.
 TOLERANCE = 0.005
@@ -73,6 +75,7 @@ def evaluate_exits(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Trac
     The operating points of an earlier evaluation are kept. Levels that were evaluated before are replaced.
     """
     observer = _Observer(run, layerwise, track)
+    checksums.forget_lost(run.results, file_of("exits"))
     if not (points := read_points(run)):
         points = _choose_points(run, observer)
     settings = run.recipe.settings
@@ -209,7 +212,7 @@ def chosen_rule(run: Run, name: RuleName) -> ExitRule:
     found = [point.rule for point in read_points(run) if point.is_chosen and point.rule.name == name]
     if not found:
         raise UserError(
-            f"'{run.path}' has no threshold for exit='{name}' yet; run `cudt eval-ood {run.path} --exits`, "
+            f"'{run.path}' has no threshold for exit='{name}' yet; run `{as_command('eval-ood', run.path)} --exits`, "
             f'or give one, for example exit={{"{name}": {2 if name == "patience" else 0.9}}}'
         )
     return found[0]

@@ -8,10 +8,10 @@ completions depend neither on the batch nor on where an interrupted command resu
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -27,7 +27,8 @@ from cudt.evaluation.team import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
-from cudt.noise.source import NoiseSource, example_generator
+from cudt.noise.source import NoiseSource, example_generator, usable
+from cudt.runs.completions import Completion, read_completions, write_completions
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
@@ -35,11 +36,12 @@ from cudt.training import trained
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.files import write_text
+from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
 from cudt.utils.transfer import sent
 
-Completion = dict[str, str]
+#: Seconds between two times that completions are written.
+_INTERVAL = 5.0
 _COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
 
 
@@ -91,7 +93,7 @@ def check(run: Run) -> None:
 
 
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
-    """Write completions into the run folder, batch by batch; existing ones are kept. `check` the run first."""
+    """Write completions into the run folder, every few seconds; existing ones are kept. `check` the run first."""
     path = path_of(run, request)
     with processes.agreed():
         asked = request.read()
@@ -108,10 +110,25 @@ def generate(run: Run, request: Request, device: DeviceName, data_root: Path | N
             noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
             work = _Completing(left, noise, request, f"{run.recipe.name}-{run.label}")
             total = n_batches(left, request.batch_size)
-            for new in track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}"):
-                done += new
-                write_text(path, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+            with memory_advice(run.label, f"lower --batch-size (now {request.batch_size})"):
+                batches = track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}")
+                _write_as_they_come(path, done, batches)
     return path
+
+
+def _write_as_they_come(path: Path, done: list[Completion], batches: Iterable[list[Completion]]) -> None:
+    """Add the completions of each batch to the file: now and then, because each time it is written as a whole."""
+    written, n_written = time.monotonic(), len(done)
+    try:
+        for new in batches:
+            done += new
+            if time.monotonic() - written > _INTERVAL:
+                write_completions(path, done)
+                written, n_written = time.monotonic(), len(done)
+    finally:
+        # Also if the command is interrupted.
+        if len(done) > n_written:
+            write_completions(path, done)
 
 
 def path_of(run: Run, request: Request) -> Path:
@@ -127,7 +144,7 @@ def is_done(run: Run, request: Request) -> bool:
 
 def compare(first: Path, second: Path, limit: int | None = None) -> Path:
     """Write the completions of two runs (the first `limit`) as pairs, in the format of AlpacaEval's annotators."""
-    one, two = (json.loads(path.read_text(encoding="utf-8"))[:limit] for path in (first, second))
+    one, two = (read_completions(path)[:limit] for path in (first, second))
     pairs = [
         {
             "instruction": a["instruction"],
@@ -140,7 +157,7 @@ def compare(first: Path, second: Path, limit: int | None = None) -> Path:
         for a, b in zip(one, two, strict=True)
     ]
     path = first.with_name(f"{first.stem}-against-{_label(second)}.json")
-    write_text(path, json.dumps(pairs, indent=1, ensure_ascii=False) + "\n")
+    write_completions(path, pairs)
     return path
 
 
@@ -154,13 +171,8 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
     """The completions that an earlier command wrote, in the order of the instructions."""
     if not path.is_file():
         return []
-    try:
-        done = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(done, list):
-            raise TypeError("not a list")
-        written = [completion["instruction"] for completion in done]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}); delete it to start again") from None
+    done = read_completions(path)
+    written = [completion["instruction"] for completion in done]
     wanted = [_shown(one) for one in asked[: len(written)]]
     if written[: len(wanted)] != wanted:
         raise UserError(
@@ -231,7 +243,9 @@ class NoiseStream:
         drawn = torch.zeros(embeddings.shape)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
             drawn[row, -length:] = signal_noise(self._noise.kind).standard((length, embeddings.shape[2]), generator)
-        return embeddings + self._gamma * self._noise.sigma_x * sent(drawn.to(embeddings.dtype), embeddings.device)
+        return embeddings + self._gamma * usable(self._noise.sigma_x) * sent(
+            drawn.to(embeddings.dtype), embeddings.device
+        )
 
 
 @torch.no_grad()

@@ -24,11 +24,14 @@ from torch import Tensor
 from cudt.data.loading import batches
 from cudt.method.privacy import NOISE, REASONABLE, UNIT, epsilon_at, noise_multiplier
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.noise.source import usable
+from cudt.runs import checksums
 from cudt.runs.run import Run, check_same_test
-from cudt.runs.tables import TABLES
+from cudt.runs.tables import TABLES, file_of
 from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
+from cudt.utils.shown import as_command
 
 #: The highest noise level that the paper trains with.
 PAPER_GAMMA = 1.0
@@ -58,17 +61,18 @@ class Embeddings:
 
 
 def check(run: Run) -> None:
-    """Refuse a run that is not finished, not evaluated under Gaussian noise, or that is about videos."""
+    """Refuse a run that is not finished, damaged, not evaluated under Gaussian noise, or that is about videos."""
     info = run.finished_info()
     if info.has_pictures:
         raise UserError(
             f"'{run.path}': task {run.recipe.settings.task.name} has no tokens; `cudt privacy` is about noise on token "
             "embeddings: give a run on texts"
         )
+    if not checksums.is_lost(run.results, file_of("privacy")):
+        run.check_file(file_of("privacy"))
     if _curve(run).empty:
-        raise UserError(
-            f"'{run.path}': not evaluated under Gaussian noise; run `cudt eval-ood {run.path} --perturbation {NOISE}`"
-        )
+        command = as_command("eval-ood", run.path, "--perturbation", NOISE)
+        raise UserError(f"'{run.path}': not evaluated under Gaussian noise; run `{command}`")
 
 
 def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | None) -> Embeddings:
@@ -76,6 +80,7 @@ def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | 
     layerwise = trained.load(run, device, data_root)
     check_same_test(run, layerwise.task.fingerprint(["test"]))
     found = _measure(run, layerwise)
+    checksums.forget_lost(run.results, file_of("privacy"))
     run.merge_table("privacy", _rows(run, found, delta), ["delta"])
     return found
 
@@ -83,8 +88,9 @@ def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | 
 def conclusion(run: Run, found: Embeddings, delta: float) -> str:
     """What noise at the paper's level promises for one token, and which level a reasonable promise needs, in words."""
     info, curve = run.finished_info(), _curve(run)
-    wanted = noise_multiplier(REASONABLE, delta) * found.largest_distance / info.sigma_x.evaluation
-    epsilon = epsilon_at(delta, found.largest_distance / (PAPER_GAMMA * info.sigma_x.evaluation))
+    sigma_x = usable(info.sigma_x.evaluation)
+    wanted = noise_multiplier(REASONABLE, delta) * found.largest_distance / sigma_x
+    epsilon = epsilon_at(delta, found.largest_distance / (PAPER_GAMMA * sigma_x))
     useless = ": useless as a promise" if epsilon > REASONABLE else ""
     reached = min((gamma for gamma in curve.index if gamma >= wanted), default=None)
     metric = (

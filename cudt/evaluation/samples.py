@@ -23,8 +23,8 @@ from torch import Tensor
 from cudt.data.batching import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise.source import NoiseSource
+from cudt.runs import checksums
 from cudt.runs.run import Run
-from cudt.utils.files import write_atomically
 
 #: Largest number of layers in a strip; more would be too small to see.
 _MOST_LAYERS = 7
@@ -56,6 +56,8 @@ def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Seque
     chosen = np.unique(np.linspace(0, len(examples) - 1, count).round().astype(int))
     folder = run.results / "samples"
     # Pictures of an earlier call may show other examples or levels.
+    known = [name for name in checksums.recorded(run.results) if name.startswith(f"samples/{noise.kind}-")]
+    checksums.forget(run.results, *known)
     for old in folder.glob(f"{noise.kind}-*"):
         old.unlink()
     made = []
@@ -64,8 +66,10 @@ def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Seque
         moving = look(layerwise, examples[index], noise, middle(levels))
         stem = f"{noise.kind}-{index}-" + re.sub(r"[^\w.]+", "-", strip[0].id)
         made += [folder / f"{stem}.png", folder / f"{stem}.gif"]
-        write_atomically(made[-2], partial(_draw_strip, strip, layerwise.task.metric_name))
-        write_atomically(made[-1], partial(_draw_moving, moving))
+        drawn = (partial(_draw_strip, strip, layerwise.task.metric_name), partial(_draw_moving, moving))
+        for path, draw in zip(made[-2:], drawn, strict=True):
+            with checksums.replacing_checked(run.results, f"samples/{path.name}") as file, file.open("wb") as opened:
+                draw(opened)
     return made
 
 

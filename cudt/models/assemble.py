@@ -12,8 +12,9 @@ from cudt.config.schema import Alpha, Descent, TargetLoss
 from cudt.method.constraints import rate_for_target, rates_per_layer
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
-from cudt.models.base import build_model, check_model
+from cudt.models.base import build_model
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding
 from cudt.models.spreading import spread
 from cudt.noise.source import CPU

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import registry
-from cudt.config.schema import ModelSection, NamedSection
+from cudt.config.schema import ModelSection
 from cudt.data.batching import Batch, lengths_of, take, to_device
 from cudt.models.flash import FlashAttention
 from cudt.noise.source import SignalShape
@@ -129,13 +129,6 @@ def embedded_shape(batch: Batch, embedding: nn.Embedding) -> SignalShape:
     """The shape of a batch of token embeddings, (examples, tokens, width)."""
     tokens, width = batch["input_ids"].shape[1], embedding.embedding_dim
     return SignalShape(lengths_of(batch), tokens, (width,), embedding.weight.dtype)
-
-
-def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a model and a task that do not fit together, before the task's data are read (which can take an hour)."""
-    module = registry.load("model", config.name)
-    if hasattr(module, "check"):
-        module.check(config, task, data_root)
 
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:

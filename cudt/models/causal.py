@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from cudt.config.alternatives import WordOrWords
+from cudt.config.bounds import Count, Positive
+from cudt.config.pretrained import PretrainedSection
 from cudt.config.schema import (
     FINE_TUNING,
     Attention,
-    Count,
-    ModelSection,
     NamedSection,
-    Positive,
     Schedule,
-    WordOrWords,
 )
 from cudt.config.section import ADDED_LATER, Section
 from cudt.data import hub
@@ -53,7 +52,7 @@ class Lora(Section):
         return targets
 
 
-class Config(ModelSection):
+class Config(PretrainedSection):
     """A pretrained causal language model, and which of its weights are trained."""
 
     generates_text = True
@@ -89,7 +88,7 @@ class Config(ModelSection):
 
     @property
     def tokenizer_source(self) -> str:
-        return self.pretrained
+        return self.trusted(self.pretrained)
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
@@ -104,7 +103,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     from cudt.models.causal_network import DTYPES, Causal, check_head, decode_plainly
 
     assert isinstance(task, Alpaca)
-    lm = hub.load_causal_lm(config.pretrained, data_root, DTYPES[config.dtype], config.attention)
+    lm = hub.load_causal_lm(config.tokenizer_source, data_root, DTYPES[config.dtype], config.attention)
     check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     check_head(lm, config.pretrained)
     decode_plainly(lm)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.base import Visit
 from cudt.models.causal import Config, Lora
@@ -23,7 +24,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SNIPPET = """\
 from {library} import {loader}
 from transformers import AutoTokenizer
-model, tokenizer = {loader}.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
+model = {loader}.from_pretrained("FOLDER", trust_remote_code={trusts})
+tokenizer = AutoTokenizer.from_pretrained("FOLDER", trust_remote_code={trusts})
 prompt = tokenizer({prompt!r}, return_tensors="pt")
 text = tokenizer.decode(model.generate(**prompt, max_new_tokens=64, do_sample=False)[0], skip_special_tokens=True)
 """
@@ -71,13 +73,13 @@ class Causal(WatchedText):
 
     def save_pretrained(self, folder: Path) -> str:
         """Save a model for transformers, or an adapter for peft."""
-        prompt = prompt_text("Name a colour.", "")
+        shown = {"prompt": prompt_text("Name a colour.", ""), "trusts": remote_code.runs_in(self._backbone[0])}
         if self._is_adapted:
             # The default "auto" would ask the hub whether the vocabulary has grown.
             self.lm.save_pretrained(folder, save_embedding_layers=False)
-            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
+            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", **shown)
         self.lm.save_pretrained(folder)
-        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", prompt=prompt)
+        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", **shown)
 
 
 def _with_adapters(lm: Any, lora: Lora) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudt.config.schema import Positive
+from cudt.config.bounds import Positive
 from cudt.models.patch_section import PatchConfig, check_sections, video_task
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.schema import FINE_TUNING, Attention, ModelSection, Schedule
+from cudt.config.pretrained import PretrainedSection
+from cudt.config.schema import FINE_TUNING, Attention, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(ModelSection):
+class Config(PretrainedSection):
     """A pretrained text encoder, and which of its states the readout uses."""
 
     pretrained: str
@@ -34,7 +35,7 @@ class Config(ModelSection):
 
     @property
     def tokenizer_source(self) -> str:
-        return self.pretrained
+        return self.trusted(self.pretrained)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
@@ -43,7 +44,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
 
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
-    encoder = hub.load_encoder(config.pretrained, data_root, config.attention)
+    encoder = hub.load_encoder(config.tokenizer_source, data_root, config.attention)
     check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.encoder import Config
 from cudt.models.watched import WatchedText
@@ -22,8 +23,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-encoder = AutoModel.from_pretrained("FOLDER"{options})
+tokenizer = AutoTokenizer.from_pretrained("FOLDER", trust_remote_code={trusts})
+encoder = AutoModel.from_pretrained("FOLDER", trust_remote_code={trusts}{options})
 readout = load_file("FOLDER/readout.safetensors")
 with torch.no_grad():
     state = encoder(**tokenizer({texts}, return_tensors="pt")).last_hidden_state.{state}
@@ -68,7 +69,8 @@ class Encoder(WatchedText):
         takes_option = "add_pooling_layer" in inspect.signature(type(self.encoder).__init__).parameters
         options = ", add_pooling_layer=False" if self._lost_pooler and takes_option else ""
         texts = '"a text", "the other text of the pair"' if self._reads_pairs else '"a text"'
-        return _SNIPPET.format(options=options, texts=texts, state="mean(1)" if self._pools else "select(1, 0)")
+        state = "mean(1)" if self._pools else "select(1, 0)"
+        return _SNIPPET.format(options=options, texts=texts, state=state, trusts=remote_code.runs_in(self.encoder))
 
 
 @torch.no_grad()

@@ -170,16 +170,22 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     for one, squared in torch.stack(sums).tolist():
         total, squares = total + one, squares + squared
     mean = total / count
+    if not math.isfinite(squares):
+        raise UserError(
+            "σ_x is not finite: the clean signal (pixels, or embeddings of tokens) has NaN or infinite values; check "
+            "the data and the pretrained weights"
+        )
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
     # The difference of two equal numbers is not always 0.
-    if sigma <= 1e-6 * abs(mean):
-        warnings.warn(
-            f"σ_x = {sigma:.2g}: the signal is constant, so noise of σ = γ·σ_x has no effect; check the data and the "
-            "pretrained weights",
-            DataWarning,
-            stacklevel=2,
-        )
-    return sigma
+    if sigma > 1e-6 * abs(mean):
+        return sigma
+    warnings.warn(
+        "σ_x = 0: the clean signal (pixels, or embeddings of tokens) is constant, so only γ = 0 and discrete noise can "
+        "be evaluated; check the data and the pretrained weights",
+        DataWarning,
+        stacklevel=2,
+    )
+    return 0.0
 
 
 def measure(

@@ -136,13 +136,34 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def like(value: Tensor, weight: Tensor) -> Tensor:
-    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor itself."""
+    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor, in the weight's order.
+
+    Fused optimisers read weight and moments in the order of their memory. Orthogonal weights have another order than
+    the tensors of a file.
+    """
     if not _is_shard(weight):
-        return value
+        if value.stride() == weight.stride():
+            return value
+        return torch.empty_like(weight, dtype=value.dtype, device=value.device).copy_(value)
     from torch.distributed.tensor import distribute_tensor
 
     # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a view of it.
     return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).clone()
+
+
+def part(weight: Tensor) -> Tensor:
+    """What this process holds of a weight: its shard, or the weight itself if it is not sharded."""
+    return weight.to_local() if _is_shard(weight) else weight
+
+
+def rows(weight: Tensor) -> slice:
+    """Which rows of a whole weight are this process's part of it."""
+    if not _is_shard(weight):
+        return slice(0, len(weight) if weight.dim() else 1)
+    # FSDP splits the rows as torch.chunk does.
+    sizes = [len(chunk) for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())]
+    first = sum(sizes[: weight.device_mesh.get_local_rank()])
+    return slice(first, first + len(weight.to_local()))
 
 
 def _is_shard(tensor: Any) -> TypeGuard[DTensor]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from cudt.config.schema import Count, ModelSection
+from cudt.config.bounds import Layers, Width
+from cudt.config.pretrained import PretrainedSection
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.text_classification import TextClassification
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(ModelSection):
+class Config(PretrainedSection):
     """The size of a UT."""
 
-    layers: Count = 5
+    layers: Layers = 5
     """Number of layers L; the paper uses 3, 5, 7 and 9."""
-    width: Count | None = None
+    width: Width | None = None
     """Width of the word embeddings; null for that of `embeddings_from`, or 64 without it."""
-    attention_width: Count = 32
+    attention_width: Width = 32
     """Rows of W₁, the width in which attention compares words."""
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Step size η of a layer."""
@@ -46,8 +47,13 @@ class Config(ModelSection):
     """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; else null."""
 
     @property
+    def n_weights(self) -> int:
+        width = self.width or 64
+        return (1 if self.tie_layers else self.layers) * width * (width + self.attention_width)
+
+    @property
     def tokenizer_source(self) -> str | None:
-        return self.embeddings_from
+        return None if self.embeddings_from is None else self.trusted(self.embeddings_from)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
@@ -79,9 +85,9 @@ def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.E
     """The word embeddings: random, or a trainable copy of a pretrained encoder's."""
     from torch import nn
 
-    if config.embeddings_from is None:
+    if config.tokenizer_source is None:
         return nn.Embedding(vocabulary_size, config.width or 64)
-    weights = hub.load_encoder(config.embeddings_from, data_root).get_input_embeddings().weight.detach()
+    weights = hub.load_encoder(config.tokenizer_source, data_root).get_input_embeddings().weight.detach()
     if config.width not in (None, width := weights.shape[1]):
         raise UserError(
             f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width {width}; "

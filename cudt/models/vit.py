@@ -12,7 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudt.config.schema import FINE_TUNING, ModelSection, NamedSection, Schedule
+from cudt.config.pretrained import PretrainedSection
+from cudt.config.schema import FINE_TUNING, NamedSection, Schedule
 from cudt.data import hub
 from cudt.models.patch_section import check_video, video_task
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(ModelSection):
+class Config(PretrainedSection):
     """A pretrained vision transformer."""
 
     pretrained: str
@@ -43,8 +44,9 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     from cudt.models.vit_network import ViT, check_layout, check_parts, freeze_unused
 
     video = video_task(task, config.name)
-    encoder = hub.load_encoder(config.pretrained, data_root)
-    processor = hub.load_image_processor(config.pretrained, data_root)
+    pretrained = config.trusted(config.pretrained)
+    encoder = hub.load_encoder(pretrained, data_root)
+    processor = hub.load_image_processor(pretrained, data_root)
     check_parts(encoder, processor, config.pretrained)
     model = ViT(encoder, processor, video)
     check_layout(model, config.pretrained)

@@ -9,6 +9,7 @@ does not wait for the CPU: each kind of device has its own numbers. Kinds of noi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from cudt.noise.base import signal_noise
 from cudt.noise.seeding import example_seed
+from cudt.utils.errors import UserError
 from cudt.utils.transfer import sent
 
 CPU = torch.device("cpu")
@@ -52,7 +54,17 @@ class NoiseSource:
 
         γ times this is the noise at level γ.
         """
-        return self.sigma_x * standard_noise(self.kind, self.seed, ids, shape, device)
+        return usable(self.sigma_x) * standard_noise(self.kind, self.seed, ids, shape, device)
+
+
+def usable(sigma_x: float) -> float:
+    """σ_x, if noise of σ = γ·σ_x is any noise; otherwise every level γ would give the result of γ = 0."""
+    if math.isfinite(sigma_x) and sigma_x > 0:
+        return sigma_x
+    raise UserError(
+        f"σ_x = {sigma_x:g}: the clean signal (pixels, or embeddings of tokens) is constant or not finite, so that "
+        "noise of σ = γ·σ_x has no meaning; check the data and the pretrained weights, or use γ = 0 or discrete noise"
+    )
 
 
 def standard_noise(

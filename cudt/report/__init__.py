@@ -47,6 +47,7 @@ from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
+from cudt.utils.spreadsheets import csv_text
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
         files += _write_texts([table for part in parts for table in part.tables], out / "tables")
         write_text(out / "index.html", page.render(made, drawn, parts))
         pictures = drawn()
-    manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
+    stale = manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
+    collected.warnings.extend(stale)
     verdict = headline.verdict(made.comparisons)
     found = claims.summary(judged)
     return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched), found)
@@ -110,7 +112,7 @@ def _write_numbers(runs: Sequence[ReadRun], numbers: Mapping[str, pd.DataFrame],
     """Write the CSV files of all runs."""
     losses = {"layers": tables.layer_losses(runs), "ratio_bins": tables.ratio_bins(runs)}
     for name, table in {**numbers, **losses}.items():
-        write_text(out / f"{name}.csv", table.to_csv(index=False))
+        write_text(out / f"{name}.csv", csv_text(table))
 
 
 def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTable, bool]], list[Path]]:
@@ -121,10 +123,10 @@ def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTa
     texts = {"missing.txt": "".join(missing)}
     for result in results:
         table = paper_tables.of_results(result)
-        texts[f"{table.stem}.csv"] = result.long().to_csv(index=False)
+        texts[f"{table.stem}.csv"] = csv_text(result.long())
         shown.append((table, result.n_filled > 0))
     settings, long = hyper_parameters.hyper_parameters(runs)
-    texts["dual.csv"] = long.to_csv(index=False)
+    texts["dual.csv"] = csv_text(long)
     shown += [(table, any(row[-1].text != "0" for row in table.rows)) for table in settings]
     for name, text in texts.items():
         write_text(out / name, text)

@@ -19,7 +19,9 @@ from cudt.report.objectives import is_constrained
 from cudt.runs.find import find_runs, open_run, run_folder
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
+from cudt.runs.tables import TABLES, file_of
 from cudt.utils.errors import UserError
+from cudt.utils.shown import as_command
 
 #: More runs without an evaluation than these share one warning.
 _MANY = 5
@@ -241,7 +243,7 @@ def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
             f"{len(paths)} runs are not evaluated yet and have no curve: {paths[0]} and others; "
             "run `cudt eval-ood` on the ones you need"
         ]
-    return [f"{path}: not evaluated yet and has no curve; run `cudt eval-ood {path}`" for path in paths]
+    return [f"{path}: not evaluated yet and has no curve; run `{as_command('eval-ood', path)}`" for path in paths]
 
 
 def read_run(path: Path) -> ReadRun:
@@ -250,8 +252,6 @@ def read_run(path: Path) -> ReadRun:
         return _read_whole(path)
     except OSError as error:
         raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
-    except (ValueError, pd.errors.ParserError) as error:
-        raise UserError(f"{path}: damaged ({error})") from None
 
 
 def _read_whole(path: Path) -> ReadRun:
@@ -267,15 +267,10 @@ def _read_whole(path: Path) -> ReadRun:
         raise UserError(f"{path}: {status}" + (f" ({info.reason})" if info.reason else ""))
     finished = run.finished_info()
     names = ("layers", "ood", "ratio_bins", "descent", "exits", "validation")
-    layers, ood, bins, descent, exits, validation = (_table(run, name) for name in names)
+    layers, ood, bins, descent, exits, validation = (run.read_table(name) for name in names)
+    for name in TABLES:
+        if name not in names:
+            # Figures and sections read it later, when the run can no longer be left out.
+            run.check_file(file_of(name))
     own = validation[validation["metric"] == finished.metric.name]
     return ReadRun(run, finished, layers, ood, bins, descent, exits, own)
-
-
-def _table(run: Run, name: str) -> pd.DataFrame:
-    """Read a table of a run; refuse one that was cut off, whose last number may have lost digits."""
-    table = run.read_table(name)
-    path = run.results / f"{name}.csv"
-    if path.is_file() and not path.read_bytes().endswith(b"\n"):
-        raise ValueError(f"{name}.csv is cut off")
-    return table

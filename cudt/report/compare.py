@@ -21,6 +21,7 @@ from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import CONSTRAINED, SIDES, Pair, by_group
 from cudt.report.objectives import BASELINE
 from cudt.utils.ranges import ranges
+from cudt.utils.shown import as_command
 
 
 @dataclass(frozen=True)
@@ -152,14 +153,20 @@ def _is_selected(runs: Sequence[ReadRun], noise: str) -> bool:
 
 def _every(runs: Sequence[ReadRun], noise: str) -> Chosen:
     found = [run for run in runs if curve(run, noise)]
-    return Chosen(found, problem="" if found or not runs else f"not evaluated: cudt eval-ood {runs[0].run.path}")
+    return Chosen(
+        found, problem="" if found or not runs else f"not evaluated: {as_command('eval-ood', runs[0].run.path)}"
+    )
 
 
 def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) -> Chosen:
     """The best of all runs; none if it was not evaluated, since the second best is not what was selected."""
     best = min(runs, key=key)
     if not curve(best, noise):
-        return Chosen([], len(runs), f"the best by validation data is not evaluated: cudt eval-ood {best.run.path}")
+        return Chosen(
+            [],
+            len(runs),
+            f"the best by validation data is not evaluated: {as_command('eval-ood', best.run.path)}",
+        )
     return Chosen([best], len(runs))
 
 

@@ -14,21 +14,16 @@ from cudt.config.schema import Weights
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
 from cudt.runs.dual import dual_at_end
-from cudt.utils.errors import UserError
 
 
 def logged_weights(run: ReadRun) -> pd.DataFrame:
     """w_l of every logged update: a row for each update's step, a column for each layer.
 
-    Empty without constraints, for runs of versions that did not log them, and if history.csv is damaged.
+    Empty without constraints, and for runs of versions that did not log them.
     """
     if not objectives.is_constrained(run.objective):
         return pd.DataFrame()
-    try:
-        history = run.run.read_table("history")
-    except (UserError, ValueError):
-        # The page's charts read the same file, and report the damage.
-        return pd.DataFrame()
+    history = run.run.read_table("history")
     rows = history[(history["name"] == "weight") & (history["split"] == "train")]
     return rows.pivot(index=["epoch", "step"], columns="layer", values="value")
 

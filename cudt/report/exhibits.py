@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 from cudt.report.collect import ReadRun
 from cudt.report.compare import group_scores
 from cudt.report.names import labels
+from cudt.runs import checksums
+from cudt.runs.completions import read_completions
+from cudt.utils.errors import DamagedFileError, UserError
 
 #: Pictures are embedded in the page, and browsers fail to open a very large one; the rest stays in the run folders.
 _MOST_BYTES = 8_000_000
@@ -30,10 +32,18 @@ class Pictures:
         self.left_out: list[Path] = []
         self._unread: list[str] = []
 
-    def inline(self, picture: Path) -> str | None:
-        """The picture as a data URL; None if it does not fit any more or cannot be read."""
+    def inline(self, picture: Path, folder: Path | None = None) -> str | None:
+        """The picture as a data URL; None if it does not fit any more or cannot be read.
+
+        `folder` is the run folder of a picture that a run has.
+        """
         try:
-            content = base64.b64encode(picture.read_bytes()).decode()
+            name = "" if folder is None else picture.relative_to(folder).as_posix()
+            read = picture.read_bytes() if folder is None else checksums.read_checked(folder, name)
+            content = base64.b64encode(read).decode()
+        except DamagedFileError as error:
+            self._unread.append(str(error))
+            return None
         except OSError as error:
             self._unread.append(f"{picture}: cannot be read ({error.strerror})")
             return None
@@ -83,8 +93,8 @@ def _sample(label: str, run: ReadRun, strip: Path, pictures: Pictures) -> dict[s
     moving = strip.with_suffix(".gif")
     return {
         "title": f"{label}, seed {run.seed}",
-        "strip": pictures.inline(strip),
-        "moving": pictures.inline(moving) if moving.is_file() else None,
+        "strip": pictures.inline(strip, run.run.results),
+        "moving": pictures.inline(moving, run.run.results) if moving.is_file() else None,
     }
 
 
@@ -96,10 +106,9 @@ def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str
     for run in _one_of_the_best_groups(runs, [run for run in runs if _answered(run)]):
         for path in _answered(run):
             try:
-                answers = json.loads(path.read_text(encoding="utf-8"))[:_MOST_ANSWERS]
-                _ = [one["instruction"] + one["output"] + "" for one in answers]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                damaged.append(f"{path}: damaged ({type(error).__name__})")
+                answers = read_completions(path)[:_MOST_ANSWERS]
+            except (OSError, UserError) as error:
+                damaged.append(str(error))
                 continue
             found.setdefault(path.stem, []).append((f"{named[run.group]}, seed {run.seed}", answers))
     return [{"name": name, "answers": _side_by_side(sides)} for name, sides in found.items()], damaged

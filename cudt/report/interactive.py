@@ -17,7 +17,6 @@ from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.compare import failing_layers, group_scores
 from cudt.report.figures.words import labels, seeds_text, short, styles
 from cudt.report.groups import Group
-from cudt.utils.errors import UserError
 
 #: Lines that a chart shows at first; a click on the legend shows the others.
 _SHOWN = 8
@@ -158,10 +157,7 @@ def _ratios(group: Group, kind: str, grids: dict[tuple[float, ...], int]) -> lis
 def _training(run: ReadRun, index: int) -> dict[str, Any]:
     """The multipliers λ and the validation losses over the updates of a run, the first of the group at `index`."""
     shown: dict[str, Any] = {"group": index, "run": run.run.path.name, "seed": run.seed}
-    try:
-        history = run.run.read_table("history")
-    except (UserError, ValueError) as error:
-        return {**shown, "problem": str(error)}
+    history = run.run.read_table("history")
     shown["multipliers"] = _lines(history[history["name"] == "multiplier"])
     shown["losses"] = _lines(history[(history["name"] == "loss") & (history["split"] == "validation")])
     return shown

@@ -27,6 +27,7 @@ from cudt.report.material import Material
 from cudt.report.sections import PageSection
 from cudt.report.sweeps import PRUNED, SPENT, ReadSweep
 from cudt.report.text_table import TextTable
+from cudt.runs import checksums
 
 _HERE = Path(__file__).parent
 
@@ -72,8 +73,8 @@ def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: 
         "sweeps": [_sweep(sweep, figures, pictures) for sweep in made.sweeps],
         "parts": _parts(parts, ""),
     }
-    damaged = [line for section in sections for line in section["damaged"]]
-    damaged += [run["problem"] for section in data for run in section["training"] if "problem" in run]
+    # The command prints them, too.
+    made.collected.warnings.extend([*(line for one in sections for line in one["damaged"]), *pictures.note()])
     return environment.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -87,7 +88,7 @@ def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: 
         reasons=Counter(row["reason"] for row in made.comparisons if not row["unit"]).most_common(),
         sections=sections,
         tables=[_table(*one) for one in made.tables],
-        warnings=[*made.collected.warnings, *damaged, *pictures.note()],
+        warnings=made.collected.warnings,
         n_runs=len(made.collected.runs),
         n_recipes=len(made.collected.recipes),
         **shown,
@@ -186,7 +187,7 @@ def _run(run: ReadRun, named: Mapping[GroupKey, str]) -> dict[str, Any]:
         "weights": run.run.weights,
         "epochs": run.settings.get("training.epochs"),
         # The run's own file: rendering the recipe again takes long.
-        "recipe": (run.run.path / "recipe.yaml").read_text(encoding="utf-8"),
+        "recipe": checksums.read_checked(run.run.path, "recipe.yaml").decode(),
         "commands": [run.info.command, *evaluation_commands(run)],
     }
 

@@ -13,6 +13,7 @@ from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.noise.base import scale_of
 from cudt.report.collect import ReadRun
+from cudt.utils.shown import as_command
 
 #: Largest relative difference that rounding may cause between the metric of the scores and the one in ood.csv.
 _ROUNDING = 1e-6
@@ -119,4 +120,4 @@ class Measured:
 
     def _outdated(self, problem: str) -> NoIntervalError:
         path = self.run.run.results
-        return NoIntervalError(f"{path}: {problem}; to fix it, run `cudt eval-ood {path}` at every level")
+        return NoIntervalError(f"{path}: {problem}; to fix it, run `{as_command('eval-ood', path)}` at every level")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +21,13 @@ from matplotlib import ticker
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
 from cudt.report.figures import Drawing, Figure, Job, save
+from cudt.runs import checksums
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
+from cudt.utils.reading import check_csv
+from cudt.utils.spreadsheets import read_texts
+from cudt.utils.walk import files_below
 
 #: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
@@ -69,7 +74,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
     """Read every sweep with a finished trial below some folders; and a warning for each without one or damaged."""
     found: dict[Path, ReadSweep] = {}
     warnings = []
-    for path in sorted(file for folder in folders for file in folder.rglob("sweep.json")):
+    for path in sorted(file for folder in folders for file in files_below(folder, ["sweep.json"])):
         try:
             sweep = _read(path.parent)
         except UserError as error:
@@ -88,11 +93,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
 def _read(folder: Path) -> ReadSweep:
     info = read_info(folder)
     words = dict.fromkeys(["setting", "arm", "run", "reason", *info.keys], str)
-    trials, best = (
-        # A setting may be the word `null`.
-        pd.read_csv(folder / f"{name}.csv", dtype=words, keep_default_na=False, na_values=[""])
-        for name in ("trials_wide", "best")
-    )
+    trials, best = (checksums.read_as(folder, name, partial(_table, words)) for name in ("trials_wide.csv", "best.csv"))
     for key in info.keys:
         if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
             trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
@@ -101,6 +102,12 @@ def _read(folder: Path) -> ReadSweep:
     _ = sweep.keys, sweep.finished["score"]
     _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
     return sweep
+
+
+def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
+    check_csv(content)
+    # A setting may be the word `null`.
+    return read_texts(pd.read_csv(io.BytesIO(content), dtype=words, keep_default_na=False, na_values=[""]))
 
 
 def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:

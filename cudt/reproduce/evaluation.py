@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation import evaluate, generate
+from cudt.evaluation import evaluate, generate, notes
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
 from cudt.method.objectives.base import objective_class
@@ -82,7 +82,7 @@ def grid_of(experiment: Experiment) -> Grid:
 def is_evaluated(experiment: Experiment, path: Path) -> bool:
     """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
     try:
-        return not evaluate.left(open_run(path), grid_of(experiment), experiment.listed.samples)
+        return not notes.left(open_run(path), grid_of(experiment), experiment.listed.samples)
     except UserError:
         return False
 
@@ -230,7 +230,7 @@ class EvaluationSource:
         samples = self.experiment.listed.samples
         lease.take_run(run, self.options.out)
         with run.locked(wait=True):
-            for kind in evaluate.left(run, grid, samples):
+            for kind in notes.left(run, grid, samples):
                 alone = Grid(perturbations=[kind], noise_seeds=grid.noise_seeds)
                 evaluate.check(run, alone, samples)
                 evaluate.evaluate_ood(

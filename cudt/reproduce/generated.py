@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from cudt.utils import temporaries
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.files import write_if_changed
 
@@ -61,8 +60,7 @@ def _save_llama(target: Path) -> None:
     # Its progress bar would garble the plan.
     logging.disable_progress_bar()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
+    with temporaries.folder_next_to(target) as temporary:
         tokenizer = _tokenizer()
         config = LlamaConfig(
             vocab_size=len(tokenizer),
@@ -83,8 +81,6 @@ def _save_llama(target: Path) -> None:
         tokenizer.save_pretrained(temporary)
         temporary.chmod(0o755)
         temporary.replace(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _tokenizer() -> Any:

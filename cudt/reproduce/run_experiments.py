@@ -31,7 +31,7 @@ from cudt.sweep.storage import explain_storage_errors, open_storage
 from cudt.sweep.stored import first_study
 from cudt.sweep.watch import Crew, run_workers
 from cudt.utils import device
-from cudt.utils.errors import TrainingInterruptedError, UserError
+from cudt.utils.errors import TrainingInterruptedError, UserError, signal_of
 from cudt.utils.worker_processes import worker_environments
 
 
@@ -51,8 +51,8 @@ def reproduce(
             raise UserError(refusal)
         with explain_storage_errors():
             return _Command(reproduction, options, console, plan).run()
-    except KeyboardInterrupt:
-        raise _interrupted(options) from None
+    except KeyboardInterrupt as error:
+        raise _interrupted(options, signal_of(error)) from None
 
 
 def launch(reproduction: Reproduction, options: ReproduceOptions, asked: SlurmOptions, console: Console) -> SlurmArray:
@@ -98,8 +98,8 @@ def _make_data(reproduction: Reproduction, options: ReproduceOptions, only_plan:
             generated.make(options.out / GENERATED)
 
 
-def _interrupted(options: ReproduceOptions) -> TrainingInterruptedError:
-    return TrainingInterruptedError(f"{options.out}: interrupted; run the same command to resume")
+def _interrupted(options: ReproduceOptions, signal_number: int) -> TrainingInterruptedError:
+    return TrainingInterruptedError(f"{options.out}: interrupted; run the same command to resume", signal_number)
 
 
 class _Command:
@@ -145,11 +145,11 @@ class _Command:
                 if ended & {study.name for study in one.studies}:
                     self._write_tables(one)
 
-        is_stopped = bool(sources) and run_workers(self._crew(queues), sources, display, looked)
+        stopped_by = run_workers(self._crew(queues), sources, display, looked) if sources else 0
         for one in queues:
             self._write_tables(one)
-        if is_stopped:
-            raise _interrupted(self._options)
+        if stopped_by:
+            raise _interrupted(self._options, stopped_by)
         for one in queues:
             for path in one.completions.compare() if one.completions is not None else []:
                 _print(self._console, f"completions side by side: {path}")

@@ -22,15 +22,15 @@ from pydantic import Field, ValidationError
 
 from cudt.config import mistakes
 from cudt.config import recipe as recipes
+from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive, Seed
+from cudt.config.names import checked_name
 from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Count, Positive
 from cudt.config.section import Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
 from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 
-Gamma = Annotated[float, Field(ge=0)]
 #: The folder of generated data and weights, below the folder of a reproduction.
 GENERATED = "generated"
 
@@ -42,7 +42,7 @@ class Completions(Section):
     """A file below the data root."""
     get: str = ""
     """How to get the file if it is missing; FOLDER is replaced by its folder."""
-    gammas: Annotated[list[Gamma], Field(min_length=1)]
+    gammas: Annotated[list[NotNegative], Field(min_length=1)]
     max_new_tokens: Count = 256
     batch_size: Count = 8
     limit: Count | None = None
@@ -67,7 +67,7 @@ class Nominal(Section):
     """Of an example, on average (tokens or patches)."""
     layers: Count | None = None
     """Required if the recipe does not set the number of layers."""
-    readout: Annotated[float, Field(ge=0)] = 0.0
+    readout: NotNegative = 0.0
     """Multiplications of one layer's readout, per example."""
     train: Count
     validation: Count
@@ -85,8 +85,8 @@ class Listed(Section):
     evaluate: Literal["best", "all"] = "best"
     """Which runs to evaluate: the best of each arm in each setting, or all."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
-    noise_seeds: Annotated[list[int], Field(min_length=1)] = Field(default=[0])
-    samples: Annotated[int, Field(ge=0)] = 0
+    noise_seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default=[0])
+    samples: CountFromZero = 0
     """The number of test examples saved as pictures for each evaluated run (video)."""
     completions: Completions | None = None
     generated: bool = False
@@ -149,7 +149,7 @@ def locate(name_or_file: str) -> Path:
 def load(name_or_file: str) -> Reproduction:
     """A valid scale, or an error that lists every mistake."""
     path = locate(name_or_file)
-    source = f"scale {path.stem}"
+    source = f"scale {checked_name(path.stem, f'{path}: the name of the file')}"
     try:
         scale = Scale.model_validate(recipes.read(path, locate))
     except ValidationError as error:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
+from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit, NamedSection
-from cudt.data import text_checks, token_cache
+from cudt.data import findings, text_checks, token_cache
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
@@ -50,7 +51,7 @@ class Config(NamedSection):
     file: str | None = None
     """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for Alpaca. Relative to
     the data root or the current folder."""
-    max_length: Annotated[int, Field(ge=8)] = 512
+    max_length: Annotated[int, Field(ge=8), AtMost(10**6)] = 512
     """Most tokens of prompt and response together; longer examples are cut."""
     validation_share: Share = 0.05
     """Share of the instructions held out for validation."""
@@ -58,7 +59,7 @@ class Config(NamedSection):
     """Share of the instructions held out for testing."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Annotated[Seed, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
     @model_validator(mode="after")
@@ -117,14 +118,14 @@ class Alpaca(Task):
     def _check(self, split: Split) -> None:
         """Refuse a split of unknown words, and warn of other problems."""
         texts, tokens = self._sources(split), [example.tokens for example in self._tokens[split]]
-        findings = [
+        found = [
             text_checks.unknown(self.tokenizer, tokens, split),
             text_checks.empty([(instruction,) for instruction, *_ in texts]),
             text_checks.repeated(tokens),
         ]
         if split != "train":
-            findings.append(text_checks.leaked(texts, self._sources("train")))
-        self._notes.update(text_checks.report(split, findings))
+            found.append(text_checks.leaked(texts, self._sources("train")))
+        self._notes.update(findings.report(split, found))
 
     def _sources(self, split: Split) -> list[tuple[str, ...]]:
         return [texts for _, texts in self._texts[split]]

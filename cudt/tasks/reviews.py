@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cudt.config.schema import Count, NamedSection
+from cudt.config.bounds import Count, Seed
+from cudt.config.schema import NamedSection
 from cudt.config.section import ADDED_LATER
 from cudt.data.splits import Split
 from cudt.tasks.base import IGNORED
@@ -47,7 +48,7 @@ class Config(NamedSection):
     """Validation reviews to generate."""
     test: Count = 2000
     """Test reviews to generate."""
-    data_seed: int = 0
+    data_seed: Seed = 0
     """Seed of the generated reviews. Separate from the run's seed."""
     loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
     """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from cudt.config.schema import ColumnNames
+from cudt.config.alternatives import ColumnNames
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
 from cudt.tasks.text_classification import TextClassification, TextConfig, build_text_task

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit, NamedSection
 from cudt.config.section import ADDED_LATER
-from cudt.data import text_checks, token_cache
+from cudt.data import findings, text_checks, token_cache
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from cudt.data.batching import Batch
 
-Length = Annotated[int, Field(ge=4)]
+Length = Annotated[int, Field(ge=4), AtMost(10**6)]
 #: The default maximum length, since the cost of attention grows with the square of the length.
 _LONG = 512
 
@@ -41,7 +42,7 @@ class TextConfig(NamedSection):
     """Share of the training records held out for validation, if there is no validation split."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Annotated[Seed, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
     loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
     """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
@@ -127,16 +128,19 @@ class TextClassification(Classification):
     def _check(self, split: Split) -> None:
         """Refuse a split of unknown words, and warn of other problems."""
         texts, tokens = self._sources(split), [example.inputs["input_ids"] for example in self._tokens[split]]
-        findings = [
+        labels = [text.label for text in self._texts[split]]
+        found = [
             text_checks.unknown(self.tokenizer, tokens, split),
             text_checks.empty(texts),
             text_checks.repeated(tokens),
+            findings.missing_classes(labels, self.n_classes),
+            *([findings.lonely_classes(labels)] if split == "train" else []),
         ]
         if self.has_pairs:
-            findings.append(text_checks.shortened(self.tokenizer, texts, tokens, self.max_length))
+            found.append(text_checks.shortened(self.tokenizer, texts, tokens, self.max_length))
         if split != "train":
-            findings.append(text_checks.leaked(texts, self._sources("train")))
-        self._notes |= text_checks.report(split, findings)
+            found.append(text_checks.leaked(texts, self._sources("train")))
+        self._notes |= findings.report(split, found)
 
     def _sources(self, split: Split) -> list[tuple[str, ...]]:
         return [text.texts for text in self._texts[split]]
@@ -201,6 +205,7 @@ def build_text_task(
     # Read these now, so that errors in them are reported first.
     for split in SEEN:
         splits[split]
+    _check_labels(splits["train"], classes)
     if pretrained is None:
         raise UserError(
             f"task.name: {config.name} has texts, but the model has no tokenizer; "
@@ -228,6 +233,15 @@ def _classes(train: Records) -> list[Label]:
             f"{train.sources[0][0]}: every example has the label {classes[0]!r}; at least two labels are needed"
         )
     return classes
+
+
+def _check_labels(train: Sequence[Text], classes: Sequence[Label]) -> None:
+    """Refuse training examples of one class, which a small limit can leave of several."""
+    if len({text.label for text in train}) < 2:
+        raise UserError(
+            f"train data: all {len(train)} examples have the label {classes[train[0].label]!r}; raise "
+            "task.limit.train, or add examples of other labels"
+        )
 
 
 def _rows(config: TextConfig, split: Split, size: int, *, from_train: bool) -> np.ndarray[Any, Any]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from cudt.config.schema import Count, Limit, NamedSection
-from cudt.data import frame_cache
+from cudt.config.bounds import Count, Seed, Side
+from cudt.config.schema import Limit, NamedSection
+from cudt.data import findings, frame_cache, video_checks
 from cudt.data.clips import Clip
 from cudt.data.frame_cache import Footage
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
@@ -39,13 +40,13 @@ class VideoConfig(NamedSection):
     """Frames T of a window, which is one example."""
     stride: Count = 4
     """Frames between the starts of two training windows; validation and test windows do not overlap."""
-    size: Count = 160
+    size: Side = 160
     """Height and width of frames in pixels; all are resized to it."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of each training clip, its end, held out for validation if there are no validation clips."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Annotated[Seed, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
 
@@ -76,10 +77,30 @@ class VideoDenoising(Task):
 
     def __init__(self, splits: Mapping[Split, list[Window]]) -> None:
         self._splits = splits
+        self._notes: dict[str, int] = {}
+        self._checked: set[Split] = set()
         self.n_frames, self.height, self.width = splits["train"][0].frames.shape
 
     def examples(self, split: Split) -> Sequence[Window]:
+        if split not in self._checked:
+            self._checked.add(split)
+            self._check(split)
         return self._splits[split]
+
+    def notes(self) -> dict[str, int]:
+        return dict(self._notes)
+
+    def _check(self, split: Split) -> None:
+        """Warn of clips that should not be there."""
+        clips, training = self._clips(split), self._clips("train")
+        found = [video_checks.repeated(clips)]
+        # Without validation clips, validation is another part of the training clips.
+        own = [clip for clip in clips if split != "train" and all(clip is not one for one in training)]
+        self._notes |= findings.report(split, [*found, video_checks.leaked(own, training)])
+
+    def _clips(self, split: Split) -> list[Footage]:
+        """The clips of a split's windows, each once."""
+        return [*{id(window.footage): window.footage for window in self._splits[split]}.values()]
 
     def collate(self, examples: Sequence[Window]) -> Batch:
         import numpy as np

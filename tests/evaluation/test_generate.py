@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
 from cudt.models.causal_network import Causal
 from cudt.noise.source import NoiseSource, SignalShape, standard_noise
+from cudt.runs.completions import write_completions
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.tasks.prompts import prompt_text
@@ -145,8 +147,34 @@ def test_completions_do_not_depend_on_the_batch_nor_on_where_a_command_went_on(r
     assert len(whole) == len(ASKED)
     path = run.path / "completions" / f"{request(folder, gamma=gamma).name}.json"
     for size, kept in [(1, 0), (2, 0), (8, 3), (2, 1), (8, 5)]:
-        path.write_text(json.dumps(whole[:kept]), encoding="utf-8")
+        write_completions(path, whole[:kept])
         assert completions(run, request(folder, gamma=gamma, batch_size=size)) == whole
+
+
+def test_the_file_is_written_every_few_seconds_and_at_an_interruption(run, folder, monkeypatch):
+    """Before: once for every batch, as a whole and with its checksum."""
+    whole, writes = completions(run, request(folder)), []
+    path = run.path / "completions" / f"{request(folder).name}.json"
+
+    def write(where: Path, done: list[Any]) -> None:
+        writes.append(len(done))
+        write_completions(where, done)
+
+    def interrupted(batches, total, what):
+        yield from itertools.islice(batches, 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generate, "write_completions", write)
+    asked = request(folder, batch_size=1)
+    write_completions(path, [])
+    assert completions(run, asked) == whole
+    write_completions(path, [])
+    with pytest.raises(KeyboardInterrupt):
+        generate.generate(run, asked, "cpu", None, interrupted)
+    assert writes == [len(ASKED), 2]
+    monkeypatch.setattr(generate, "_INTERVAL", 0.0)
+    assert completions(run, asked) == whole
+    assert writes == [len(ASKED), 2, *range(3, len(ASKED) + 1)]
 
 
 def test_what_is_written_already_is_not_written_again(run, folder, monkeypatch):

@@ -71,7 +71,11 @@ def losses(case: Case, root: Path, out: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("model", "task", "setting"),
-    [("bert", "text", BF16), ("llama", "alpaca", BF16), ("llama lora", "alpaca", ("model.dtype", "bf16"))],
+    [
+        ("bert", "text", BF16),
+        ("llama", "alpaca", BF16),
+        pytest.param("llama lora", "alpaca", ("model.dtype", "bf16"), marks=pytest.mark.slow),
+    ],
 )
 def test_updates_and_only_they_use_flash_attention(root, tmp_path, calls, model, task, setting):
     expected = losses(Case(model, task, "linear slack", (setting, LOGGED)), root, tmp_path / "auto")

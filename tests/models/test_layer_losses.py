@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -127,10 +128,19 @@ class Frames:
 
 
 @pytest.mark.parametrize("grey", [0.0, 0.1, 37.3, 255.0])
-def test_a_constant_signal_is_a_warning_because_noise_has_no_effect(grey):
+def test_a_constant_signal_has_sigma_0_with_a_warning(grey):
     model: Any = Frames()
-    with pytest.warns(DataWarning, match=r"σ_x = .*: the signal is constant, so noise of σ = γ·σ_x has no effect"):
-        assert measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), grey)}] * 3) < 1e-4
+    with pytest.warns(DataWarning, match=r"σ_x = 0: the clean signal .* is constant, so only γ = 0 and discrete noise"):
+        assert measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), grey)}] * 3) == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_signal_that_is_not_finite_is_refused(value):
+    model: Any = Frames()
+    frames = torch.rand(3, 4, 5, 5)
+    frames[1, 2, 3, 4] = value
+    with pytest.raises(UserError, match=r"σ_x is not finite: .* check the data and the pretrained weights"):
+        measure_sigma(model, [{"frames": frames}])
 
 
 def test_a_signal_that_hardly_varies_is_no_warning(recwarn):

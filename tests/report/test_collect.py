@@ -15,7 +15,7 @@ from cudt.report.collect import collect
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.report import make_run
-from tests.runs import plant_info, raw_info
+from tests.runs import as_earlier_version, plant_info, raw_info
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
 
@@ -119,7 +119,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
     "ood.csv without its columns": (cut("ood.csv", "perturbation,gam"), "damaged"),
     "layers.csv without its columns": (cut("layers.csv", "split,pert"), "damaged"),
     "ood.csv cut off in a name": (shorten("ood.csv", 20), "damaged"),
-    "ood.csv cut off in a number": (shorten("ood.csv", 2), "damaged (ood.csv is cut off)"),
+    "ood.csv cut off in a number": (shorten("ood.csv", 2), "ood.csv: damaged (the last line is cut off)"),
     "layers.csv cut off": (shorten("layers.csv", 30), "damaged"),
     "validation.csv without its columns": (cut("validation.csv", "perturbation,gam"), "damaged"),
     "ratio_bins.csv without its columns": (cut("ratio_bins.csv", "perturbation,gam"), "damaged"),
@@ -130,6 +130,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str]] = {
 def test_a_run_that_cannot_be_used_is_named_and_the_rest_is_reported(damage, reason, trained_run, tmp_path):
     good = make_run(trained_run, tmp_path, CURVE)
     bad = make_run(trained_run, tmp_path, CURVE, objective="erm")
+    as_earlier_version(bad)
     damage(bad)
     collected = collect([tmp_path])
     assert [run.run.path for run in collected.runs] == [good.path]

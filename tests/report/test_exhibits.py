@@ -129,7 +129,8 @@ def complete(run: Run, name: str, content: Any) -> Path:
 
 
 def answers(*texts: str) -> list[dict[str, str]]:
-    return [{"instruction": f"question {number}", "output": text} for number, text in enumerate(texts)]
+    of = {"generator": "run", "dataset": "ask"}
+    return [{"instruction": f"question {number}", "output": text, **of} for number, text in enumerate(texts)]
 
 
 def test_answers_to_the_same_instruction_are_side_by_side(pair):
@@ -167,7 +168,7 @@ DAMAGED = {
     "a number": "3",
     "an object": '{"instruction": "a"}',
     "without an answer": '[{"instruction": "a"}]',
-    "answers that are numbers": '[{"instruction": "a", "output": 3}]',
+    "answers that are numbers": '[{"instruction": "a", "output": 3, "generator": "b", "dataset": "c"}]',
     "nothing": "",
 }
 

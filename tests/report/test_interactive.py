@@ -148,13 +148,6 @@ def test_values_that_are_not_finite_are_gaps(trained_run, tmp_path):
     assert shown["kinds"]["gaussian"]["layers"] == [[[None, None, 0.4]]]
 
 
-def test_a_damaged_history_is_reported_with_the_run(trained_run, tmp_path):
-    run = make_run(trained_run, tmp_path, CURVE)
-    (run.path / "history.csv").write_text("step,ep")
-    (training,) = section_of(tmp_path)["training"]
-    assert "history.csv: damaged" in training["problem"]
-
-
 def test_runs_that_are_not_evaluated_have_only_training(trained_run, tmp_path):
     add_history(make_run(trained_run, tmp_path))
     shown = section_of(tmp_path)

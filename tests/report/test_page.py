@@ -17,7 +17,7 @@ from cudt.report.groups import read_groups
 from cudt.report.material import Material
 from cudt.report.paper_results import result_tables
 from cudt.report.paper_tables import of_results
-from cudt.runs.run import Run
+from cudt.runs.run import Run, write_recipe
 from tests.report import GAMMA_TRAIN, make_run, make_video_run, save_samples
 from tests.report.figures import variant_of
 
@@ -173,12 +173,16 @@ def complete(run: Run, name: str, content: Any) -> Path:
     return path
 
 
+def answer(instruction: str, output: str) -> dict[str, str]:
+    return {"instruction": instruction, "output": output, "generator": "run", "dataset": "ask"}
+
+
 def test_names_and_texts_are_shown_and_never_run(trained_run, tmp_path):
     changes: dict[str, Any] = {"name": EVIL, "command": f"cudt {EVIL}"}
     run = make_run(trained_run, tmp_path, CURVES["constrained"], **changes)
     claims = run.recipe.settings.model_copy(update={"reproduces": f"Claims {EVIL}"})
-    (run.path / "recipe.yaml").write_text(NamedRecipe(EVIL, claims).text())
-    complete(run, "<img onerror=alert(3)>.json", [{"instruction": f"Why {EVIL}?", "output": f"So {EVIL}"}])
+    write_recipe(Run(run.path, NamedRecipe(EVIL, claims)))
+    complete(run, "<img onerror=alert(3)>.json", [answer(f"Why {EVIL}?", f"So {EVIL}")])
     make_run(trained_run, tmp_path, CURVES["erm"], **changes, objective="erm")
     broken = make_run(trained_run, tmp_path, None, objective="supervised", status="failed", reason=EVIL)
     save_samples(run, "<img onerror=alert(1)>")
@@ -220,11 +224,12 @@ def test_warnings_are_on_the_page(trained_run, tmp_path):
 def test_damaged_completions_and_histories_are_warnings_and_the_rest_is_shown(trained_run, tmp_path):
     run = make_run(trained_run, tmp_path, CURVES["constrained"])
     broken = complete(run, "a.json", '[{"instr')
-    complete(run, "b.json", [{"instruction": "Why?", "output": "Because."}])
-    (run.path / "history.csv").write_text("step,ep")
+    complete(run, "b.json", [answer("Why?", "Because.")])
+    without = make_run(trained_run, tmp_path, CURVES["erm"], objective="erm")
+    (without.path / "history.csv").write_text("step,ep")
     text = Parsed(rendered(tmp_path)).text
-    assert f"{broken}: damaged (JSONDecodeError)" in text
-    assert "history.csv: damaged" in text
+    assert f"{broken}: damaged (not valid JSON: " in text
+    assert f"{without.path / 'history.csv'}: damaged (the last line is cut off)" in text
     assert "Warnings (2)" in text
     assert "Because." in text
 
@@ -241,7 +246,7 @@ def test_the_same_examples_and_answers_are_shown_side_by_side(trained_run, tmp_p
     for objective, curve in CURVES.items():
         run = make_run(trained_run, tmp_path, curve, objective=objective)
         save_samples(run, "gaussian-a")
-        complete(run, "clean.json", [{"instruction": "Why?", "output": f"{objective} knows"}])
+        complete(run, "clean.json", [answer("Why?", f"{objective} knows")])
     html = rendered(tmp_path)
     text = Parsed(html).text
     assert html.count("data:image/gif;base64,") == 2

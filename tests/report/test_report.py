@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 from cudt import report
 from cudt.report import manifest
 from cudt.utils.errors import UserError
+from cudt.utils.reading import unsealed
 from tests.report import make_run, plant_constraints, plant_descent, plant_weights
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
@@ -37,7 +37,8 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
 def test_a_report_is_made_from_run_folders_alone(trained_run, tmp_path):
     run = make_run(trained_run, tmp_path / "runs", CURVE)
     tables = ["layers.csv", "ood.csv", "ratio_bins.csv", "ratios.csv"]
-    assert sorted(path.name for path in run.path.iterdir()) == [*tables, "recipe.yaml", "run.json"]
+    files = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
+    assert files == ["checksums.json", *tables, "recipe.yaml", "run.json"]
     assert report.write([tmp_path / "runs"], tmp_path / "report").page.is_file()
 
 
@@ -85,7 +86,7 @@ def test_with_an_odd_report_json_nothing_is_removed(note, tmp_path):
     (tmp_path / "out" / "report.json").write_text(note)
     manifest.replace(tmp_path / "out", [tmp_path / "out" / "tables" / "a.csv"])
     assert all(path.is_file() for path in kept)
-    assert json.loads((tmp_path / "out" / "report.json").read_text()) == {"files": ["tables/a.csv"]}
+    assert unsealed((tmp_path / "out" / "report.json").read_bytes()) == {"files": ["tables/a.csv"]}
 
 
 def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_path):

@@ -12,6 +12,7 @@ from cudt import report
 from cudt.report import sweeps
 from cudt.report.figures import Drawing
 from cudt.report.sweeps import ReadSweep
+from cudt.runs.checksums import write_checked
 from cudt.sweep import results
 from cudt.sweep.run_sweep import open_studies
 from tests.report import make_run
@@ -164,7 +165,7 @@ def _lacks_a_key(path: Path) -> None:
 def test_a_sweep_without_a_finished_trial_is_no_section(tmp_path):
     path = write_sweep(tmp_path, arms={"constrained": grid({"seed": [0, 1]})})
     table = pd.read_csv(path / "trials_wide.csv")
-    table.assign(state="failed").to_csv(path / "trials_wide.csv", index=False)
+    write_checked(path, "trials_wide.csv", table.assign(state="failed").to_csv(index=False).encode())
     assert sweeps.collect([tmp_path]) == ([], [f"{path}: skipped: the sweep has no finished run yet"])
 
 

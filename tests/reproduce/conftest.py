@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cudt.sweep import startup
-from tests.sweep.conftest import InThisProcess, command, no_disk
+from tests.sweep.conftest import InThisProcess, command
 
-__all__ = ["command", "no_disk"]
+__all__ = ["command"]
 
 
 @pytest.fixture

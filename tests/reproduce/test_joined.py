@@ -121,7 +121,7 @@ def test_a_command_that_joins_needs_a_storage(command):
     assert errors.startswith("error: --scale: missing")
 
 
-def test_a_machine_without_the_data_leaves_the_trials_to_others(command, no_disk, no_processes, url, tmp_path):
+def test_a_machine_without_the_data_leaves_the_trials_to_others(command, no_processes, url, tmp_path):
     scale_file = write_scale(tmp_path, listed(write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)))
     code, printed, _ = command("reproduce", "--scale", scale_file, "--device", "cpu", "--storage", url, "--out", "out")
     assert code == 1
@@ -131,7 +131,7 @@ def test_a_machine_without_the_data_leaves_the_trials_to_others(command, no_disk
     assert [trial.state for study in queues.studies for trial in study.trials()] == ["waiting", "waiting"]
 
 
-def test_homes_that_differ_evaluate_their_own_runs(command, no_disk, no_processes, url, tmp_path, monkeypatch):
+def test_homes_that_differ_evaluate_their_own_runs(command, no_processes, url, tmp_path, monkeypatch):
     scale_file = two_experiments(tmp_path)
     began = ("reproduce", "--scale", scale_file, "--device", "cpu", "--storage", url, "--out", "a")
     # The first worker stops after two runs, as after Ctrl-C.
@@ -163,7 +163,7 @@ def test_homes_that_differ_evaluate_their_own_runs(command, no_disk, no_processe
     assert len(list(tmp_path.glob("[ab]/*/*/ood.csv"))) == 4
 
 
-def test_jobs_of_a_cluster_join_what_the_command_has_begun(command, no_disk, url, tmp_path, monkeypatch):
+def test_jobs_of_a_cluster_join_what_the_command_has_begun(command, url, tmp_path, monkeypatch):
     submitted: list[tuple[Any, ...]] = []
 
     def submit(*given) -> SlurmArray:

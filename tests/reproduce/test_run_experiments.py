@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -33,7 +34,8 @@ def stamps(out: Path) -> dict[str, int]:
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 
 
-def test_everything_is_done_once_and_reported(command, no_disk, no_processes, tmp_path):
+@pytest.mark.slow
+def test_everything_is_done_once_and_reported(command, no_processes, tmp_path):
     scale = write_scale(tmp_path, listed(write_search(tmp_path), perturbations=["gaussian", "uniform"]), llama())
     code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert (code, errors) == (0, "")
@@ -52,7 +54,7 @@ def test_everything_is_done_once_and_reported(command, no_disk, no_processes, tm
     assert stamps(out) == first
 
 
-def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, no_disk, no_processes, tmp_path):
+def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, no_processes, tmp_path):
     lacking = write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
     scale = write_scale(tmp_path, listed(lacking), listed(write_search(tmp_path)))
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
@@ -62,7 +64,7 @@ def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, n
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_failed_runs_do_not_stop_the_other_experiments(command, no_disk, no_processes, tmp_path):
+def test_failed_runs_do_not_stop_the_other_experiments(command, no_processes, tmp_path):
     wild = {"wild": seeds(1, fixed={"objective": "erm", "training.learning_rate": 1e30, "training.clip_norm": None})}
     scale = write_scale(tmp_path, listed(write_search(tmp_path, "wild", arms=wild)), listed(write_search(tmp_path)))
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
@@ -74,14 +76,14 @@ def test_failed_runs_do_not_stop_the_other_experiments(command, no_disk, no_proc
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_a_plan_writes_nothing(command, no_disk, tmp_path):
+def test_a_plan_writes_nothing(command, tmp_path):
     code, printed, _ = command("reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out")
     assert code == 0
     assert "0/2" in printed
     assert not (tmp_path / "out").exists()
 
 
-def test_a_scale_for_gpus_is_refused_without_one(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_a_scale_for_gpus_is_refused_without_one(command, no_processes, tmp_path, monkeypatch):
     monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
     scale = write_scale(tmp_path, llama(), needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--out", "out")
@@ -93,7 +95,7 @@ def test_a_scale_for_gpus_is_refused_without_one(command, no_disk, no_processes,
     assert command("reproduce", "--scale", scale, "--out", "out", "--plan")[0] == 0
 
 
-def test_a_scale_for_gpus_runs_without_one_on_request(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_a_scale_for_gpus_runs_without_one_on_request(command, no_processes, tmp_path, monkeypatch):
     monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
     scale = write_scale(tmp_path, needs_gpu=True)
     code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
@@ -101,13 +103,24 @@ def test_a_scale_for_gpus_runs_without_one_on_request(command, no_disk, no_proce
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
-def test_ctrl_c_says_how_to_resume(command, no_disk, no_processes, tmp_path, monkeypatch):
+def test_ctrl_c_says_how_to_resume(command, no_processes, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run_experiments, "run_workers", interrupted)
     code, _, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
     assert (code, errors) == (130, "out: interrupted; run the same command to resume\n")
+
+
+def test_a_fault_of_the_machine_stops_the_command(command, no_processes, tmp_path, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "out/run.json")
+
+    monkeypatch.setattr("cudt.sweep.cell.run_cell", full)
+    code, printed, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
+    assert (code, len(errors.splitlines()), "failed" in printed) == (1, 1, False)
+    assert errors.startswith("stopped: out/run.json: no space left on device; ")
+    assert not Path("out/report").exists()
 
 
 def test_mistakes_are_reported_before_anything_runs(command, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,7 +71,7 @@ def _with_lacking(found: Evidence, pair: Pair, what: str) -> Evidence:
 
 
 def _unknown(run: ReadRun, what: str) -> str:
-    return f"some runs have no {what}: run `cudt eval-ood {run.run.path.parent / '*'}`"
+    return f"some runs have no {what}: run `cudt eval-ood {shlex.quote(str(run.run.path.parent))}/*`"
 
 
 def falling(run: ReadRun, where: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,7 +34,7 @@ def _evidence(runs: Runs, group: Sequence[ReadRun], delta: float) -> Evidence:
     found, first = [_smallest(run, delta) for run in group], group[0]
     lacking = too_few(len(found))
     if np.isnan(found).any():
-        folder = first.run.path.parent / "*"
+        folder = f"{shlex.quote(str(first.run.path.parent))}/*"
         lacking = f"no metric without noise: run `cudt eval-ood {folder} --gammas 0`, then `cudt privacy {folder}`"
     return Evidence(
         runs.setting(first, NOISE),

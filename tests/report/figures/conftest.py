@@ -11,12 +11,6 @@ from cudt.report.figures import Drawing, Figure, background
 
 
 @pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch):
-    """Files of tests need not survive a power cut."""
-    monkeypatch.setattr("os.fsync", lambda handle: None)
-
-
-@pytest.fixture(autouse=True)
 def _figures_are_closed():
     yield
     plt.close("all")

@@ -63,6 +63,14 @@ def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_has_to_outlive_a_power_cut() -> Iterator[None]:
+    """Files are not synced to the disk, which takes longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDT_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # What training imports on its way, here once for all processes: it takes longer than a tiny training.
 import torch._dynamo
@@ -39,6 +40,28 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def in_child(*acts: Callable[[], object]) -> int:
+    """Fork a process that calls a function and exits; returns its process id."""
+    if child := os.fork():
+        return child
+    # It must end with the test that waits for it.
+    signal.alarm(60)
+    try:
+        for act in acts:
+            act()
+        os._exit(0)
+    except BaseException:
+        # pytest shows what was printed if the test fails.
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def ending(child: int) -> int:
+    """The exit code of a forked process; negative if a signal killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def start(count: int, work: Callable[[], Any], folder: Path) -> list[Any]:
@@ -79,19 +102,23 @@ def commands(count: int, *arguments: object) -> list[Ended]:
     """`cudt ARGUMENTS` in several processes that no agent watches over, in their order."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        started = start(count, lambda: _command(folder, *map(str, arguments)), folder)
+        started = start(
+            count,
+            lambda: run_command(folder / multiprocessing.current_process().name, *map(str, arguments)),
+            folder,
+        )
         codes = end(started)
         printed = [[(folder / f"{index}.{end}").read_text() for end in ("out", "err")] for index in range(count)]
     return [Ended(code, *texts) for code, texts in zip(codes, printed, strict=True)]
 
 
-def _command(folder: Path, *arguments: str) -> None:
+def run_command(printed: Path, *arguments: str) -> NoReturn:
+    """Be `cudt ARGUMENTS`, in a forked process: what it prints goes to the files PRINTED.out and PRINTED.err."""
     from cudt.cli import main
 
-    index = multiprocessing.current_process().name
     for number, stream, end in ((1, sys.stdout, "out"), (2, sys.stderr, "err")):
         stream.flush()
-        os.dup2(os.open(folder / f"{index}.{end}", os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(f"{printed}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.argv = ["cudt", *arguments]
     # pytest captures what is written to its own objects.
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")

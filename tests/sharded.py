@@ -24,7 +24,6 @@ from accelerate.utils import patch_environment
 from accelerate.utils.launch import prepare_multi_gpu_env
 from rich.console import Console
 from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe
@@ -34,6 +33,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import Sharding
 from cudt.training import launch
 from cudt.training.checkpoint import Checkpoints
+from cudt.training.checkpoint_file import FileRecord, write_tensors
 from cudt.training.display import PlainDisplay
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
@@ -214,14 +214,14 @@ def resume(folder: Path, before: int, count: int, *, sharded: bool) -> None:
 
 
 def die(folder: Path) -> None:
-    """A run whose processes die after the shards of a later checkpoint are written, before last.pt names them."""
+    """A run whose processes die after the shards of a later checkpoint are written, before the checkpoint is."""
     write = Checkpoints._write_shards
 
-    def dying(self: Checkpoints, step: int) -> Path:
-        path = write(self, step)
+    def dying(self: Checkpoints, step: int) -> dict[str, FileRecord]:
+        files = write(self, step)
         if step == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return path
+        return files
 
     Checkpoints._write_shards = dying  # type: ignore[method-assign]
     with patch_environment(**environment()):
@@ -253,25 +253,20 @@ def command(folder: Path, out: Path, name: str) -> None:
 
 
 def fail_to_write_and_read(folder: Path) -> None:
-    """A run of which one process cannot write its second checkpoint, then cannot read the first one."""
-    write, read = FileSystemWriter.write_data, FileSystemReader.read_metadata
+    """A run of which one process cannot write its second checkpoint, and then a file of the first one is damaged."""
 
-    def full(self: FileSystemWriter, *given: Any) -> Any:
-        if os.environ["RANK"] == "1" and Path(self.path).name == "step-2":
+    def full(path: Path, tensors: dict[str, Tensor]) -> FileRecord:
+        if path.match("step-2/1-of-2.safetensors"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(self, *given)
+        return write_tensors(path, tensors)
 
-    def damaged(self: FileSystemReader, *given: Any, **named: Any) -> Any:
-        if os.environ["RANK"] == "1":
-            raise EOFError("Ran out of input")
-        return read(self, *given, **named)
-
-    FileSystemWriter.write_data = full  # type: ignore[method-assign, assignment]
-    command(folder, folder / "failed", "unwritten")
-    FileSystemWriter.write_data = write  # type: ignore[method-assign]
-    FileSystemReader.read_metadata = damaged  # type: ignore[method-assign]
+    with mock.patch("cudt.training.shards.write_tensors", full):
+        command(folder, folder / "failed", "unwritten")
+    (shard,) = folder.glob("failed/*/*/checkpoints/step-1/1-of-2.safetensors")
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
     command(folder, folder / "failed", "unread")
-    FileSystemReader.read_metadata = read  # type: ignore[method-assign]
 
 
 def every_model(folder: Path) -> None:

@@ -129,3 +129,8 @@ def test_the_site_builds_without_a_broken_link(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "descent.dual.learning_rate" in (tmp_path / "reference" / "recipe.html").read_text(encoding="utf-8")
+    # Links lead elsewhere; nothing else is fetched: no fonts, styles, scripts or pictures of other servers.
+    for page in tmp_path.rglob("*.html"):
+        assert not re.findall(r"<(?!a )[^>]*(?:src|href)=\"?(?:https?:)?//[^>]*>", page.read_text(encoding="utf-8"))
+    for style in tmp_path.rglob("*.css"):
+        assert not re.findall(r"(?:@import|url\()\W*(?:https?:)?//", style.read_text(encoding="utf-8"))

@@ -27,6 +27,7 @@ ROOMS = (
     "sweep",
     "report",
     "reproduce",
+    "doctor",
     "cli",
 )
 FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))

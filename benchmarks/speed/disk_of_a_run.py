@@ -34,9 +34,10 @@ def measure(setting: Setting) -> list[Outcome]:
     weights = sum(value.nbytes for value in load_file(run.weights_file("best")).values())
     distinct = weights * (1 if run.weights_file("best").samefile(run.weights_file("last")) else 2)
     tables = sum(path.stat().st_size for path in run.path.iterdir() if path.is_file())
-    # While it trains: the weights of the checkpoint and of the best epoch, and Adam's two moments of each weight.
+    # While it trains: two checkpoints, each with the weights and Adam's two moments of each. In a run of two epochs one
+    # of them has the weights of the best one.
     finished = Outcome(disk(run.path) / 1e6, (distinct + tables) / 1e6, "MB", limit=1.0, name="disk-of-a-run, finished")
-    training = Outcome(max(sizes) / 1e6, (4 * weights + tables) / 1e6, "MB", limit=1.0, name="disk-of-a-run, training")
+    training = Outcome(max(sizes) / 1e6, (6 * weights + tables) / 1e6, "MB", limit=1.0, name="disk-of-a-run, training")
     return [finished, training]
 
 

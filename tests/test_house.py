@@ -28,6 +28,7 @@ ROOMS = (
     "report",
     "reproduce",
     "doctor",
+    "integrations",
     "cli",
 )
 FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))

@@ -1,0 +1,1 @@
+"""Layerwise descent in other people's training loops, one file a library."""

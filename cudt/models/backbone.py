@@ -1,9 +1,9 @@
 """The part of a model between its inputs and its head, whose output can be made from any layer's state.
 
-Most models of transformers with a head are a backbone and a head: `model.bert`, `model.model`, `model.vit`. The head sees
-only the backbone's output: the last state after the final norm, and the pooler's output where there is a pooler. If both
-are made from the state of layer l instead, the rest of the model is the readout of layer l, and nothing else has to be
-computed.
+Most models of transformers with a head are a backbone and a head: `model.bert`, `model.model`, `model.vit`. The head
+sees only the backbone's output: the last state after the final norm, and the pooler's output where there is a pooler.
+If both are made from the state of layer l instead, the rest of the model is the readout of layer l, and nothing else
+has to be computed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`layer_losses`: f_1 … f_L of any model of transformers that has a head, read by that head.
 
-The model runs once while hooks record the outputs of its layers. Then its own code runs again for each layer l < L, with
-what comes before the head replaced by what was recorded: final norm, pooler, head and loss are always the model's own,
-whatever its family calls them. Where the model has a backbone whose output can be made from a state (backbone.py), only
-the head is computed again. Elsewhere every layer call is replaced by a recorded output, the last one by X_l, and the
-embeddings are computed again, too.
+The model runs once while hooks record the outputs of its layers. Then its own code runs again for each layer l < L,
+with what comes before the head replaced by what was recorded: final norm, pooler, head and loss are always the model's
+own, whatever its family calls them. Where the model has a backbone whose output can be made from a state (backbone.py),
+only the head is computed again. Elsewhere every layer call is replaced by a recorded output, the last one by X_l, and
+the embeddings are computed again, too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Recorded:
         """X_l."""
         return first(self.outputs[layer - 1])
 
+    def of_example(self, row: int) -> Recorded:
+        """The same for one example of the batch."""
+        return Recorded([with_first(one, first(one)[row : row + 1]) for one in self.outputs], self.backbone)
+
 
 class OwnHead:
     """The layers of a model, and its own head as the readout of each of them.
@@ -44,14 +48,9 @@ class OwnHead:
 
     def __init__(self, model: nn.Module, inputs: dict[str, Tensor]) -> None:
         """Find the layers with a small input and without dropout; the model is left as it was."""
-        training = [module for module in model.modules() if module.training]
-        try:
-            anatomy = dissect(model.eval(), inputs)
-            self.layers = anatomy.layers
+        with evaluating(model):
+            self.layers = dissect(model, inputs).layers
             self.backbone = self._tried(model, find_backbone(model, self.layers, inputs), inputs)
-        finally:
-            for module in training:
-                module.training = True
 
     @property
     def n_layers(self) -> int:
@@ -120,6 +119,18 @@ class OwnHead:
         slow, quick = answers[: self.n_layers], answers[self.n_layers :]
         is_same = all(torch.allclose(one, other) for one, other in zip(slow, quick, strict=True))
         return found if is_same else None
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode; afterwards each module is in its own mode again."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 # Finding the layers takes forward passes, so each model is dissected once.

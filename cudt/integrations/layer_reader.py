@@ -34,17 +34,25 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 class LayerReader:
     """Reads the losses of a model's layers; `model` is the model of transformers, or peft's wrapper around it."""
 
-    def __init__(self, model: nn.Module, autocast: Autocast, *, reads_tokens: bool) -> None:
-        """`reads_tokens`: whether the loss is that of a causal language model, which can be computed in chunks."""
-        self._model, self._autocast = model, autocast
+    def __init__(self, model: nn.Module, autocast: Autocast, *, shifted: bool, in_chunks: bool) -> None:
+        """`shifted`: whether the loss compares a position with the label of the next one.
+
+        `in_chunks`: whether the loss is the plain one of a causal language model, which can be computed in chunks.
+        """
+        self._model, self._autocast, self._shifted = model, autocast, shifted
         with evaluating(model):
             self.head: OwnHead = own_head(model, _small_inputs(model))
-            self._tokens = _token_head(model, self.head) if reads_tokens else None
+            self._tokens = _token_head(model, self.head) if in_chunks else None
 
     @property
     def n_layers(self) -> int:
         """L."""
         return self.head.n_layers
+
+    @property
+    def reads_in_chunks(self) -> bool:
+        """Whether logits are computed in chunks of tokens."""
+        return self._tokens is not None
 
     def losses(
         self, wrapped: nn.Module, inputs: Inputs, loss: Loss, layers: Sequence[int], weights: Tensor | None
@@ -66,7 +74,7 @@ class LayerReader:
 
     def example_losses(self, inputs: Inputs, loss: Loss) -> tuple[Tensor, Tensor]:
         """The mean loss of each example at every layer, (layers, examples), and its number of labels."""
-        counts, layers = n_labels(inputs, shifted=self._tokens is not None), range(1, self.n_layers + 1)
+        counts, layers = n_labels(inputs, shifted=self._shifted), range(1, self.n_layers + 1)
         with self.head.recording(self._model) as recorded:
             self._run(self._model, inputs)
         if self._tokens is not None:

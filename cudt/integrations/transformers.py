@@ -30,16 +30,18 @@ from cudt.integrations.descent_update import DescentUpdate
 from cudt.integrations.input_noise import InputNoise, Inputs
 from cudt.integrations.layer_reader import LayerReader
 from cudt.method.feasibility import LayerVerdict
+from cudt.models.backbone import unwrapped
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()
 from transformers import Trainer, TrainerCallback  # noqa: E402  (after what lets it be imported)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402  (the same)
 
 __all__ = ["Descent", "DescentMixin", "DescentTrainer", "Noise"]
 
 if TYPE_CHECKING:
-    _Base = Trainer
+    from transformers import Trainer as _Base
 else:
     _Base = object
 
@@ -86,7 +88,7 @@ class DescentMixin(_Base):
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         problem = self._known_problem()
         problem.objective.warming_up = problem.is_warming_up(self.state.epoch or 0.0)
-        self.update = DescentUpdate(problem.objective, self.accelerator, batches, shifted=self._loss_shifts_labels)
+        self.update = DescentUpdate(problem.objective, self.accelerator, batches, shifted=self._shifts_labels)
         if len(batches) > 1 and problem.objective.gradient_needs_losses:
             self._look_ahead(batches)
         return batches, None
@@ -147,13 +149,21 @@ class DescentMixin(_Base):
                 optimizer.add_param_group({"params": slack, "weight_decay": 0.0})
         return optimizer
 
+    @property
+    def _shifts_labels(self) -> bool:
+        """Whether the loss compares a position with the label of the next one, as causal language models do."""
+        # Trainer knows it by the name of the loss, which some models (GPT-2) do not have.
+        known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in known
+
     def _make_problem(self) -> DescentProblem:
         # Label smoothing and losses of the user's are not computed in chunks.
-        is_plain = self.label_smoother is None and self.compute_loss_func is None and self._loss_shifts_labels
-        reader = LayerReader(self.model, self.accelerator.autocast, reads_tokens=is_plain)
+        is_plain = self.label_smoother is None and self.compute_loss_func is None
+        shifted = self._shifts_labels
+        reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
         batches = functools.partial(self._plain_batches, self.train_dataset)
         measure(self.model, self.noise, batches)
-        reference = reference_of(self.descent_settings, batches, shifted=self._loss_shifts_labels)
+        reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
 
     def _plain_batches(self, dataset: Any) -> Iterator[Inputs]:

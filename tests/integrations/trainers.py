@@ -79,12 +79,16 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
 
 
 def trainer_of(folder: Path, head: str = "sequence", family: str = "bert", **options: Any) -> DescentTrainer:
-    """A trainer of a tiny model without dropout; `args` changes its arguments, `model` its configuration."""
+    """A trainer of a tiny model without dropout, or of your own.
+
+    `args` changes its arguments, `model` its configuration.
+    """
     torch.set_num_threads(1)
-    changes = {"args": {}, "model": NO_DROPOUT.get(family, {}), **options}
+    changes = {"args": {}, "model": NO_DROPOUT.get(family, {}), "own": None, **options}
+    own, config = changes.pop("own"), changes.pop("model")
     return DescentTrainer(
         **{
-            "model": model_of(head, family, **changes.pop("model")),
+            "model": model_of(head, family, **config) if own is None else own,
             "args": arguments(folder, **changes.pop("args")),
             "train_dataset": examples(head),
             "data_collator": collate,

@@ -63,7 +63,7 @@ def test_layers_are_read_and_multipliers_move(tmp_path):
     assert by_layer(trainer, "multiplier").shape == (3, 3)
     assert by_layer(trainer, "multiplier").max() > 0
     # Only the answers have labels.
-    assert int((batch["labels"] != -100).sum()) < int(batch["attention_mask"].sum()) / 2
+    assert int((batch["labels"] != -100).sum()) < int(batch["attention_mask"].sum())
 
 
 def test_erm_is_trls_own_training(tmp_path):

@@ -113,8 +113,8 @@ def load_with_head(
 ) -> Any:
     """A pretrained model with the head of a class such as AutoModelForTokenClassification; refuses incomplete weights.
 
-    With `n_classes`, a model without such a head gets a new one. The folder of an adapter of peft stands for the adapter
-    and the model that it was trained on.
+    With `n_classes`, a model without such a head gets a new one. The folder of an adapter of peft stands for the
+    adapter and the model that it was trained on.
     """
     folder = local_folder(name, data_root)
     if folder is None or not (folder / ADAPTER_CONFIG).is_file():

@@ -77,7 +77,7 @@ class DialogueTokens:
 
 
 class Alpaca(TokenTask):
-    """The answer of a token of the response, or of the last token before it, is the next token."""
+    """Instructions and responses: the label of a token is the next one, if that belongs to the response."""
 
     version = 1
     has_texts = True

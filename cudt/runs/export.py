@@ -6,6 +6,7 @@ import shutil
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cudt.data.hub import is_in_run
 from cudt.method.objectives.base import objective_class
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import checksums
@@ -66,7 +67,13 @@ def card(run: Run, lines: str, *, is_adapter: bool) -> str:
         info=info,
         objective=environment.from_string(objective_class(info.objective).card).render(info=info),
         layers=table[table["split"] == "validation"].to_dict("records"),
-        base=getattr(run.recipe.settings.model, "pretrained", None),
+        base=_base(run),
         is_adapter=is_adapter,
         lines=lines.replace("FOLDER", FOLDER),
     )
+
+
+def _base(run: Run) -> str | None:
+    """The pretrained model that training began with; None if the recipe names the run's own folder."""
+    pretrained = getattr(run.recipe.settings.model, "pretrained", None)
+    return None if pretrained is None or is_in_run(pretrained) else pretrained

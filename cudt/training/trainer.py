@@ -36,9 +36,10 @@ from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
-from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
+from cudt.runs.info import MultiplierInfo, SigmaX
 from cudt.runs.run import Run
 from cudt.training.checkpoint import Checkpoints, load_same_weights
+from cudt.training.conclusion import conclude
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
@@ -74,6 +75,7 @@ class Trainer:
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
+        self.problem = problem
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent
@@ -277,42 +279,25 @@ class Trainer:
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
-        import pandas as pd
-
         self.checkpoints.save_weights("last", self.state.step)
         self.layerwise.load_learned_weights(load_same_weights(self.run))
         measured = self._validate()
         epoch, slack = self.state.epoch, self.state.last_slack
         if self.run.weights == "best":
             epoch, slack = self.state.best_epoch, self.state.best_slack
-        verdicts = self._judge(measured, slack)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
-        if not self.accelerator.is_main_process:
-            return
-        layers = pd.DataFrame(
-            {
-                "split": "validation",
-                "perturbation": self.settings.noise.kind,
-                "gamma": self.settings.noise.gamma_train,
-                "layer": range(1, self.model.n_layers + 1),
-                "loss": measured.layer_losses.tolist(),
-                "metric": [self.task.metric(score) for score in measured.layer_scores.tolist()],
-            }
-        )
-        self.run.merge_table("layers", layers, ["split"])
-        self.run.update_info(
-            RunInfo(
-                status="finished",
-                best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item()),
+        if self.accelerator.is_main_process:
+            conclude(
+                self.run,
+                self.problem,
+                measured,
+                self._judge(measured, slack),
+                epoch=epoch,
                 sigma_x=SigmaX(training=self.state.sigma_x, evaluation=sigma_x),
-                feasible=feasibility.is_feasible(verdicts),
-                monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
-                verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
                 multipliers=MultiplierInfo(
                     best=self.state.best_multipliers, last=self.descent.multiplier_values.tolist()
                 ),
             )
-        )
 
     def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         relaxed = torch.tensor(slack, dtype=torch.double)

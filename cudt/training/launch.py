@@ -28,7 +28,7 @@ from cudt.training import expectations, trained
 from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
-from cudt.training.started import started_info
+from cudt.training.started import started_info, utc_now
 from cudt.training.target import Announce
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes

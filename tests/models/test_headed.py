@@ -46,10 +46,10 @@ def examples_of(kind: Kind, count: int = 6, seed: int = 0) -> list[StoredExample
     return found
 
 
-def write_stored(root: Path, kind: Kind) -> None:
+def write_stored(root: Path, kind: Kind, count: int = 6) -> None:
     for number, split in enumerate(("train", "validation", "test")):
         (root / "stored").mkdir(parents=True, exist_ok=True)
-        write_examples(root / "stored" / f"{split}.parquet", examples_of(kind, seed=number), kind)
+        write_examples(root / "stored" / f"{split}.parquet", examples_of(kind, count, seed=number), kind)
 
 
 def recipe_of(pretrained: str, kind: Kind, **model: Any) -> NamedRecipe:

@@ -58,8 +58,12 @@ class StoredRun(TrainerCallback):
                 raise UserError(
                     f"report_to_cudt: the {split} data are several data sets, or have no length; give one that has"
                 )
-        if trainer.compute_loss_func is not None or trainer.label_smoother is not None:
-            raise UserError("report_to_cudt: cudt knows only the model's own loss; leave out label smoothing and yours")
+        is_other = getattr(trainer.args, "loss_type", "nll") not in ("nll", "chunked_nll")
+        if is_other or trainer.compute_loss_func is not None or trainer.label_smoother is not None:
+            raise UserError(
+                "report_to_cudt: cudt evaluates the cross-entropy, and this trainer minimises another loss; leave out "
+                "compute_loss_func, label_smoothing_factor and loss_type"
+            )
         self.run: Run = run_for(recipe_of(trainer), out)
         self._check_new()
 
@@ -86,6 +90,7 @@ class StoredRun(TrainerCallback):
         for split in SPLITS:
             dataset, name = self._datasets[split], f"{DATA}/{split}.parquet"
             if dataset is not None:
+                dataset = trainer.prepared(dataset) if split == "test" else dataset
                 write_examples(self.run.path / name, examples_of(plain(dataset), self.kind), self.kind)
                 checksums.record_existing(self.run.path, name)
         recipe = self.run.recipe

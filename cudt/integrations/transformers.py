@@ -179,6 +179,10 @@ class DescentMixin(_Base):
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
 
+    def prepared(self, dataset: Any) -> Any:
+        """A data set that was not given to Trainer, as Trainer would use it; for subclasses that tokenise."""
+        return dataset
+
     def plain_batches(self, dataset: Any) -> Iterator[Inputs]:
         """The batches of a data set in order, all of them in every process, on the CPU."""
         if dataset is None or not hasattr(dataset, "__len__"):

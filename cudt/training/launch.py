@@ -73,7 +73,6 @@ def train(
         is_finished = (run := run_for(recipe, out)).info().status == "finished"
     if processes.from_main(is_finished):
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
-    _check_trainable(recipe)
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
     target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
@@ -85,8 +84,7 @@ def train(
     with _held(run, wait=wait) as is_left:
         if is_left and accelerator.is_main_process:
             _announce(announce, trainer, target, out)
-            words = command or _repeat_command(run, out, data_root)
-            started = started_info(recipe, problem, accelerator, target, data, base, words)
+            started = started_info(recipe, problem, accelerator, target, data, base, command)
             _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
         elif is_left:
             _fit(trainer, partial(_record_for_main, run))
@@ -158,6 +156,7 @@ def _problem(
     run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
 ) -> tuple[TrainingProblem, str, str]:
     """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
+    _check_trainable(run.recipe)
     sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
     if sharding is not None:
         # Shards of the run before are in a cycle of references, and would stay on the device.
@@ -181,7 +180,8 @@ def _train_and_record(
     # A run that was begun in shards may end without them.
     now = is_sharded(trainer.layerwise)
     sharded = {"sharded": now} if now or run.info().sharded else {}
-    run.update_info(started.model_copy(update={"data_root": root, **sharded}))
+    command = started.command or _repeat_command(run, data_root)
+    run.update_info(started.model_copy(update={"data_root": root, "command": command, **sharded}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=utc_now()))
     # No process has all weights of a sharded model.
@@ -241,7 +241,8 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
+def _repeat_command(run: Run, data_root: Path | None) -> str:
     """The command that repeats a run from the recipe in its folder."""
+    out = run.path.parent.parent
     root = ["--data-root", str(data_root)] if data_root is not None else []
     return shlex.join(["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root])

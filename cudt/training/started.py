@@ -25,7 +25,7 @@ def started_info(
     target: TargetInfo | None,
     training_data: str,
     frozen_weights: str,
-    command: str,
+    command: str | None,
 ) -> RunInfo:
     """The part of run.json that is known before the first update."""
     settings, task, descent = recipe.settings, problem.task, problem.descent

@@ -226,7 +226,7 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     """The folder of a model on this machine: a path, below the data root, or in an installed package; None if none."""
     if name.startswith(_PACKAGE):
         return _package_folder(name.removeprefix(_PACKAGE))
-    if is_in_run(name):
+    if name.startswith(_RUN):
         return _folder_of_run(name.removeprefix(_RUN), data_root)
     for folder in (Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name):
         if folder.is_dir():
@@ -238,11 +238,6 @@ def _checked_folder(folder: Path) -> Path:
     if not any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
         raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")
     return folder
-
-
-def is_in_run(name: str) -> bool:
-    """Whether a name is that of a folder in a run folder."""
-    return name.startswith(_RUN)
 
 
 def _folder_of_run(name: str, data_root: Path | None) -> Path:

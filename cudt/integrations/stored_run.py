@@ -7,6 +7,7 @@ both relative to the folder, which can be moved. Only the base model of an adapt
 from __future__ import annotations
 
 import math
+import random
 import re
 import shlex
 import sys
@@ -15,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from transformers import TrainerCallback
 
 from cudt.data.loading import batches
@@ -37,6 +39,7 @@ from cudt.training.conclusion import conclude
 from cudt.training.history import History
 from cudt.training.shards import gathered_weights
 from cudt.training.started import started_info, utc_now, versions
+from cudt.utils.device import random_state, set_random_state
 from cudt.utils.errors import UserError
 
 _BY_LAYER = re.compile(r"(eval_)?(loss|violation|multiplier|weight|slack)/layer_(\d+)")
@@ -131,7 +134,8 @@ class StoredRun(TrainerCallback):
         trainer = self._trainer
         trainer.save_model(str(self.run.path / export.FOLDER))
         if trainer.is_world_process_zero():
-            self._finish()
+            with _own_randomness():
+                self._finish()
         trainer.accelerator.wait_for_everyone()
 
     def _finish(self) -> None:
@@ -168,6 +172,18 @@ class StoredRun(TrainerCallback):
             sigma_x=SigmaX(training=self._sigma, evaluation=_sigma_now(run, layerwise)),
             multipliers=MultiplierInfo(best=_multipliers_at(state, step) if run.weights == "best" else last, last=last),
         )
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    """Leave the generators of the program that trains as they were: building a model sets their seeds."""
+    before = random_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        set_random_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])
 
 
 def _validated(run: Run, layerwise: LayerwiseLosses, sigma_x: float) -> Measurement:

@@ -71,6 +71,7 @@ def recipe_of(trainer: Any) -> NamedRecipe:
             "pretrained": f"run:{FOLDER}",
             "dtype": _number_format(trainer.model),
             "trained_by": _trained_by(trainer),
+            "trained_from": config.name_or_path or type(unwrapped(trainer.model)).__name__,
         },
         "objective": trainer.objective_name,
         "descent": trainer.descent_settings.model_dump(),
@@ -133,9 +134,8 @@ def _training(args: TrainingArguments) -> dict[str, Any]:
 
 
 def _trained_by(trainer: Any) -> str:
-    """The trainer, what it began with, and every argument that a recipe cannot say."""
-    args, inner = trainer.args, unwrapped(trainer.model)
-    config: Any = inner.config
+    """The trainer, and every argument that a recipe cannot say."""
+    args = trainer.args
     defaults = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     unsaid = {name: getattr(args, name) for name in _UNSAID if getattr(args, name) != defaults[name]}
     if "adamw" not in _word(args.optim):
@@ -147,8 +147,7 @@ def _trained_by(trainer: Any) -> str:
     if hasattr(trainer.model, "active_peft_config"):
         peft = trainer.model.active_peft_config
         unsaid |= {"peft": _word(peft.peft_type), **{name: getattr(peft, name, None) for name in ("r", "lora_alpha")}}
-    source = config.name_or_path or type(inner).__name__
-    return ", ".join([type(trainer).__name__, f"from {source}", *(f"{name}={value}" for name, value in unsaid.items())])
+    return ", ".join([type(trainer).__name__, *(f"{name}={value}" for name, value in unsaid.items())])
 
 
 def _word(value: Any) -> str:

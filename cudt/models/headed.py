@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import model_validator
+
 from cudt.config.pretrained import PretrainedSection
 from cudt.config.schema import FINE_TUNING, Attention, NamedSection, Schedule
 from cudt.data import hub
@@ -47,6 +49,14 @@ class Config(PretrainedSection):
     trained_by: str | None = None
     """What trained the weights, if that was not `cudt train`, with the settings that a recipe cannot say. `cudt train`
     does not train such a recipe."""
+    trained_from: str | None = None
+    """Pretrained model that this training began with; only with trained_by."""
+
+    @model_validator(mode="after")
+    def _began_with_something(self) -> Config:
+        if self.trained_from is not None and self.trained_by is None:
+            raise ValueError("trained_from has no effect without trained_by; remove it")
+        return self
 
     @property
     def schedule(self) -> Schedule:

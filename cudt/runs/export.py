@@ -6,7 +6,6 @@ import shutil
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cudt.data.hub import is_in_run
 from cudt.method.objectives.base import objective_class
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import checksums
@@ -74,6 +73,6 @@ def card(run: Run, lines: str, *, is_adapter: bool) -> str:
 
 
 def _base(run: Run) -> str | None:
-    """The pretrained model that training began with; None if the recipe names the run's own folder."""
-    pretrained = getattr(run.recipe.settings.model, "pretrained", None)
-    return None if pretrained is None or is_in_run(pretrained) else pretrained
+    """The pretrained model that training began with."""
+    model = run.recipe.settings.model
+    return getattr(model, "trained_from", None) or getattr(model, "pretrained", None)

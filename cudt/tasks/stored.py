@@ -124,6 +124,22 @@ class StoredClasses(Stored, Classification):
     def train_labels(self) -> Sequence[int]:
         return [int(example.labels[0]) for example in self.examples("train")]
 
+    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[StoredExample]:
+        """Examples without a label, as the saved tokenizer makes them; no longer than the longest training example."""
+        import numpy as np
+
+        if self.tokenizer is None or self.kind == "image":
+            return super().from_texts(texts)
+        train, found = self.examples("train"), []
+        longest, columns = max(one.length for one in train), [*train[0].inputs]
+        for index, parts in enumerate(texts):
+            tokens = self.tokenizer(*parts, truncation=True, max_length=longest)
+            if missing := [name for name in columns if name not in tokens]:
+                raise UserError(f"the tokenizer of this run does not make '{missing[0]}', which its training data have")
+            inputs = {name: np.asarray(tokens[name], np.int64) for name in columns}
+            found.append(StoredExample(str(index), inputs, np.array([IGNORED])))
+        return found
+
     def collate(self, examples: Sequence[StoredExample]) -> Batch:
         import torch
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cudt.config.schema import Noise
 from cudt.integrations.transformers import DescentTrainer
@@ -22,6 +25,8 @@ from tests.cli.conftest import CommandLine
 from tests.cli.conftest import call as call
 from tests.integrations.trainers import NO_DROPOUT, SETTINGS, Rows, arguments, by_layer, collate, examples
 from tests.models.test_own_head import model_of
+from tests.pretrained import tiny_tokenizer
+from tests.processes import together
 
 #: Heads and families.
 MODELS = {"sequence": "bert", "token": "bert", "causal": "llama", "image": "vit"}
@@ -42,7 +47,7 @@ def trainer_for(folder: Path, name: str, args: dict[str, Any] | None = None, **o
     return DescentTrainer(
         **{
             "model": model,
-            "args": arguments(folder / "trainer", run_name=name, **args or {}),
+            "args": arguments(folder / "trainer", **{"run_name": name, **(args or {})}),
             "train_dataset": examples(head),
             "eval_dataset": examples(head, 12, seed=1),
             "test_dataset": examples(head, 16, seed=2),
@@ -109,9 +114,9 @@ def test_the_run_says_what_was_trained(tmp_path):
     assert (settings.training.batch_size, settings.training.accumulation) == (16, 2)
     assert settings.training.schedule == "cosine"
     assert settings.descent == SETTINGS
-    assert settings.model.trained_by == (  # type: ignore[attr-defined]
-        "DescentTrainer, from BertForSequenceClassification, max_steps=4, optim=adafactor"
-    )
+    model: Any = settings.model
+    assert model.trained_by == "DescentTrainer, max_steps=4, optim=adafactor"
+    assert model.trained_from == "BertForSequenceClassification"
     history = run.read_table("history")
     for what in ("loss", "multiplier", "violation"):
         rows = history[(history["split"] == "train") & (history["name"] == what)]
@@ -183,7 +188,7 @@ def test_what_cannot_be_a_run_is_refused_before_training(tmp_path):
         "have no length": {"train_dataset": Endless(), "args": {"max_steps": 2}},
         "needs validation data": {"eval_dataset": None},
         "several data sets": {"eval_dataset": {"a": rows, "b": rows}},
-        "label smoothing": {"args": {"label_smoothing_factor": 0.1}},
+        "label_smoothing_factor": {"args": {"label_smoothing_factor": 0.1}},
         "none of the classifiers": {"model": model_of("masked", "bert")},
         "regression has no classes": {"model": model_of("sequence", "bert", problem_type="regression")},
         "run_name: expected a name": {"args": {"run_name": "../up"}},
@@ -222,3 +227,93 @@ def test_padding_on_the_left_is_refused(tmp_path):
 
     with pytest.raises(UserError, match="let the tokenizer pad on the right"):
         trainer_for(tmp_path, "sequence", data_collator=left).train()
+
+
+def test_texts_are_predicted_with_the_saved_tokenizer(tmp_path):
+    trainer, run = trained(tmp_path, "sequence", processing_class=tiny_tokenizer(pairs_have_types=False))
+    texts = ["a good film .", "boring !"]
+    found = run.predict(texts, device="cpu")
+    inputs = tiny_tokenizer(pairs_have_types=False)(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = trainer.model.eval()(**inputs).logits.softmax(-1)
+    assert found.probabilities == pytest.approx(expected.numpy(), abs=1e-6)
+    assert AutoTokenizer.from_pretrained(run.path / "model")("a film").input_ids == [2, 30, 38, 3]
+
+
+def test_early_exits_are_evaluated(call: CommandLine, tmp_path):
+    _, run = trained(tmp_path, "sequence")
+    code, _, error = call("eval-ood", run.path, "--gammas", "0", "--exits", "--device", "cpu")
+    assert code == 0, error
+    assert set(run.read_table("exits")["split"]) == {"validation", "test"}
+
+
+def test_the_best_weights_are_those_that_trainer_loads_at_the_end(tmp_path):
+    trainer, run = trained(
+        tmp_path,
+        "sequence",
+        args={
+            **{"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps"},
+            **{"save_steps": 2, "max_steps": 8, "learning_rate": 0.3},
+        },
+    )
+    info = run.finished_info()
+    assert (run.weights, run.weights_file("best").is_file(), run.weights_file("last").exists()) == ("best", True, False)
+    assert info.best.validation_loss == pytest.approx(in_memory(trainer, examples("sequence", 12, seed=1)).expected[-1])
+    assert info.best.epoch == math.ceil(trainer.state.best_global_step / 4)
+    assert info.multipliers is not None
+    assert info.multipliers.best == by_layer(trainer, "multiplier")[trainer.state.best_global_step - 1].tolist()
+
+
+def test_an_interrupted_training_is_resumed_into_its_run(tmp_path, monkeypatch):
+    args = {"save_strategy": "steps", "save_steps": 2}
+    first = trainer_for(tmp_path, "sequence", args)
+
+    def stop(*_: Any, **__: Any) -> None:
+        if first.state.global_step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(first, "get_batch_samples", _before(stop, first.get_batch_samples))
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    assert first.stored_run is not None
+    assert first.stored_run.run.info().status == "interrupted"
+    second = trainer_for(tmp_path, "sequence", args)
+    second.train(resume_from_checkpoint=True)
+    assert second.stored_run is not None
+    run = open_run(second.stored_run.run.path)
+    assert run.path == first.stored_run.run.path
+    assert run.info().status == "finished"
+    history = run.read_table("history")
+    assert history[history["split"] == "train"]["step"].unique().tolist() == [1, 2, 3, 4]
+
+
+def _before(first: Any, then: Any) -> Any:
+    def both(*args: Any, **options: Any) -> Any:
+        first()
+        return then(*args, **options)
+
+    return both
+
+
+def test_the_programs_generators_are_left_as_they_were(tmp_path):
+    draws = []
+    for options in ({}, {"report_to_cudt": None, "test_dataset": None}):
+        trainer = trainer_for(tmp_path, "sequence", **options)
+        trainer.train()
+        draws.append((torch.rand(2).tolist(), random.random(), np.random.random()))
+    assert draws[0] == draws[1]
+
+
+@pytest.mark.forks
+def test_two_processes_write_one_run(tmp_path):
+    def train() -> Any:
+        trainer, run = trained(tmp_path, "sequence", args={"per_device_train_batch_size": 4, "run_name": None})
+        return run.path, in_memory(trainer, examples("sequence", 12, seed=1)).expected
+
+    (path, expected), other = together(2, train)
+    assert other == (path, expected)
+    run = open_run(path)
+    assert run.recipe.name == "bert-sequence"
+    assert run.finished_info().processes == 2
+    assert run.recipe.settings.training.batch_size == 8
+    assert run.read_table("layers")["loss"].tolist() == pytest.approx(expected, abs=1e-6)

@@ -48,14 +48,14 @@ class LayerwiseDescent(nn.Module):
     """The constraints f_l ≤ (1−α_l)·f_{l−1} with their multipliers λ, slacks u and Lagrangian, for any training loop:
 
         descent = LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69, dual=Dual(learning_rate=1e-2))
-        optimizer = torch.optim.Adam([*model.parameters(), *descent.slack_parameters()])
+        optimizer = torch.optim.Adam(model.parameters())
+        descent.add_slack_to(optimizer)              # changes nothing unless resilience="slack"
         for batch in data:
             f = layer_losses(model, batch)           # a vector of 6 losses, from one forward pass
             optimizer.zero_grad()
             descent.lagrangian(f).backward()         # primal gradient
             descent.dual_step(f)                     # λ ascends on the same f
             optimizer.step()
-            descent.project_slack()                  # changes nothing unless resilience="slack"
 
     Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0 together with the
     weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual. With decay="coupled" its gradient
@@ -147,6 +147,17 @@ class LayerwiseDescent(nn.Module):
         """Parameters that the primal optimiser trains besides the weights: u with resilience="slack", else none."""
         if self.trained_slack is not None:
             yield self.trained_slack
+
+    def add_slack_to(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let a primal optimiser train u, and project it after each of its steps; u has no weight decay.
+
+        Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a schedule of the
+        learning rate, or Accelerate.
+        """
+        for slack in self.slack_parameters():
+            optimizer.register_step_post_hook(lambda *_: self.project_slack())
+            # The optimiser's own decay would relax the constraints less than β says.
+            optimizer.add_param_group({"params": [slack], "weight_decay": 0.0})
 
     def in_form(self, losses: Tensor) -> Tensor:
         """f, or log f in the log form."""
@@ -246,7 +257,7 @@ class LayerwiseDescent(nn.Module):
         self._multiplier.post_step_()
 
     def project_slack(self) -> None:
-        """u ← [u]₊; call it after the primal step."""
+        """u ← [u]₊; call it after the primal step, unless `add_slack_to` does it."""
         if self.trained_slack is not None:
             self.trained_slack.data.clamp_(min=0)
 

@@ -28,6 +28,7 @@ from cudt.method.constraints import (
     positions,
     rates_per_layer,
 )
+from cudt.utils.autocast import without_autocast
 from cudt.utils.transfer import sent
 
 Resilience = Literal["none", "slack", "decay"]
@@ -227,7 +228,8 @@ class LayerwiseDescent(nn.Module):
 
     def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
-        return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
+        with without_autocast(layer_losses.device):
+            return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
 
     def forward(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """The Lagrangian."""
@@ -240,14 +242,12 @@ class LayerwiseDescent(nn.Module):
 
         Call it between the primal backward pass and the primal step, so that both sides step from the same point.
         """
-        dual = self.compute_cmp_state(layer_losses.detach(), sampled).compute_dual_lagrangian().lagrangian
-        weight = self._multiplier.weight
-        if self.resilience == "decay" and self.decay == "coupled":
-            dual = dual - weight.square().sum() / (2 * self.beta)
-        gradient = torch.autograd.grad(dual, weight)[0]
+        with without_autocast(layer_losses.device):
+            gradient = self._dual_gradient(layer_losses.detach(), sampled)
         if not bool(torch.isfinite(gradient).all()):
             self._check_finite(layer_losses.detach(), sampled)
             raise ValueError(f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged")
+        weight = self._multiplier.weight
         self.dual_optimizer.zero_grad()
         weight.grad = gradient
         if self.decay == "decoupled":
@@ -255,6 +255,13 @@ class LayerwiseDescent(nn.Module):
             weight.data.mul_(self._kept)
         self.dual_optimizer.step()
         self._multiplier.post_step_()
+
+    def _dual_gradient(self, layer_losses: Tensor, sampled: Sequence[int] | None) -> Tensor:
+        dual = self.compute_cmp_state(layer_losses, sampled).compute_dual_lagrangian().lagrangian
+        weight = self._multiplier.weight
+        if self.resilience == "decay" and self.decay == "coupled":
+            dual = dual - weight.square().sum() / (2 * self.beta)
+        return torch.autograd.grad(dual, weight)[0]
 
     def project_slack(self) -> None:
         """u ← [u]₊; call it after the primal step, unless `add_slack_to` does it."""

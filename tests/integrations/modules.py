@@ -25,7 +25,7 @@ SLACK: dict[str, Any] = {"resilience": "slack", "beta": 0.5}
 def problem(**settings: Any) -> LayerwiseDescent:
     """Rates that a network of random weights does not meet, so that every multiplier moves."""
     dual = Dual(optimizer="sgd", learning_rate=0.5)
-    return LayerwiseDescent(N_LAYERS, 0.3, math.log(2), **{"dual": dual, **settings})
+    return LayerwiseDescent(N_LAYERS, **{"alpha": 0.3, "reference": math.log(2), "dual": dual, **settings})
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ def primal(model: nn.Module) -> torch.optim.Optimizer:
 def loader(batch_size: int) -> DataLoader[Any]:
     """The data in their order; of several processes, each has its share of every update."""
     examples = TensorDataset(*data())
-    sampler = None
+    sampler: DistributedSampler[Any] | None = None
     if processes.count() > 1:
         sampler = DistributedSampler(examples, processes.count(), processes.index(), shuffle=False)
     return DataLoader(examples, batch_size, sampler=sampler)
@@ -128,7 +128,8 @@ def by_hand(
         chosen.warming_up = chosen.is_constrained and epoch < warmup_epochs
         for batch in batches():
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            # Lightning does not cache weights, either.
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
                 f = model(*batch)
             seen.append(f.detach())
             mine = f[chosen.indices(chosen.layers)]

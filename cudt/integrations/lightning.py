@@ -215,8 +215,8 @@ class LayerwiseDescentCallback(pl.Callback):
         """Print the verdict of the last validation."""
         if self.verdicts is not None:
             lines = [
-                f"  layer {one.layer}: loss {one.loss:.4g} ± {one.standard_error:.2g}, allowed {one.allowed:.4g}, "
-                f"multiplier {multiplier:.4g}: {one.verdict}"
+                f"  layer {one.layer}: loss {one.loss:.4f}, allowed {one.allowed:.4f}, violation {one.violation:.4f} ± "
+                f"{one.standard_error:.4f}, multiplier {multiplier:.4f}: {one.verdict}"
                 for one, multiplier in zip(self.verdicts, self.descent.multiplier_values.tolist(), strict=True)
             ]
             rank_zero_info("\n".join([f"Layerwise descent on validation data ({self._basis}):", *lines]))

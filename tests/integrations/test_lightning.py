@@ -265,7 +265,7 @@ def test_the_verdict_is_that_of_single_examples(tmp_path, caplog):
         assert found.standard_error == pytest.approx(its.standard_error, rel=1e-5)
     printed = caplog.text
     assert "(after update 6; standard errors over 24 examples)" in printed
-    assert f"layer 3: loss {expected[2].loss:.4g}" in printed
+    assert f"layer 3: loss {expected[2].loss:.4f}" in printed
     assert f": {expected[2].verdict}\n" in printed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 # Imported once for all processes: it takes longer than a tiny training.
 import transformers.models.bert.modeling_bert  # noqa: F401
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 
 import cudt
@@ -26,12 +27,15 @@ EPOCH = re.compile(r"epoch (\d+): layer losses tensor\(\[(.*?)\]\), multipliers 
 
 def run(name: str) -> dict[str, Any]:
     """The variables of a program after its end."""
-    torch.set_num_threads(1)
-    try:
-        return runpy.run_path(str(PROGRAMS / name))
-    finally:
-        # Accelerate keeps the settings of the first Accelerator of a process.
-        AcceleratorState._reset_state(reset_partial_state=True)
+    return runpy.run_path(str(PROGRAMS / name))
+
+
+@pytest.fixture(autouse=True)
+def accelerate_forgets() -> Iterator[None]:
+    """Accelerate keeps the settings of the first Accelerator of a process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
 
 
 def state(after: dict[str, Any]) -> list[list[float]]:
@@ -44,6 +48,7 @@ def state(after: dict[str, Any]) -> list[list[float]]:
 @pytest.mark.forks
 def test_two_processes_with_accelerate_give_the_numbers_of_one(capfd):
     def work() -> tuple[int, list[list[float]]]:
+        torch.set_num_threads(1)
         after = run("accelerate_loop.py")
         return after["accelerator"].num_processes, state(after)
 

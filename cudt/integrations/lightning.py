@@ -32,10 +32,9 @@ try:
 except ImportError as error:
     raise ImportError("cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'") from error
 
-from cudt.method import feasibility
+from cudt.integrations import descent_verdict
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
-from cudt.method.measurement import Measurement
 from cudt.method.objectives.base import make_objective
 from cudt.utils.errors import UserError
 
@@ -48,8 +47,8 @@ class LayerwiseDescentCallback(pl.Callback):
     what they mean in a recipe. `descent` must not be a part of the LightningModule: the callback saves and moves it.
 
     Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps` updates of the Trainer,
-    as `layer_loss/layer_1`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation logs
-    `val_layer_loss/…` and `val_violation/…`.
+    as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation logs `eval_loss/…`,
+    `eval_violation/…`, `eval_feasible` and `eval_monotone`.
     """
 
     def __init__(
@@ -174,19 +173,23 @@ class LayerwiseDescentCallback(pl.Callback):
         chosen = f[self.objective.indices(self.objective.layers)]
         self.objective.accumulate_slack_gradient(chosen)
         self.objective.dual_step(chosen)
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Trainer's __init__ does not declare it
         # Lightning takes about half a millisecond for every number that it is given.
-        if trainer.log_every_n_steps and (trainer.global_step + 1) % trainer.log_every_n_steps == 0:
-            pl_module.log_dict(_by_layer(self._logged(f)))
+        if every and (trainer.global_step + 1) % every == 0:
+            pl_module.log_dict(self._logged(f))
 
     def _logged(self, f: Tensor) -> dict[str, Tensor]:
-        if not self.objective.constrains:
-            return {"layer_loss": f}
+        found = {"loss": f}
+        if self.objective.constrains:
+            found |= {
+                "violation": self.descent.violations(f),
+                "multiplier": self.descent.multiplier_values,
+                "weight": self.descent.effective_weights(),
+            }
+            if self.descent.resilience != "none":
+                found["slack"] = self.descent.slack
         return {
-            "layer_loss": f,
-            "violation": self.descent.violations(f),
-            "multiplier": self.descent.multiplier_values,
-            "slack": self.descent.slack,
-            "weight": self.descent.effective_weights(),
+            f"{name}/layer_{layer:02}": value for name, values in found.items() for layer, value in enumerate(values, 1)
         }
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -199,27 +202,17 @@ class LayerwiseDescentCallback(pl.Callback):
         self._measured.clear()
         if not parts or trainer.sanity_checking:
             return
-        losses, weights = (torch.cat(column, -1) for column in zip(*parts, strict=True))
-        measured = Measurement(losses, torch.zeros_like(losses), weights, [])
-        f, descent = measured.layer_losses, self.descent
-        slack = descent.slack_in_loss_units(f)
-        self.verdicts = feasibility.judge(measured, descent.reference, descent.rates, slack, descent.form)
-        errors = (
-            f"standard errors over {len(weights)} {self._unit}" if len(weights) > 1 else "too few for standard errors"
-        )
+        self.verdicts = descent_verdict.judge(self.descent, parts)
+        rows = sum(len(weights) for _, weights in parts)
+        errors = f"standard errors over {rows} {self._unit}" if rows > 1 else "too little data for standard errors"
         self._basis = f"after update {trainer.global_step}; {errors}"
-        logged = {"val_layer_loss": f, "val_violation": descent.violations(f)}
-        pl_module.log_dict(_by_layer(logged), sync_dist=True)
+        pl_module.log_dict(descent_verdict.logged(self.verdicts, self.descent.reference), sync_dist=True)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the verdict of the last validation."""
-        if self.verdicts is not None:
-            lines = [
-                f"  layer {one.layer}: loss {one.loss:.4f}, allowed {one.allowed:.4f}, violation {one.violation:.4f} ± "
-                f"{one.standard_error:.4f}, multiplier {multiplier:.4f}: {one.verdict}"
-                for one, multiplier in zip(self.verdicts, self.descent.multiplier_values.tolist(), strict=True)
-            ]
-            rank_zero_info("\n".join([f"Layerwise descent on validation data ({self._basis}):", *lines]))
+        if self.verdicts is not None and trainer.is_global_zero:
+            rank_zero_info(f"Layerwise descent on validation data ({self._basis}):")
+            descent_verdict.show(self.verdicts, self.descent.reference)
 
     def state_dict(self) -> dict[str, Any]:
         """λ, u and the state of the dual optimiser, and the epoch that u belongs to."""
@@ -248,8 +241,3 @@ class LayerwiseDescentCallback(pl.Callback):
         everyone: list[Any] = [None] * self._attached.world_size
         torch.distributed.all_gather_object(everyone, mine)
         return [part for one in everyone for part in one]
-
-
-def _by_layer(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One name for each layer's number, as Lightning's loggers want it."""
-    return {f"{name}/layer_{layer}": value for name, vector in values.items() for layer, value in enumerate(vector, 1)}

@@ -45,3 +45,4 @@ trainer = lightning.Trainer(
     max_epochs=5, callbacks=[constraints], accelerator="cpu", logger=False, enable_checkpointing=False
 )
 trainer.fit(Classifier(constraints), training, validation)
+print(f"multipliers {descent.multiplier_values}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from cudt.config.pretrained import TrustedName
 from cudt.data.loading import batches
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
@@ -23,7 +22,7 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
     chosen = choose(device)
     make_current(chosen)
-    if isinstance(run.recipe.settings.model.tokenizer_source, TrustedName):
+    if getattr(run.recipe.settings.model, "trust_remote_code", False):
         # The folder may come from somebody else.
         warnings.warn(f"{run.path / 'recipe.yaml'} says model.trust_remote_code: true", DataWarning, stacklevel=2)
     with data_root_of(run, data_root) as root:

@@ -229,6 +229,13 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     return None
 
 
+def name_on_hub(name: str) -> str | None:
+    """The name under which others find a model on the hub; None for a folder or an installed package."""
+    if name.startswith(_PACKAGE) or Path(name).expanduser().is_dir() or not _is_id(name):
+        return None
+    return str(name)
+
+
 def _checked_folder(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
         raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")
@@ -248,13 +255,19 @@ def _package_folder(name: str) -> Path:
 
 
 def _check_id(name: str) -> None:
+    if not _is_id(name):
+        raise UserError(f"model '{name}': neither a folder nor a name on the hub (owner/name)")
+
+
+def _is_id(name: str) -> bool:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(name)
     except HFValidationError:
-        raise UserError(f"model '{name}': neither a folder nor a name on the hub (owner/name)") from None
+        return False
+    return True
 
 
 def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:

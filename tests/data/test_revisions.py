@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe as recipes
-from cudt.config.pretrained import PretrainedName
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.data import hub
 from cudt.data.records import Columns, HubSet
 from cudt.utils.errors import UserError
@@ -26,7 +26,7 @@ COLUMNS = Columns(("text",), "label")
 #: Loads what each line of its input asks for, and prints the result or the error in one line.
 LOADING = """
 import json, sys
-from cudt.config.pretrained import PretrainedName
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.data import hub, records
 for line in sys.stdin:
     kind, name, revision = json.loads(line)
@@ -186,5 +186,8 @@ def test_every_model_hands_its_version_to_what_loads_it(name):
     key = "embeddings_from" if name == "unrolled" else "pretrained"
     task = {"encoder": "imdb", "unrolled": "imdb", "causal": "alpaca", "vit": "ucsd"}[name]
     model = {"name": name, key: "owner/tiny", "revision": "v1", "trust_remote_code": True}
-    source = recipes.validate({"model": model, "task": {"name": task}}, "recipe").model.source
+    section = recipes.validate({"model": model, "task": {"name": task}}, "recipe").model
+    assert isinstance(section, PretrainedSection)
+    source = section.source
+    assert source is not None
     assert (source, source.revision, source.trusts_code) == ("owner/tiny", "v1", True)

@@ -84,9 +84,9 @@ class FakeHub:
 
 
 class _Refused(Exception):  # noqa: N818 (an answer, not a fault)
-    def __init__(self, status: int, code: str = "", text: str = "") -> None:
+    def __init__(self, status: int, code: str = "", text: str = "", **more: str) -> None:
         super().__init__(text)
-        self.status, self.code, self.text = status, code, text
+        self.status, self.code, self.text, self.more = status, code, text, more
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Refused(503)
             status, answer = 200, self._answer(unquote(urlsplit(self.path).path), body, headers)
         except _Refused as refused:
-            status, answer = refused.status, {"error": refused.text}
+            status, answer = refused.status, {"error": refused.text, **refused.more}
             headers |= {"X-Error-Code": refused.code, "X-Error-Message": refused.text}
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
             f"{self.hub.address}/{owner}/{asked['name']}",
         )
         if key in self.hub.repositories:
-            raise _Refused(409, "", "You already created this model repo")
+            raise _Refused(409, "", "You already created this model repo", url=url)
         private = asked.get("private") is True or asked.get("visibility") == "private"
         self.hub.repositories[key] = Repository(private)
         self.hub.repositories[key].commit({".gitattributes": b"*.safetensors filter=lfs\n"}, message="initial commit")

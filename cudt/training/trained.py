@@ -45,8 +45,15 @@ def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> Laye
     return layerwise
 
 
-def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
+def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
+    """σ_x of the loaded weights: that of training, or measured for weights that are not the run's own."""
+    if not (run.other_weights and layerwise.model.signal_is_learned):
+        return run.finished_info().sigma_x.evaluation
     task, device = layerwise.task, next(layerwise.parameters()).device
     examples = batches(task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device)
+    return measure_sigma(layerwise.model, examples)
+
+
+def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
     training = run.finished_info().sigma_x.training
-    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=measure_sigma(layerwise.model, examples))))
+    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=sigma_of(run, layerwise))))

@@ -205,10 +205,10 @@ def test_a_run_with_lora_uploads_its_adapter_and_says_that_the_base_is_not_on_th
     assert "The base model is not on the hub" in card
 
 
-def test_the_adapter_of_a_model_of_the_hub_names_it_and_its_version(call, hub, adapter, tmp_path):
-    """In a run folder that was trained with the model below a data root; the version is set as training sets it."""
+def test_the_adapter_of_a_model_of_the_hub_names_it(call, hub, adapter, tmp_path):
+    """As in a run that was trained with the model below a data root."""
     run = Path(shutil.copytree(adapter.path, tmp_path / "run"))
-    change(run / "recipe.yaml", adapter.recipe.settings.model.pretrained, "owner/llama")  # type: ignore[attr-defined]
+    change(run / "recipe.yaml", adapter.recipe.settings.model.pretrained, "owner/llama")
     pushed(call, run, "--repo", f"{USER}/named")
     files = hub.model(f"{USER}/named").files()
     assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == "owner/llama"

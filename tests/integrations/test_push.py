@@ -97,12 +97,12 @@ def test_the_example_trains_uploads_and_reads_back(tmp_path, monkeypatch):
         data = hub.add("cornell-movie-review-data/rotten_tomatoes", dataset(tmp_path), "dataset")
         output = run_example(hub, tmp_path)
         uploaded = hub.model(f"{USER}/films")
-        (run,) = map(open_run, (tmp_path / "outputs" / "rotten-tomatoes").iterdir())
+        (run,) = map(open_run, (tmp_path / "outputs" / "films").iterdir())
         revisions = {"model": model, "task": data}
         assert run.info().revisions == json.loads(uploaded.files()["run.json"])["revisions"] == revisions
         assert uploaded.private
         # The first one is empty.
-        assert uploaded.messages == ["initial commit", f"Upload rotten-tomatoes/{run.label} with cudt"]
+        assert uploaded.messages == ["initial commit", f"Upload films/{run.label} with cudt"]
         card = uploaded.files()["README.md"].decode()
         check_metadata(card, run, data)
         monkeypatch.chdir(run.path)
@@ -154,7 +154,14 @@ def code_of(card: str) -> str:
 
 def logits_in(card: str, hub: FakeHub, folder: Path) -> list[float]:
     """What the card's code computes for its reader, who has no cudt."""
-    driver = "import sys; sys.modules['cudt'] = None; exec(sys.stdin.read()); print(logits[0].tolist())"
+    driver = f"""
+import sys
+sys.modules["cudt"] = None
+exec(sys.stdin.read())
+print(logits[0].tolist())
+by_name = AutoModel.from_pretrained("{USER}/films", add_pooling_layer=False)
+assert all(torch.equal(one, other) for one, other in zip(by_name.parameters(), encoder.parameters(), strict=True))
+"""
     (folder / "reader").mkdir()
     environment = hub.environment(folder / "reader" / "home")
     command = [sys.executable, "-c", driver]

@@ -33,6 +33,8 @@ Files = dict[str, bytes | Path]
 _FIGURE = "layer_losses_and_noise.png"
 #: Keys of run.json that are of no use to others, or say where the run was trained.
 _PRIVATE = ("reason", "data_root", "repair")
+#: The folder of the exported model in the upload.
+_TOP = "."
 _ELSEWHERE = re.compile(r"[/~\\]|\.\.|[A-Za-z]:[/\\]")
 _DOWNLOAD = 'from huggingface_hub import snapshot_download\n\nsnapshot_download({}, local_dir="{}")\n'
 #: Python code for a model that only cudt loads.
@@ -64,12 +66,14 @@ def files_of(run: Run, target: Target) -> Files:
     run.finished_info()
     if run.other_weights:
         raise UserError(f"'{run.results}': the exported model has the run's own weights; give '{run.path}'")
+    if run.info().saved_model == _TOP:
+        raise UserError(f"'{run.path}' was downloaded from the hub; upload the run folder that it was made from")
     files = _model(run)
     read = read_run(run.path)
     if not read.ood.empty:
         files |= {"ood.csv": checksums.read_checked(run.path, "ood.csv"), **_figure(read)}
     files["README.md"] = _card(read, target, has_figure=_FIGURE in files).text(run).encode()
-    files["recipe.yaml"] = strict_yaml.dump(_without_folders(run.recipe.resolved())).encode()
+    files["recipe.yaml"] = _published_recipe(run)
     files["run.json"] = _published_info(run)
     return dict(sorted(files.items()))
 
@@ -85,7 +89,7 @@ def _model(run: Run) -> Files:
             found[name.removeprefix(f"{info.saved_model}/")] = path
         del found["README.md"]
         if "adapter_config.json" in found:
-            found["adapter_config.json"] = _adapter_config(run, found["adapter_config.json"])
+            found["adapter_config.json"] = _adapter_config(run, run.path / info.saved_model / "adapter_config.json")
         return found
     weights = run.weights_file(run.weights)
     if not weights.is_file():
@@ -99,11 +103,10 @@ def _model(run: Run) -> Files:
     return {name: weights}
 
 
-def _adapter_config(run: Run, file: Path | bytes) -> bytes:
+def _adapter_config(run: Run, file: Path) -> bytes:
     """An adapter's configuration with the name of its base model in place of the folder that it was loaded from."""
-    assert isinstance(file, Path)
     values = json.loads(file.read_bytes())
-    values["base_model_name_or_path"] = _base(run) or _last_part(run.recipe.settings.model.pretrained)  # type: ignore[attr-defined]
+    values["base_model_name_or_path"] = _base(run) or _last_part(values["base_model_name_or_path"])
     return (json.dumps(values, indent=2) + "\n").encode()
 
 
@@ -147,19 +150,23 @@ def _results(read: ReadRun) -> Iterator[NoiseResult]:
 def _tested_on(read: ReadRun) -> TestedOn:
     """The test data: a dataset of the hub where the task has one, else the name of the task."""
     recipe = read.run.recipe
-    task, split = recipe.settings.task, "test"
-    source = getattr(registry.load("task", task.name), "SOURCE", None)
-    if getattr(task, "hub", None) is not None:
-        source = HubSet(task.hub, task.subset)  # type: ignore[attr-defined]
-    if isinstance(source, HubSet) and isinstance(getattr(task, "test", None), str):
-        split = task.test  # type: ignore[attr-defined]
-    if recipe.settings.model.generates_text:
-        kind = "text-generation"
-    else:
-        kind = "video-to-video" if read.info.has_pictures else "text-classification"
-    if not isinstance(source, HubSet) or getattr(task, "file", None) is not None:
-        return TestedOn(kind, task.name, recipe.name, None, split)
-    return TestedOn(kind, source.repository, source.repository, source.subset, split)
+    task = _without_folders(recipe.settings.task.model_dump(mode="json"))
+    source = getattr(registry.load("task", task["name"]), "SOURCE", None)
+    if task.get("hub") is not None:
+        source = HubSet(task["hub"], task["subset"])
+    if not isinstance(source, HubSet) or task.get("file") is not None:
+        return TestedOn(_kind_of_task(read), task["name"], recipe.name, None, "test")
+    split = task["test"] if isinstance(task.get("test"), str) else "test"
+    return TestedOn(_kind_of_task(read), source.repository, source.repository, source.subset, split)
+
+
+def _kind_of_task(read: ReadRun) -> str:
+    """The task in the hub's words."""
+    if read.run.recipe.settings.model.generates_text:
+        return "text-generation"
+    if read.info.has_pictures:
+        return "video-to-video"
+    return "text-classification" if read.metric == "accuracy" else "other"
 
 
 def _figure(read: ReadRun) -> Files:
@@ -176,13 +183,19 @@ def _figure(read: ReadRun) -> Files:
         return {_FIGURE: save(draw(groups, kind), read.recipe, Path(folder, "figure")).png.read_bytes()}
 
 
+def _published_recipe(run: Run) -> bytes:
+    """recipe.yaml without the folders of models and data."""
+    values = run.recipe.resolved()
+    return strict_yaml.dump(values | {key: _without_folders(values[key]) for key in ("task", "model")}).encode()
+
+
 def _published_info(run: Run) -> bytes:
     """run.json without what is private; keys that this version does not know are left out."""
     values = run.finished_info().model_dump(mode="json", exclude_unset=True)
     kept = {key: values[key] for key in RunInfo.model_fields if key in values and key not in _PRIVATE}
     # What repeats the run from the uploaded folder, where the model is at the top.
     kept |= {"command": "cudt train --recipe recipe.yaml"}
-    kept |= {"saved_model": "."} if values.get("saved_model") else {}
+    kept |= {"saved_model": _TOP} if values.get("saved_model") else {}
     return (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -304,3 +304,5 @@ def test_a_run_without_weights_and_one_without_its_exported_model_are_refused(
     run = Path(shutil.copytree(encoder.path, tmp_path / "damaged"))
     os.truncate(run / "model" / "model.safetensors", 100)
     assert "model.safetensors: damaged" in refused(call, run)
+    pushed(call, encoder, "--repo", "again", "--dry-run")
+    assert "was downloaded from the hub" in refused(call, Path("hub/again"), "--dry-run")

@@ -130,6 +130,9 @@ class RunInfo(InfoPart):
     """Number of examples that were truncated or skipped, by reason."""
     data_root: str | None = None
     """The data root given for training, which later commands use; None for the default."""
+    revisions: dict[str, str] = {}
+    """Commits on the hub of the pretrained model (`model`) and of the data (`task`) that the run was started with;
+    without those that come from this machine."""
     frozen_weights: str | None = None
     """Fingerprint of the pretrained weights that are not trained (LoRA)."""
     metric: MetricInfo | None = None

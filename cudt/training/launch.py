@@ -16,7 +16,9 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from cudt import __version__
+from cudt.config.pretrained import PretrainedSection
 from cudt.config.recipe import NamedRecipe
+from cudt.data import hub
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
@@ -174,7 +176,7 @@ def _train_and_record(
     # A run that was begun in shards may end without them.
     now = is_sharded(trainer.layerwise)
     sharded = {"sharded": now} if now or run.info().sharded else {}
-    run.update_info(started.model_copy(update={"data_root": root, **sharded}))
+    run.update_info(started.model_copy(update={"data_root": root, **sharded, **_revisions(trainer, data_root)}))
     _fit(trainer, run.update_info)
     run.update_info(RunInfo(ended=_now()))
     # No process has all weights of a sharded model.
@@ -279,6 +281,16 @@ def _started(
         command=command,
         begun=_now(),
     )
+
+
+def _revisions(trainer: Trainer, data_root: Path | None) -> dict[str, dict[str, str]]:
+    """The commits on the hub of model and data, as part of run.json; nothing if none is known."""
+    model = trainer.settings.model
+    source = model.source if isinstance(model, PretrainedSection) else None
+    now = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
+    # A run that is resumed keeps the ones that it was started with.
+    known = {key: commit for key, commit in now.items() if commit} | trainer.run.info().revisions
+    return {"revisions": known} if known else {}
 
 
 def _now() -> str:

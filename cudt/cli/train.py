@@ -167,4 +167,13 @@ def _print_verdict(console: Console, run: Run) -> None:
         console.print(negative_note())
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
-    console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)
+    update = f", update {info.best.step}" if run.recipe.settings.training.validate_every else ""
+    where = f"validation data, {run.weights} epoch {info.best.epoch}{update}"
+    console.print(f"{feasible}; {monotone} ({where})", soft_wrap=True)
+    if (stop := info.stopped_early) is not None:
+        epochs = run.recipe.settings.training.epochs
+        console.print(
+            f"stopped early in epoch {stop.epoch} of {epochs}, after update {stop.step}: no better weights in "
+            f"{stop.validations} validation{'s' if stop.validations > 1 else ''}",
+            soft_wrap=True,
+        )

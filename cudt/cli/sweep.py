@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from cudt.cli.options import (
     RetryFailed,
     Slurm,
     Storage,
+    Trackers,
     parse_launcher,
+    parse_trackers,
     refuse_with_join,
 )
 from cudt.cli.terminal import make_console
@@ -61,6 +64,7 @@ def sweep(
     storage: Storage = None,
     launcher: Launcher = LauncherChoice.local,
     slurm: Slurm = None,
+    track: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
@@ -75,7 +79,9 @@ def sweep(
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
     from cudt.sweep.run_sweep import SweepOptions
 
-    options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
+    trackers = parse_trackers(track)
+    begun = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
+    options = replace(begun, trackers=trackers)
     console = make_console()
     if plan:
         from cudt.sweep import plan as plans

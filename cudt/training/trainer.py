@@ -46,6 +46,7 @@ from cudt.training.primal import Primal
 from cudt.training.selection import Selection, is_better, rank_of
 from cudt.training.splitting import Splitting, UpdateSplitError, check_split
 from cudt.training.state import TrainingState
+from cudt.training.tracking import Track, Tracking
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
@@ -69,6 +70,7 @@ class Trainer:
         accelerator: Accelerator,
         display: Display,
         after_epoch: AfterEpoch | None = None,
+        tracking: Tracking | None = None,
     ) -> None:
         self.run = run
         self.problem = problem
@@ -76,6 +78,7 @@ class Trainer:
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
+        self.tracking = tracking or Tracking(run, run.path, Track())
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent
@@ -115,7 +118,9 @@ class Trainer:
         with processes.agreed():
             if is_resumed:
                 self.state, self.history = self.checkpoints.restore()
-            else:
+            self.tracking.start(self.history)
+        with processes.agreed():
+            if not is_resumed:
                 seed_process(self.settings.seed, 0, self.accelerator.process_index)
                 self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
@@ -332,6 +337,7 @@ class Trainer:
         if self.objective.constrains:
             self._log_constraints(f)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
+        self.tracking.send()
 
     def _log_constraints(self, f: Tensor) -> None:
         """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l of each layer."""
@@ -354,6 +360,7 @@ class Trainer:
         self._record("validation", layers, {"loss": self.state.validation_losses, self.task.metric_name: metrics})
         if self.settings.training.early_stopping is not None:
             self._record("validation", [0], {"validations_since_best": [self.state.since_best]})
+        self.tracking.send()
         verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
         view = dataclasses.replace(self._view(None), verdicts=verdicts)
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
@@ -361,7 +368,8 @@ class Trainer:
     def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
         # The main process writes it.
         if self.accelerator.is_main_process:
-            self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
+            now = (self.state.step, self.state.epoch + 1)
+            self.tracking.add(self.history.record(*now, split, layers, values))
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained

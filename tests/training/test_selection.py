@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,15 @@ def test_a_kill_around_the_choice_of_the_best_weights_resumes_bit_for_bit(tmp_pa
             if when == "before":
                 save(checkpoints, which, at)
 
-        Checkpoints.save_weights = die  # type: ignore[method-assign]
-        launch.train(recipe, out, "cpu", None, quiet())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "save_weights", die)
+            launch.train(recipe, out, "cpu", None, quiet())
 
     assert ending(in_child(lambda: train(tmp_path / "whole", -1))) == 0
     best = run_for(recipe, tmp_path / "whole").finished_info().best.step
     assert best is not None
     for step in (2, best):
-        assert ending(in_child(lambda step=step: train(tmp_path / "killed", step))) == -signal.SIGKILL
+        assert ending(in_child(partial(train, tmp_path / "killed", step))) == -signal.SIGKILL
     assert ending(in_child(lambda: train(tmp_path / "killed", -1))) == 0
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 

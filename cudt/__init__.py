@@ -140,7 +140,7 @@ def train(
     from cudt.config.recipe import NamedRecipe
     from cudt.training import launch
     from cudt.training.display import display_for
-    from cudt.training.tracking import Track
+    from cudt.training.tracking import TrackingRequest
     from cudt.utils.console import SafeConsole
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
@@ -152,7 +152,7 @@ def train(
         _data_root(data_root),
         display_for(console),
         announce=partial(console.print, soft_wrap=True),
-        track=Track(tuple([track] if isinstance(track, str) else track)),
+        track=TrackingRequest(tuple([track] if isinstance(track, str) else track)),
     )
 
 

@@ -149,7 +149,7 @@ def _train_one(
     from cudt.runs.find import run_for
     from cudt.training import launch
     from cudt.training.display import display_for
-    from cudt.training.tracking import Track
+    from cudt.training.tracking import TrackingRequest
 
     run = run_for(loaded, out)
     status = run.info().status
@@ -167,7 +167,7 @@ def _train_one(
         display_for(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),
         announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
-        track=Track(trackers),
+        track=TrackingRequest(trackers),
     )
     _print_verdict(console, trained)
     return trained

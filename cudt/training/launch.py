@@ -34,7 +34,7 @@ from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.target import Announce
 from cudt.training.tracker_kinds import check_trackers
-from cudt.training.tracking import Track, Tracking
+from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, empty_cache, name_of
@@ -69,7 +69,7 @@ def train(
     wait: bool = False,
     announce: Announce | None = None,
     after_epoch: AfterEpoch | None = None,
-    track: Track | None = None,
+    track: TrackingRequest | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
@@ -79,7 +79,7 @@ def train(
     `after_epoch` may end the training early. `track` names trackers, which the main process sends the history to.
     """
     # Only one process sends anything.
-    asked = track if track is not None and processes.is_main_process() else Track()
+    asked = track if track is not None and processes.is_main_process() else TrackingRequest()
     with processes.agreed():
         check_trackers(asked.names)
     with processes.agreed():

@@ -38,7 +38,7 @@ _SENT = "sent.json"
 
 
 @dataclass(frozen=True)
-class Track:
+class TrackingRequest:
     """What is asked for: the names of the trackers, and the sweep that groups its runs."""
 
     names: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Tracking:
     A tracker that fails gets no more values: training goes on without it, after a warning.
     """
 
-    def __init__(self, run: Run, out: Path, track: Track) -> None:
+    def __init__(self, run: Run, out: Path, track: TrackingRequest) -> None:
         self._run, self._track = run, track
         self._root = out / FOLDER
         self._folder = self._root / run.recipe.name / (track.group or "") / run.path.name

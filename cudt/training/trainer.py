@@ -46,7 +46,7 @@ from cudt.training.primal import Primal
 from cudt.training.selection import Selection, is_better, rank_of
 from cudt.training.splitting import Splitting, UpdateSplitError, check_split
 from cudt.training.state import TrainingState
-from cudt.training.tracking import Track, Tracking
+from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
@@ -78,7 +78,7 @@ class Trainer:
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
-        self.tracking = tracking or Tracking(run, run.path, Track())
+        self.tracking = tracking or Tracking(run, run.path, TrackingRequest())
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent

@@ -19,13 +19,13 @@ from cudt.runs.find import find_runs, run_for
 from cudt.runs.run import Run
 from cudt.training import launch, tracker_kinds
 from cudt.training.tracker_kinds import check_trackers
-from cudt.training.tracking import Track, hyper_parameters
+from cudt.training.tracking import TrackingRequest, hyper_parameters
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError
 from tests.conftest import quiet, tiny_recipe
 from tests.processes import ending, in_child, together
 from tests.training.test_stopping import RESULTS, Stopping
 
-TENSORBOARD = Track(("tensorboard",))
+TENSORBOARD = TrackingRequest(("tensorboard",))
 SLACK = ("descent.resilience=slack", "descent.beta=1.0", "descent.alpha=0.3")
 
 
@@ -73,7 +73,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
     return Fake
 
 
-def train(out: Path, track: Track, *settings: str) -> Run:
+def train(out: Path, track: TrackingRequest, *settings: str) -> Run:
     return launch.train(tiny_recipe(*settings), out, "cpu", None, quiet(), track=track)
 
 
@@ -151,7 +151,7 @@ def test_tensorboard_has_the_recipe_and_the_verdicts(tmp_path):
 
 
 def test_tracking_changes_neither_the_run_nor_its_folder(tmp_path):
-    plain, tracked = train(tmp_path / "plain", Track()), train(tmp_path / "tracked", TENSORBOARD)
+    plain, tracked = train(tmp_path / "plain", TrackingRequest()), train(tmp_path / "tracked", TENSORBOARD)
     assert plain.path.name == tracked.path.name
     for name in RESULTS:
         assert (plain.path / name).read_bytes() == (tracked.path / name).read_bytes()
@@ -202,7 +202,7 @@ def test_a_kill_between_validation_and_checkpoint_repeats_nothing(tmp_path, monk
 @pytest.mark.parametrize("stop_at", [4, None])
 def test_a_run_that_was_begun_or_finished_without_a_tracker_is_sent_from_its_history(tmp_path, stop_at):
     if stop_at is None:
-        train(tmp_path, Track())
+        train(tmp_path, TrackingRequest())
     else:
         with pytest.raises(TrainingInterruptedError):
             launch.train(tiny_recipe(), tmp_path, "cpu", None, Stopping(stop_at))
@@ -236,8 +236,8 @@ def test_what_was_sent_is_sent_again_if_the_note_of_it_is_lost(tmp_path):
 
 def test_a_tracker_gets_the_recipe_once_one_call_an_update_and_the_verdict(fake, tmp_path):
     with pytest.raises(TrainingInterruptedError):
-        launch.train(tiny_recipe(), tmp_path, "cpu", None, Stopping(2), track=Track(("fake",)))
-    run = train(tmp_path, Track(("fake",)))
+        launch.train(tiny_recipe(), tmp_path, "cpu", None, Stopping(2), track=TrackingRequest(("fake",)))
+    run = train(tmp_path, TrackingRequest(("fake",)))
     kinds = [call[0] for call in fake.calls]
     begun = ["new", "start", "settings", "log", "log", "finish", "new", "start"]
     # The rest of the first epoch, its validation, the second epoch, its validation, the verdict.
@@ -249,7 +249,7 @@ def test_a_tracker_gets_the_recipe_once_one_call_an_update_and_the_verdict(fake,
 
 def test_a_tracker_that_fails_is_warned_of_once_and_training_goes_on(fake, tmp_path, monkeypatch):
     monkeypatch.setattr(fake, "fails", "log 4")
-    both = Track(("fake", "tensorboard"))
+    both = TrackingRequest(("fake", "tensorboard"))
     with pytest.warns(DataWarning) as seen:
         run = train(tmp_path, both)
     lines = [str(one.message) for one in seen if "tracker" in str(one.message)]
@@ -270,17 +270,17 @@ def test_a_tracker_that_does_not_start_is_refused_and_in_a_sweep_warned_of(fake,
     monkeypatch.setattr(fake, "fails", "start")
     problem = "--track fake: the tracker does not start: no key"
     with pytest.raises(UserError) as raised:
-        train(tmp_path, Track(("fake",)))
+        train(tmp_path, TrackingRequest(("fake",)))
     assert str(raised.value) == problem
     with pytest.warns(DataWarning, match=problem):
-        run = train(tmp_path, Track(("fake", "tensorboard"), "mine-1234"))
+        run = train(tmp_path, TrackingRequest(("fake", "tensorboard"), "mine-1234"))
     assert_complete(run, folder_of(run, "mine-1234"))
 
 
 @pytest.mark.forks
 def test_only_the_main_process_sends(fake, tmp_path):
     def calls() -> list[int]:
-        train(tmp_path, Track(("fake", "tensorboard")))
+        train(tmp_path, TrackingRequest(("fake", "tensorboard")))
         return [step for step, _ in Fake.logged()]
 
     assert together(2, calls) == [[1, 2, 3, 3, 4, 5, 6, 6, 6], []]
@@ -294,7 +294,7 @@ def test_a_refusal_in_the_main_process_ends_all(fake, tmp_path, monkeypatch):
 
     def refused() -> str:
         try:
-            train(tmp_path, Track(("fake",)))
+            train(tmp_path, TrackingRequest(("fake",)))
         except UserError as error:
             return str(error)
         return ""

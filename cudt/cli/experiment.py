@@ -74,13 +74,8 @@ def experiment(
     and evaluated noise levels are not evaluated again.
     """
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds, name)
-    if not loaded[0].settings.checkpoints.kept:
-        raise UserError(
-            "checkpoints.keep: none-when-finished leaves no weights for the evaluation; "
-            "set checkpoints.keep to both, best or last, or use `cudt train`"
-        )
-    kinds = parse_plugins("--perturbation", "noise", perturbation)
-    trackers = parse_trackers(track)
+    _refuse_without_weights(loaded[0])
+    kinds, trackers = parse_plugins("--perturbation", "noise", perturbation), parse_trackers(track)
     from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose
 
@@ -98,6 +93,14 @@ def experiment(
         write_report(console, [out / folder], out / f"report-{folder}")
     if trained.n_stopped:
         raise typer.Exit(1)
+
+
+def _refuse_without_weights(loaded: NamedRecipe) -> None:
+    if not loaded.settings.checkpoints.kept:
+        raise UserError(
+            "checkpoints.keep: none-when-finished leaves no weights for the evaluation; "
+            "set checkpoints.keep to both, best or last, or use `cudt train`"
+        )
 
 
 def _refuse_shards() -> None:

@@ -79,22 +79,25 @@ def sweep(
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
     from cudt.sweep.run_sweep import SweepOptions
 
-    trackers = parse_trackers(track)
     begun = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
-    options = replace(begun, trackers=trackers)
+    options = replace(begun, trackers=parse_trackers(track))
     console = make_console()
     if plan:
-        from cudt.sweep import plan as plans
-
-        planned = plans.make(loaded, options)
-        console.print(plans.table(planned))
-        console.print(planned.summary(), soft_wrap=True)
+        _print_plan(loaded, options, console)
     elif jobs is not None:
         from cudt.sweep.slurm import launch
 
         console.print(launch(loaded, options, jobs).summary(), soft_wrap=True, highlight=False)
     else:
         _run(loaded, options, console)
+
+
+def _print_plan(loaded: Sweep, options: SweepOptions, console: Console) -> None:
+    from cudt.sweep import plan as plans
+
+    planned = plans.make(loaded, options)
+    console.print(plans.table(planned))
+    console.print(planned.summary(), soft_wrap=True)
 
 
 def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:

@@ -73,29 +73,22 @@ def train(
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
-    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
-    model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
-    waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
-    `after_epoch` may end the training early. `track` names trackers, which the main process sends the history to.
+    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` a
+    later call exports the model. With `keep_weights` the caller calls `discard` itself. `wait` waits for a process that
+    uses the run. With `announce`, constraints are printed and doubts are warnings. `after_epoch` may end it early.
     """
-    # Only one process sends anything.
-    asked = track if track is not None and processes.is_main_process() else TrackingRequest()
     with processes.agreed():
-        check_trackers(asked.names)
-    with processes.agreed():
-        is_finished = (run := run_for(recipe, out)).info().status == "finished"
+        tracking = _tracking(run := run_for(recipe, out), out, track)
+        is_finished = run.info().status == "finished"
     if processes.from_main(is_finished):
-        with processes.agreed():
-            _send_finished(run, Tracking(run, out, asked))
-        return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
+        return _keep(run, device, data_root, tracking, export_model=export_model, keep_weights=keep_weights)
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
-    target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    target, accelerator = _target_and_accelerator(run, out, device, pilot, announce)
     with processes.agreed(), data_root_of(run, data_root) as data_root:
         problem, data, base = _problem(run, data_root, accelerator, target)
     with processes.agreed():
-        trainer = Trainer(run, problem, accelerator, display, after_epoch, Tracking(run, out, asked))
+        trainer = Trainer(run, problem, accelerator, display, after_epoch, tracking)
     with _held(run, wait=wait) as is_left:
         if is_left and accelerator.is_main_process:
             _announce(announce, trainer, target, out)
@@ -104,6 +97,15 @@ def train(
         elif is_left:
             _fit(trainer, partial(_record_for_main, run))
     return run
+
+
+def _target_and_accelerator(
+    run: Run, out: Path, device: DeviceName, pilot: targets.TrainPilot, announce: Announce | None
+) -> tuple[TargetInfo | None, Accelerator]:
+    precision = run.recipe.settings.training.precision
+    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
+    # Another one: a pilot has its own, and Accelerate remembers the last.
+    return target, accelerator_for(device, precision)
 
 
 @contextlib.contextmanager
@@ -122,8 +124,19 @@ def _record_for_main(run: Run, changes: RunInfo) -> bool:
     return False
 
 
-def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
+def _tracking(run: Run, out: Path, asked: TrackingRequest | None) -> Tracking:
+    """The trackers of a run, none of which is unknown or missing; the main process alone has any."""
+    mine = asked if asked is not None and processes.is_main_process() else TrackingRequest()
+    check_trackers(mine.names)
+    return Tracking(run, out, mine)
+
+
+def _keep(
+    run: Run, device: DeviceName, data_root: Path | None, tracking: Tracking, *, export_model: bool, keep_weights: bool
+) -> Run:
     """A finished run as it is, except for what is left to do."""
+    with processes.agreed():
+        _send_finished(run, tracking)
     if processes.is_main_process():
         # It may have been killed when it was finished.
         run.tidy()

@@ -42,16 +42,14 @@ def write(
     run.merge_table("layers", layers, ["split"])
     is_best = run.weights == "best"
     epoch, step = (state.best_epoch, state.best_step) if is_best else (state.epoch, state.step)
-    if (stopped := early_stop(state)) is not None:
-        run.update_info(RunInfo(stopped_early=stopped))
-    run.update_info(
-        RunInfo(
-            status="finished",
-            best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item(), step=step),
-            sigma_x=SigmaX(training=state.sigma_x, evaluation=sigma_x),
-            feasible=feasibility.is_feasible(verdicts),
-            monotone=feasibility.is_monotone(descent.reference, measured.layer_losses.tolist()),
-            verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
-            multipliers=MultiplierInfo(best=state.best_multipliers, last=descent.multiplier_values.tolist()),
-        )
+    info = RunInfo(
+        status="finished",
+        best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item(), step=step),
+        sigma_x=SigmaX(training=state.sigma_x, evaluation=sigma_x),
+        feasible=feasibility.is_feasible(verdicts),
+        monotone=feasibility.is_monotone(descent.reference, measured.layer_losses.tolist()),
+        verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
+        multipliers=MultiplierInfo(best=state.best_multipliers, last=descent.multiplier_values.tolist()),
     )
+    stopped = early_stop(state)
+    run.update_info(info if stopped is None else info.model_copy(update={"stopped_early": stopped}))

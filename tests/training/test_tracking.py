@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -91,11 +93,12 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def expected(run: Run) -> dict[str, list[tuple[int, float]]]:
     """history.csv by the names of trackers, as TensorBoard keeps it: in 32 bits."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for row in run.read_table("history").itertuples():
-        name = row.name if row.split == "train" else f"{row.name}_validation"
-        if row.name != "slack" or run.recipe.settings.descent.resilience == "slack":
-            key = f"{name}/layer_{row.layer:02}" if row.layer else name
-            found.setdefault(key, []).append((row.step, float(np.float32(row.value))))
+    with (run.path / "history.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["name"] != "slack" or run.recipe.settings.descent.resilience == "slack":
+                name = row["name"] if row["split"] == "train" else f"{row['name']}_validation"
+                key = name if row["layer"] == "0" else f"{name}/layer_0{row['layer']}"
+                found.setdefault(key, []).append((int(row["step"]), float(np.float32(row["value"]))))
     return found
 
 
@@ -348,7 +351,7 @@ def test_trackers_are_told_run_group_and_folder(name, given):
 
 
 def test_mlflow_resumes_by_the_name_that_it_chose():
-    tracker = tracker_kinds.build("mlflow", tracker_kinds.TrackedRun(*[*vars(RUN).values()][:4], "f00", Path(), Path()))
+    tracker = tracker_kinds.build("mlflow", replace(RUN, known_as="f00"))
     assert (tracker.experiment_name, tracker.run_name, tracker.run_id) == ("recipe", "erm-12", "f00")
     assert tracker.tags == {"sweep": "sweep-34"}
 

@@ -40,6 +40,7 @@ CONTRACTS = (
 RUN_INFO = {
     "MetricInfo": "`metric`",
     "BestEpoch": "`best`",
+    "StoppedEarly": "`stopped_early`",
     "SigmaX": "`sigma_x`",
     "VerdictInfo": "each of `verdicts`",
     "EvaluationNote": "each of `evaluated`, by kind of noise",

@@ -41,10 +41,12 @@ def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     """Print the verdicts as a table."""
     how = "feasible" if feasibility.is_feasible(verdicts) else "not feasible"
     lowers = "every layer lowers the loss" if _is_monotone(verdicts, reference) else "not every layer lowers the loss"
-    table = Table("layer", "loss", "allowed", "verdict", title=f"{how}; {lowers}", title_justify="left")
+    table = Table("layer", "loss", "allowed", "verdict")
     for one in verdicts:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
-    SafeConsole().print(table)
+    console = SafeConsole()
+    console.print(table)
+    console.print(f"constraints on eval_dataset: {how}; {lowers}", soft_wrap=True)
 
 
 def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:

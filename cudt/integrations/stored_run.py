@@ -32,13 +32,14 @@ from cudt.models.layer_losses import LayerwiseLosses, measure, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs import checksums, export
 from cudt.runs.find import run_for
-from cudt.runs.info import MultiplierInfo, RunInfo, SigmaX
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, write_recipe
+from cudt.training import conclusion
 from cudt.training.checkpoint_file import write_tensors
-from cudt.training.conclusion import conclude
 from cudt.training.history import History
 from cudt.training.shards import gathered_weights
 from cudt.training.started import started_info, utc_now, versions
+from cudt.training.state import TrainingState
 from cudt.utils.device import random_state, set_random_state
 from cudt.utils.errors import UserError
 
@@ -161,17 +162,18 @@ class StoredRun(TrainerCallback):
         run, layerwise, descent = self.run, problem.layerwise, problem.descent
         measured = _validated(run, layerwise, self._sigma)
         slack = descent.slack_in_loss_units(measured.layer_losses).cpu().double()
-        state, last = self._trainer.state, descent.multiplier_values.tolist()
-        step = state.best_global_step if run.weights == "best" else state.global_step
-        conclude(
-            run,
-            problem,
-            measured,
-            feasibility.judge(measured, descent.reference, descent.rates, slack, descent.form),
-            epoch=_epoch(state, step),
-            sigma_x=SigmaX(training=self._sigma, evaluation=_sigma_now(run, layerwise)),
-            multipliers=MultiplierInfo(best=_multipliers_at(state, step) if run.weights == "best" else last, last=last),
+        verdicts = feasibility.judge(measured, descent.reference, descent.rates, slack, descent.form)
+        found = self._trainer.state
+        best = found.best_global_step if run.weights == "best" else None
+        state = TrainingState(
+            epoch=_epoch(found, found.global_step),
+            step=found.global_step,
+            sigma_x=self._sigma,
+            best_epoch=_epoch(found, best or found.global_step),
+            best_step=best,
+            best_multipliers=None if best is None else _multipliers_at(found, best),
         )
+        conclusion.write(run, problem, state, measured, verdicts, _sigma_now(run, layerwise))
 
 
 @contextmanager

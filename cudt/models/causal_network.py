@@ -48,7 +48,7 @@ class Causal(WatchedText):
         try:
             if self._recomputes:
                 lm.gradient_checkpointing_enable({"use_reentrant": False})
-            self.lm = lm if config.lora is None else _with_adapters(lm, config.lora)
+            self.lm = lm if config.lora is None else _with_adapters(lm, config.lora, config.revision)
         except ValueError as error:
             raise UserError(f"model '{config.pretrained}', {type(lm).__name__}: {error}") from None
 
@@ -82,7 +82,7 @@ class Causal(WatchedText):
         return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", **shown)
 
 
-def _with_adapters(lm: Any, lora: Lora) -> Any:
+def _with_adapters(lm: Any, lora: Lora, revision: str | None) -> Any:
     # Imported here: it imports all of transformers, which takes seconds and may need utils/compat.py first.
     from peft import LoraConfig, get_peft_model
 
@@ -93,7 +93,8 @@ def _with_adapters(lm: Any, lora: Lora) -> Any:
         lora_dropout=lora.dropout,
         target_modules=None if lora.targets == "default" else lora.targets,
     )
-    return get_peft_model(lm, config)
+    # Stored with the adapter, which loads the same version of its base model.
+    return get_peft_model(lm, config, revision=revision)
 
 
 def decode_plainly(lm: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import FINE_TUNING, Attention, NamedSection, Schedule
 from cudt.data import hub
 from cudt.data.stored_examples import Kind
@@ -63,8 +63,12 @@ class Config(PretrainedSection):
         return FINE_TUNING
 
     @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
+    @property
     def tokenizer_source(self) -> str:
-        return self.trusted(self.pretrained)
+        return self.source
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
@@ -74,7 +78,7 @@ def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
             f"task.name = '{task.name}': model headed reads texts or stored examples; set task.name to imdb, mnli, "
             "text or stored"
         )
-    hub.check(config.pretrained, data_root)
+    hub.check(config.source, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> LayeredModel:
@@ -87,7 +91,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> LayeredModel:
     kind: Kind = task.kind if isinstance(task, Stored) else "sequence"
     n_classes = None if kind == "causal" else task.n_classes
     loaded = hub.load_with_head(
-        AUTO_CLASSES[kind], config.tokenizer_source, data_root, DTYPES[config.dtype], config.attention, n_classes
+        AUTO_CLASSES[kind], config.source, data_root, DTYPES[config.dtype], config.attention, n_classes
     )
     if kind == "image":
         assert isinstance(task, Stored)

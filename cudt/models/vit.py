@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import FINE_TUNING, NamedSection, Schedule
 from cudt.data import hub
 from cudt.models.patch_section import check_video, video_task
@@ -32,11 +32,15 @@ class Config(PretrainedSection):
     def schedule(self) -> Schedule:
         return FINE_TUNING
 
+    @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks without video, and models that are not available."""
     check_video(task, config.name)
-    hub.check(config.pretrained, data_root)
+    hub.check(config.source, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:
@@ -44,9 +48,8 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     from cudt.models.vit_network import ViT, check_layout, check_parts, freeze_unused
 
     video = video_task(task, config.name)
-    pretrained = config.trusted(config.pretrained)
-    encoder = hub.load_encoder(pretrained, data_root)
-    processor = hub.load_image_processor(pretrained, data_root)
+    encoder = hub.load_encoder(config.source, data_root)
+    processor = hub.load_image_processor(config.source, data_root)
     check_parts(encoder, processor, config.pretrained)
     model = ViT(encoder, processor, video)
     check_layout(model, config.pretrained)

@@ -196,7 +196,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Sto
 
     source = None if pretrained is None else local_folder(pretrained, data_root)
     has_tokenizer = source is not None and (source / "tokenizer_config.json").is_file()
-    tokenizer = load_tokenizer(str(pretrained), data_root) if has_tokenizer else None
+    tokenizer = load_tokenizer(pretrained, data_root) if pretrained and has_tokenizer else None
     kind = StoredTokens if config.kind in ("tokens", "causal") else StoredClasses
     return kind(OnDemand(SPLITS, read), config, tokenizer)
 

@@ -1,9 +1,8 @@
-"""The end of a training: layers.csv on validation data, and in run.json the verdict and that the run is finished."""
+"""The end of a run: its verdict on validation data, written into the run folder."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from cudt.method import feasibility
 from cudt.method.feasibility import LayerVerdict
@@ -11,41 +10,46 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
+from cudt.training.selection import early_stop
+from cudt.training.state import TrainingState
 
 
-def conclude(
+def write(
     run: Run,
     problem: TrainingProblem,
+    state: TrainingState,
     measured: Measurement,
-    verdicts: Sequence[LayerVerdict],
-    *,
-    epoch: int,
-    sigma_x: SigmaX,
-    multipliers: MultiplierInfo,
+    verdicts: list[LayerVerdict],
+    sigma_x: float,
 ) -> None:
-    """Mark a run as finished; `measured` are the run's own weights on validation data, those after `epoch`."""
+    """Write the validation losses and the verdict of the run's own weights, and mark the run as finished.
+
+    `sigma_x` is σ_x of these weights.
+    """
     import pandas as pd
 
-    noise, task = run.recipe.settings.noise, problem.task
+    settings, descent, task = run.recipe.settings, problem.descent, problem.task
     layers = pd.DataFrame(
         {
             "split": "validation",
-            "perturbation": noise.kind,
-            "gamma": noise.gamma_train,
-            "layer": range(1, problem.layerwise.model.n_layers + 1),
+            "perturbation": settings.noise.kind,
+            "gamma": settings.noise.gamma_train,
+            "layer": range(1, len(verdicts) + 1),
             "loss": measured.layer_losses.tolist(),
             "metric": [task.metric(score) for score in measured.layer_scores.tolist()],
         }
     )
     run.merge_table("layers", layers, ["split"])
-    run.update_info(
-        RunInfo(
-            status="finished",
-            best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item()),
-            sigma_x=sigma_x,
-            feasible=feasibility.is_feasible(verdicts),
-            monotone=feasibility.is_monotone(problem.descent.reference, measured.layer_losses.tolist()),
-            verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
-            multipliers=multipliers,
-        )
+    is_best = run.weights == "best"
+    epoch, step = (state.best_epoch, state.best_step) if is_best else (state.epoch, state.step)
+    info = RunInfo(
+        status="finished",
+        best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item(), step=step),
+        sigma_x=SigmaX(training=state.sigma_x, evaluation=sigma_x),
+        feasible=feasibility.is_feasible(verdicts),
+        monotone=feasibility.is_monotone(descent.reference, measured.layer_losses.tolist()),
+        verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
+        multipliers=MultiplierInfo(best=state.best_multipliers, last=descent.multiplier_values.tolist()),
     )
+    stopped = early_stop(state)
+    run.update_info(info if stopped is None else info.model_copy(update={"stopped_early": stopped}))

@@ -71,7 +71,7 @@ def recipe_of(trainer: Any) -> NamedRecipe:
             "pretrained": f"run:{FOLDER}",
             "dtype": _number_format(trainer.model),
             "trained_by": _trained_by(trainer),
-            "trained_from": config.name_or_path or type(unwrapped(trainer.model)).__name__,
+            "trained_from": config.name_or_path or None,
         },
         "objective": trainer.objective_name,
         "descent": trainer.descent_settings.model_dump(),
@@ -134,7 +134,7 @@ def _training(args: TrainingArguments) -> dict[str, Any]:
 
 
 def _trained_by(trainer: Any) -> str:
-    """The trainer, and every argument that a recipe cannot say."""
+    """The trainer, its model, and every argument that a recipe cannot say."""
     args = trainer.args
     defaults = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     unsaid = {name: getattr(args, name) for name in _UNSAID if getattr(args, name) != defaults[name]}
@@ -147,7 +147,8 @@ def _trained_by(trainer: Any) -> str:
     if hasattr(trainer.model, "active_peft_config"):
         peft = trainer.model.active_peft_config
         unsaid |= {"peft": _word(peft.peft_type), **{name: getattr(peft, name, None) for name in ("r", "lora_alpha")}}
-    return ", ".join([type(trainer).__name__, *(f"{name}={value}" for name, value in unsaid.items())])
+    what = f"{type(trainer).__name__} of {type(unwrapped(trainer.model)).__name__}"
+    return ", ".join([what, *(f"{name}={value}" for name, value in unsaid.items())])
 
 
 def _word(value: Any) -> str:

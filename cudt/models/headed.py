@@ -50,7 +50,7 @@ class Config(PretrainedSection):
     """What trained the weights, if that was not `cudt train`, with the settings that a recipe cannot say. `cudt train`
     does not train such a recipe."""
     trained_from: str | None = None
-    """Pretrained model that this training began with; only with trained_by."""
+    """Pretrained model that this training began with, if it has a name; only with trained_by."""
 
     @model_validator(mode="after")
     def _began_with_something(self) -> Config:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cudt.config.schema import Noise
@@ -115,13 +115,22 @@ def test_the_run_says_what_was_trained(tmp_path):
     assert settings.training.schedule == "cosine"
     assert settings.descent == SETTINGS
     model: Any = settings.model
-    assert model.trained_by == "DescentTrainer, max_steps=4, optim=adafactor"
-    assert model.trained_from == "BertForSequenceClassification"
+    assert model.trained_by == "DescentTrainer of BertForSequenceClassification, max_steps=4, optim=adafactor"
+    assert model.trained_from is None
     history = run.read_table("history")
     for what in ("loss", "multiplier", "violation"):
         rows = history[(history["split"] == "train") & (history["name"] == what)]
         logged = rows.pivot_table(index="step", columns="layer", values="value").to_numpy()
         assert logged == pytest.approx(by_layer(trainer, what).double().numpy())
+
+
+def test_an_adapter_names_its_base_model(tmp_path):
+    _, run = trained(tmp_path, "lora")
+    model: Any = run.recipe.settings.model
+    assert model.trained_by.startswith("DescentTrainer of LlamaForCausalLM, max_steps=4, peft=lora, r=2, lora_alpha=8")
+    assert model.trained_from == str(tmp_path / "base")
+    assert AutoPeftModelForCausalLM.from_pretrained(run.path / "model").config.num_hidden_layers == 3
+    assert f"base_model: {tmp_path / 'base'}" in (run.path / "model" / "README.md").read_text()
 
 
 def test_the_saved_model_is_the_trained_one(tmp_path):

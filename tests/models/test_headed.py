@@ -83,31 +83,30 @@ def own_losses(model: Any, batch: Batch, kind: Kind) -> torch.Tensor:
     return layer_losses(model, inputs)
 
 
+def pair_of(root: Path, head: str, family: str) -> tuple[LayerwiseLosses, Any, Batch]:
+    """A model as cudt reads it, the same model of transformers, and a batch."""
+    write_stored(root, KINDS[head])
+    folder = saved(root / "model", head, family)
+    layerwise = assemble_model(recipe_of(folder, KINDS[head]), root, torch.device("cpu")).eval()
+    return layerwise, HEADS[head].from_pretrained(folder, dtype=torch.float32).eval(), batch_of(layerwise)
+
+
 @pytest.mark.parametrize(("head", "family"), CASES)
 def test_layer_losses_are_those_of_the_models_own_head(tmp_path, head, family):
-    kind = KINDS[head]
-    write_stored(tmp_path, kind)
-    folder = saved(tmp_path / "model", head, family)
-    layerwise = assemble_model(recipe_of(folder, kind), tmp_path, torch.device("cpu")).eval()
-    batch = batch_of(layerwise)
+    layerwise, plain, batch = pair_of(tmp_path, head, family)
     weights = layerwise.task.weights(batch)
     found = layerwise(batch) @ weights / weights.sum()
-    expected = own_losses(HEADS[head].from_pretrained(folder, dtype=torch.float32).eval(), batch, kind)
+    expected = own_losses(plain, batch, KINDS[head])
     assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
     assert len({round(loss, 4) for loss in found.tolist()}) == 3
 
 
 @pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("token", "bert"), ("causal", "llama")])
 def test_gradients_are_those_of_the_models_own_head(tmp_path, head, family):
-    kind = KINDS[head]
-    write_stored(tmp_path, kind)
-    folder = saved(tmp_path / "model", head, family)
-    layerwise = assemble_model(recipe_of(folder, kind), tmp_path, torch.device("cpu")).eval()
-    batch = batch_of(layerwise)
+    layerwise, plain, batch = pair_of(tmp_path, head, family)
     weights = layerwise.task.weights(batch)
     (layerwise(batch) @ weights / weights.sum()).mean().backward()
-    plain = HEADS[head].from_pretrained(folder, dtype=torch.float32).eval()
-    own_losses(plain, batch, kind).mean().backward()
+    own_losses(plain, batch, KINDS[head]).mean().backward()
     ours = dict(headed(layerwise).named_parameters())
     for name, weight in plain.named_parameters():
         assert torch.allclose(ours[name].grad, weight.grad, atol=1e-6), name

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.encoder import Config
-from cudt.models.watched import WatchedText
+from cudt.models.watched import WatchedText, tried_out
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_atomically
 
@@ -73,20 +73,9 @@ class Encoder(WatchedText):
         return _SNIPPET.format(options=options, texts=texts, state=state, trusts=remote_code.runs_in(self.encoder))
 
 
-@torch.no_grad()
 def try_out(model: Encoder, config: Config, length: int) -> None:
-    """Run two texts of full length that differ in their last token, and refuse what would fail or could not learn."""
-    tokens = torch.ones(2, length, dtype=torch.long)
-    tokens[:, 1:] += torch.arange(length - 1) % 3
-    tokens[1, -1] += 1
-    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    try:
-        last = model.layer_states(model.signal(batch)[0], batch)[-1]
-    except (IndexError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise UserError(
-            f"task.max_length = {length}: too many tokens for '{config.pretrained}' ({reason}); lower task.max_length"
-        ) from None
+    """Run texts of full length, and refuse what would fail or could not learn."""
+    last = tried_out(model, length, config.pretrained, "task.max_length")
     if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
         raise UserError(
             f"model.readout = 'first': the first token of '{config.pretrained}' does not attend to the others; "

@@ -142,6 +142,9 @@ class DescentMixin(_Base):
         assert self.update is not None
         problem, f = self._known_problem(), self.update.end()
         problem.note(f)
+        for slack in problem.descent.slack_parameters():
+            # Trainer forgets only the gradients of the model.
+            slack.grad = None
         problem.objective.accumulate_slack_gradient(f)
         problem.objective.dual_step(f)
 
@@ -157,9 +160,7 @@ class DescentMixin(_Base):
         optimizer = super().create_optimizer(*([] if model is None else [model]))
         if is_new:
             self.problem = self._make_problem()
-            slack = list(self.problem.descent.slack_parameters())
-            if slack:
-                optimizer.add_param_group({"params": slack, "weight_decay": 0.0})
+            self.problem.descent.add_slack_to(optimizer)
         return optimizer
 
     @property
@@ -250,12 +251,6 @@ class _Steps(TrainerCallback):
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self._trainer.dual_step()
-
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        descent = self._descent
-        descent.project_slack()
-        for slack in descent.slack_parameters():
-            slack.grad = None
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         # Not at the end: the verdict says which constraints the slack relaxes.

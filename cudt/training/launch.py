@@ -157,10 +157,11 @@ def _keep(
 
 def _send_finished(run: Run, tracking: Tracking) -> None:
     """Send a run that is finished to trackers that lack a part of it."""
-    if tracking.is_complete:
+    file = run.path / file_of("history")
+    if tracking.is_complete or not file.is_file():
         return
     try:
-        tracking.start(History.resumed(run, (run.path / file_of("history")).stat().st_size))
+        tracking.start(History.resumed(run, file.stat().st_size))
         tracking.conclude(run.finished_info())
     finally:
         tracking.finish()

@@ -77,15 +77,15 @@ class Tracking:
     @property
     def is_complete(self) -> bool:
         """Whether every tracker has the verdict, and so all rows before it."""
-        return {*self._track.names} <= {*self._read().concluded}
+        return not self._track.names or {*self._track.names} <= {*self._read().concluded}
 
     def start(self, history: History) -> None:
         """Start the trackers, and send them what they lack of the history so far."""
         if not self._track.names:
             return
         self._sent = self._read()
-        if history.size == 0:
-            # The run begins anew.
+        if history.size == 0 or not self._sent.rows:
+            # The run begins anew, or nobody knows what was sent.
             delete(self._folder)
             self._sent = _Sent()
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class Tracking:
             sent.known_as[name] = chosen_name(name, tracker)
             sent.rows.setdefault(name, 0)
         except Exception as error:  # each tracker raises errors of its own
-            del self._trackers[name]
+            self._trackers.pop(name, None)
             problem = f"--track {name}: the tracker does not start: {_first_line(error)}"
             if self._track.group is None:
                 raise UserError(problem) from None
@@ -194,8 +194,7 @@ class Tracking:
         try:
             return _Sent(**json.loads((self._folder / _SENT).read_text()))
         except (OSError, ValueError, TypeError):
-            # Never written, or lost in a power failure: the trackers get everything, in a new run.
-            delete(self._folder)
+            # Never written, or lost in a power failure: the trackers get everything, as a new run.
             return _Sent()
 
     def _write(self) -> None:

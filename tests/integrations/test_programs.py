@@ -129,3 +129,13 @@ def test_the_lightning_program_prints_a_verdict(caplog, capsys, tmp_path, monkey
     assert re.search(r"multipliers tensor\(\[.*, .*, .*, .*\]\)", printed)
     assert "standard errors over 16 batches" in caplog.text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trainer_program_prints_a_verdict(capsys):
+    after = run("descent_trainer.py")
+    printed = capsys.readouterr().out
+    verdicts = after["trainer"].verdicts
+    assert len(verdicts) == 4
+    assert all(re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts)
+    # It learned something, and so did the layers on the way.
+    assert verdicts[-1].loss < 0.6 < verdicts[0].loss

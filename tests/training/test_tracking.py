@@ -230,6 +230,9 @@ def test_a_run_that_begins_anew_has_new_curves(tmp_path):
 def test_what_was_sent_is_sent_again_if_the_note_of_it_is_lost(tmp_path):
     run = train(tmp_path, TENSORBOARD)
     (folder_of(run) / "sent.json").write_text("")
+    before = [*folder_of(run).iterdir()]
+    train(tmp_path, TrackingRequest())
+    assert [*folder_of(run).iterdir()] == before
     train(tmp_path, TENSORBOARD)
     assert_complete(run, folder_of(run))
 

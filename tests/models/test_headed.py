@@ -131,6 +131,24 @@ def test_rows_that_are_not_needed_any_more_do_not_change_the_others(tmp_path):
     assert torch.allclose(model.readout(model.layer_states(signal, batch)[0][kept], take(batch, kept)), found[0][kept])
 
 
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_compiled_layers_are_read_as_others(tmp_path, family):
+    write_stored(tmp_path, "sequence")
+    model, batch = _model(tmp_path, family), _batch(tmp_path)
+    signal, _ = model.signal(batch)
+
+    def read() -> torch.Tensor:
+        answers: list[torch.Tensor] = []
+        model.visit_layers(signal, batch, lambda state: answers.append(model.readout(state, batch)))
+        return torch.stack(answers)
+
+    with torch.no_grad():
+        plain = read()
+        for layer in model.layer_modules():
+            layer.compile(backend="eager")
+        assert torch.allclose(read(), plain)
+
+
 def _model(root: Path, family: str) -> LayeredModel:
     folder = saved(root / "model", "sequence", family)
     return assemble_model(recipe_of(folder, "sequence"), root, torch.device("cpu")).eval().model

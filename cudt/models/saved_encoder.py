@@ -1,4 +1,4 @@
-"""Shared by models with an encoder of transformers and a readout of their own: saving both, and code that loads them."""
+"""Saving an encoder of transformers and the readout that cudt trained with it, and Python code that loads both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudt.data import remote_code
 from cudt.models.adapters import save_adapters
 from cudt.utils.files import write_atomically
 
-#: Python code that loads an encoder, and an encoder with adapters; {{options}} are further arguments.
+#: Python code that loads an encoder, and an encoder with adapters.
 _WHOLE = 'encoder = AutoModel.from_pretrained("FOLDER", trust_remote_code={trusts}{options})'
 _ADAPTED = """\
 config = AutoConfig.from_pretrained("FOLDER", trust_remote_code={trusts})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
 from cudt.data.batching import Batch
+from cudt.models import vit_export
 from cudt.models.adapters import with_adapters
 from cudt.models.anatomy import dissect, hidden_states, with_closing_norm
 from cudt.models.base import Visit
@@ -94,6 +96,13 @@ class ViT(Watched):
 
     def readout_weights(self) -> list[nn.Parameter]:
         return [] if self.head is None else list(self.head.parameters())
+
+    def save_pretrained(self, folder: Path) -> str | None:
+        """Save the encoder for transformers or its adapters for peft, and the readout in readout.safetensors."""
+        # Such a model lists its last state with the norm, and the direct readout needs it without.
+        if self.head is None and self._final_norm[0] is not None:
+            return None
+        return vit_export.save(self, folder)
 
     def _resized(self, pictures: Tensor, size: tuple[int, int]) -> Tensor:
         if pictures.shape[-2:] == size:

@@ -8,9 +8,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from cudt.models.causal import Lora
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
+from cudt.models.lora import Lora
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError

@@ -22,7 +22,7 @@ from tests.pretrained import IMAGE_CONFIGS, SMALL_IMAGES, save_processor, save_r
 from tests.shapes import batch_of, tiny_videos
 
 FAMILIES = list(IMAGE_CONFIGS)
-EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov3": 3}
+EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov2": 1, "dinov2-registers": 3, "dinov3": 3}
 #: What no reconstruction depends on.
 UNUSED = {
     "beit": ["embeddings.mask_token"],

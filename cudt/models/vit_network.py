@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,9 +35,11 @@ class ViT(Watched):
     def __init__(
         self, encoder: Any, processor: Any, task: VideoDenoising, readout: Literal["direct", "linear"] = "direct"
     ) -> None:
-        blank = {"pixel_values": torch.zeros(1, 3, *_size(processor))}
-        anatomy = dissect(encoder.eval(), blank)
-        super().__init__(anatomy if readout == "direct" else with_closing_norm(anatomy, encoder, blank))
+        size = _size(processor)
+        # Not blank: a model could answer 0 to 0, with and without its norm.
+        picture = {"pixel_values": torch.linspace(-1, 1, 3 * math.prod(size)).reshape(1, 3, *size)}
+        anatomy = dissect(encoder.eval(), picture)
+        super().__init__(anatomy if readout == "direct" else with_closing_norm(anatomy, encoder, picture))
         self.side = encoder.config.patch_size
         self.processed = _size(processor)
         self.mode = _MODES[processor.resample]

@@ -32,7 +32,8 @@ def folders(tmp_path_factory) -> dict[str, str]:
     made = {family: tiny_pretrained(root / family, family) for family in TEXT}
     for name in IMAGES:
         family, readout = name.split()
-        made[name] = tiny_vision(root / name, family, **({"hidden_size": 32} if readout == "linear" else {}))
+        width: dict[str, Any] = {"hidden_size": 32} if readout == "linear" else {}
+        made[name] = tiny_vision(root / name, family, **width)
     return made
 
 
@@ -46,8 +47,8 @@ def build(folders: dict[str, str], family: str, lora: Lora | None = RANK_2, seed
             encoder.build(encoder.Config(name="encoder", readout="mean", **common), task, None), task
         )
     videos = shapes.tiny_videos()
-    settings = vit.Config(name="vit", readout=family.split()[1], **common)
-    return LayerwiseLosses(vit.build(settings, videos, None), videos)
+    common["readout"] = family.split()[1]
+    return LayerwiseLosses(vit.build(vit.Config(name="vit", **common), videos, None), videos)
 
 
 def batch_for(family: str) -> Batch:
@@ -147,9 +148,10 @@ def test_an_adapter_adds_its_scaled_product_to_the_matrix_of_its_layer(folders, 
     }
     for name, weight in merged.named_parameters():
         weight.copy_(own[name])
-        halves = [own.get(name.replace("weight", f"lora_{half}.default.weight")) for half in "BA"]
-        if halves[0] is not None and halves[1] is not None:
-            weight += 3.0 / 2 * halves[0] @ halves[1]
+        module = name.removesuffix(".weight")
+        if f"{module}.lora_A.default.weight" in own:
+            halves = [own[f"{module}.lora_{half}.default.weight"] for half in "BA"]
+            weight.add_(halves[0] @ halves[1], alpha=3.0 / 2)
     batch = batch_for(family)
     assert torch.allclose(merged.eval()(batch), layerwise.eval()(batch), rtol=1e-4)
 

@@ -25,7 +25,11 @@ FAST = [
     Case("unrolled", "reviews", "log decay"),
     Case("llama lora", "alpaca", "linear decay"),
     Case("llama", "alpaca", "erm"),
+    Case("bert lora", "text", "log decay"),
     Case("vit", "shapes", "log slack"),
+    Case("vit lora", "shapes", "erm"),
+    Case("dinov2", "shapes", "linear decay"),
+    Case("dinov2 lora", "shapes", "log slack"),
     Case("dust", "folder", "log slack"),
     Case("unrolled_video", "shapes", "linear slack"),
 ]

@@ -12,7 +12,7 @@ There is no head and no final norm, because a norm would remove the brightness a
 patch. Three channels would be averaged, so 3p² outputs could express no more. The model's final norm comes first, as in
 every pre-norm model. Here it takes away no brightness, because brightness is one of many directions of a token: it
 takes the mean and the size of the token, 2 of its numbers. Without it, one map could not serve all layers: the tokens
-of DINOv2-small are 70 times as large after its last layer as after its third. Fitted to its states of clean frames of
+of DINOv2-small are about 60 times as large after its last layer as after its third. Fitted to its states of clean frames of
 UCSD by least squares, the best shared map has an RMSE of 10 to 20 with the norm, and of 11 to 27 without.
 The map starts at 0: every layer answers the grey that the image processor has as its mean, whose loss is about f_0.
 """

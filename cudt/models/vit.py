@@ -10,11 +10,11 @@ There is no head and no final norm, because a norm would remove the brightness a
 
 `linear`, for tokens of any width: one linear map for all layers, from the normed token to the p² grey pixels of its
 patch. Three channels would be averaged, so 3p² outputs could express no more. The model's final norm comes first, as in
-every pre-norm model. Here it takes away no brightness, because brightness is one of many directions of a token: it
-takes the mean and the size of the token, 2 of its numbers. Without it, one map could not serve all layers: the tokens
-of DINOv2-small are about 60 times as large after its last layer as after its third. Fitted to its states of clean frames of
-UCSD by least squares, the best shared map has an RMSE of 10 to 20 with the norm, and of 11 to 27 without.
-The map starts at 0: every layer answers the grey that the image processor has as its mean, whose loss is about f_0.
+every pre-norm model. It takes the mean and the size of the token, 2 of its numbers, and the brightness of a patch is in
+the others, too. Without the norm one map could not serve all layers: the tokens of DINOv2-small are about 60 times as
+large after its last layer as after its third. Fitted by least squares to its states of clean frames of UCSD, the best
+shared map has an RMSE of 10 to 20 with the norm, by layer, and of 11 to 27 without. The map starts at 0: every layer
+answers the grey that the image processor has as its mean, whose loss is about f_0.
 """
 
 from __future__ import annotations

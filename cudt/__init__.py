@@ -128,16 +128,19 @@ def train(
     device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
+    track: Sequence[str] = (),
 ) -> Run:
     """Train a recipe and return its run, a folder below `out`.
 
     The same recipe is the same run: calling again resumes an interrupted run and returns a finished one unchanged.
+    `track` names trackers of Accelerate that are sent its history, such as "tensorboard"; it is not part of the run.
     """
     from functools import partial
 
     from cudt.config.recipe import NamedRecipe
     from cudt.training import launch
     from cudt.training.display import display_for
+    from cudt.training.tracking import TrackingRequest
     from cudt.utils.console import SafeConsole
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
@@ -149,6 +152,7 @@ def train(
         _data_root(data_root),
         display_for(console),
         announce=partial(console.print, soft_wrap=True),
+        track=TrackingRequest(tuple([track] if isinstance(track, str) else track)),
     )
 
 

@@ -1,7 +1,8 @@
 """Fill in the generated parts of docs/reference (an MkDocs hook, named in mkdocs.yml).
 
 A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is built, and
-`<!-- file: path -->` by that file, so that neither can go stale. To see a part without building the site:
+`<!-- file: path -->` by that file, and `<!-- diff: path path -->` by the difference of two programs, so that none of
+them can go stale. To see a part without building the site:
 
     python scripts/reference.py commands
 """
@@ -9,6 +10,7 @@ A line `<!-- generated: commands -->` in a page is replaced by what the code say
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib.util
 import re
 import sys
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 _MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 _EXAMPLE = re.compile(r"^<!-- file: ([\w/.]+) -->$", re.MULTILINE)
+_DIFFERENCE = re.compile(r"^<!-- diff: ([\w/.]+) ([\w/.]+) -->$", re.MULTILINE)
 #: The class or module behind each kind of plug-in: title, module, classes.
 CONTRACTS = (
     ("Model", "cudt.models.base", ("LayeredModel",)),
@@ -37,6 +40,7 @@ CONTRACTS = (
 RUN_INFO = {
     "MetricInfo": "`metric`",
     "BestEpoch": "`best`",
+    "StoppedEarly": "`stopped_early`",
     "SigmaX": "`sigma_x`",
     "VerdictInfo": "each of `verdicts`",
     "EvaluationNote": "each of `evaluated`, by kind of noise",
@@ -47,6 +51,7 @@ RUN_INFO = {
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this for every page before it is rendered."""
     markdown = _EXAMPLE.sub(lambda found: example(found.group(1)), markdown)
+    markdown = _DIFFERENCE.sub(lambda found: difference(*found.groups()), markdown)
     return _MARKER.sub(lambda found: PARTS[found.group(1)](), markdown)
 
 
@@ -54,6 +59,13 @@ def example(path: str) -> str:
     """A file of the repository as a block of code, so that examples are files that tests run."""
     language = {".py": "python", ".sbatch": "bash"}.get(Path(path).suffix, Path(path).suffix[1:])
     return f'```{language} title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
+
+
+def difference(old: str, new: str) -> str:
+    """What changes from one program to another, without their docstrings, as a block of code."""
+    programs = [(ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines() for path in (old, new)]
+    lines = [line for line in difflib.unified_diff(*programs, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+    return "```diff\n" + "\n".join(lines) + "\n```"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

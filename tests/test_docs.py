@@ -97,6 +97,7 @@ def test_nothing_is_left_of_a_marker(reference):
         text = reference.on_page_markdown(page.read_text(encoding="utf-8"))
         assert "<!-- generated:" not in text
         assert "<!-- file:" not in text
+        assert "<!-- diff:" not in text
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere():

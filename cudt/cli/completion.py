@@ -30,6 +30,13 @@ def noises(incomplete: str) -> list[str]:
     return _plugins("noise", incomplete)
 
 
+def trackers(incomplete: str) -> list[str]:
+    """Names of Accelerate's trackers, after the last comma; written down here, because asking it takes seconds."""
+    names = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"]
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _matching(names, last)]
+
+
 def run_folders(incomplete: str) -> list[str]:
     """Run folders up to three levels below what is typed, where `outputs/RECIPE/RUN` is."""
     found = [path for depth in range(3) for path in _paths(incomplete, f"*{'/*' * depth}/run.json")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +21,9 @@ from cudt.cli.options import (
     RecipeArgument,
     SavedSamples,
     Seeds,
+    Trackers,
     parse_plugins,
+    parse_trackers,
 )
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
@@ -59,6 +63,7 @@ def experiment(
     name: Name = None,
     perturbation: Perturbations = None,
     save_samples: SavedSamples = 0,
+    track: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: ExperimentOut = Path("outputs"),
@@ -69,12 +74,8 @@ def experiment(
     and evaluated noise levels are not evaluated again.
     """
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds, name)
-    if not loaded[0].settings.checkpoints.kept:
-        raise UserError(
-            "checkpoints.keep: none-when-finished leaves no weights for the evaluation; "
-            "set checkpoints.keep to both, best or last, or use `cudt train`"
-        )
-    kinds = parse_plugins("--perturbation", "noise", perturbation)
+    _refuse_without_weights(loaded[0])
+    kinds, trackers = parse_plugins("--perturbation", "noise", perturbation), parse_trackers(track)
     from cudt.evaluation.grid import Grid
     from cudt.utils.device import choose
 
@@ -83,7 +84,8 @@ def experiment(
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
-    trained = _train(console, in_order(console, loaded), grid, save_samples, out, device, data_root)
+    train = partial(train_all, out=out, device=device, data_root=data_root, trackers=trackers)
+    trained = _train(console, in_order(console, loaded), grid, save_samples, train)
     for run in trained.runs:
         _evaluate(console, run, grid, save_samples, device, data_root)
     if trained.runs and processes.is_main_process():
@@ -91,6 +93,14 @@ def experiment(
         write_report(console, [out / folder], out / f"report-{folder}")
     if trained.n_stopped:
         raise typer.Exit(1)
+
+
+def _refuse_without_weights(loaded: NamedRecipe) -> None:
+    if not loaded.settings.checkpoints.kept:
+        raise UserError(
+            "checkpoints.keep: none-when-finished leaves no weights for the evaluation; "
+            "set checkpoints.keep to both, best or last, or use `cudt train`"
+        )
 
 
 def _refuse_shards() -> None:
@@ -108,16 +118,14 @@ def _train(
     recipes: list[NamedRecipe],
     grid: Grid,
     n_samples: int,
-    out: Path,
-    device: str,
-    data_root: Path | None,
+    train: Callable[[Console, list[NamedRecipe]], Trained],
 ) -> Trained:
     """Train all runs; what cannot be evaluated is refused after the first run, not after the last."""
     from cudt.evaluation import evaluate
 
     runs: list[Run] = []
     for loaded in recipes:
-        trained = train_all(console, [loaded], out, device, data_root)
+        trained = train(console, [loaded])
         if trained.runs and not runs:
             evaluate.check(trained.runs[0], grid, n_samples)
         runs += trained.runs

@@ -117,6 +117,16 @@ Perturbations = Annotated[
     ),
 ]
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME,...",
+        help="Trackers to log to, for example tensorboard,wandb: any that Accelerate has and that is installed.",
+        show_default=False,
+        autocompletion=completion.trackers,
+    ),
+]
 Launcher = Annotated[
     LauncherChoice,
     typer.Option(help="What workers are: processes on this machine, or jobs of a Slurm cluster (needs --storage)."),
@@ -257,6 +267,15 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
         if problem := registry.problem(kind, name):
             raise UserError(f"{option}: {problem}")
     return names
+
+
+def parse_trackers(values: list[str] | None) -> tuple[str, ...]:
+    """The values of --track; refuses those that are unknown or not installed."""
+    if names := split_list(values):
+        from cudt.training.tracker_kinds import check_trackers
+
+        check_trackers(names)
+    return tuple(names)
 
 
 def require_folder(path: Path, what: str = "folder") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from cudt.cli.options import (
     RetryFailed,
     Slurm,
     Storage,
+    Trackers,
     parse_launcher,
+    parse_trackers,
     refuse_with_join,
 )
 from cudt.cli.terminal import make_console
@@ -61,6 +64,7 @@ def sweep(
     storage: Storage = None,
     launcher: Launcher = LauncherChoice.local,
     slurm: Slurm = None,
+    track: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
@@ -75,20 +79,25 @@ def sweep(
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
     from cudt.sweep.run_sweep import SweepOptions
 
-    options = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
+    begun = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
+    options = replace(begun, trackers=parse_trackers(track))
     console = make_console()
     if plan:
-        from cudt.sweep import plan as plans
-
-        planned = plans.make(loaded, options)
-        console.print(plans.table(planned))
-        console.print(planned.summary(), soft_wrap=True)
+        _print_plan(loaded, options, console)
     elif jobs is not None:
         from cudt.sweep.slurm import launch
 
         console.print(launch(loaded, options, jobs).summary(), soft_wrap=True, highlight=False)
     else:
         _run(loaded, options, console)
+
+
+def _print_plan(loaded: Sweep, options: SweepOptions, console: Console) -> None:
+    from cudt.sweep import plan as plans
+
+    planned = plans.make(loaded, options)
+    console.print(plans.table(planned))
+    console.print(planned.summary(), soft_wrap=True)
 
 
 def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:

@@ -20,8 +20,10 @@ from cudt.cli.options import (
     Out,
     RecipeOption,
     Seeds,
+    Trackers,
     parse_plugins,
     parse_seeds,
+    parse_trackers,
 )
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.utils.errors import TrainingStoppedError
@@ -38,6 +40,7 @@ def train(
     seed: Seeds = None,
     set_: Changes = None,
     name: Name = None,
+    track: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
@@ -47,9 +50,10 @@ def train(
     Re-running the same command resumes an interrupted run and skips a finished one.
     """
     loaded = load_recipes(recipe, set_, objective, seed, name)
+    trackers = parse_trackers(track)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
-    trained = train_all(console, in_order(console, loaded), out, device, data_root)
+    trained = train_all(console, in_order(console, loaded), out, device, data_root, trackers)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
     with_weights = [str(run.path) for run in trained.runs if run.recipe.settings.checkpoints.kept]
@@ -108,12 +112,19 @@ class Trained:
     n_stopped: int
 
 
-def train_all(console: Console, recipes: list[NamedRecipe], out: Path, device: str, data_root: Path | None) -> Trained:
+def train_all(
+    console: Console,
+    recipes: list[NamedRecipe],
+    out: Path,
+    device: str,
+    data_root: Path | None,
+    trackers: tuple[str, ...] = (),
+) -> Trained:
     """Train one run after the other; a run that stops does not keep the next from starting."""
     finished: list[Run] = []
     for loaded in recipes:
         try:
-            finished.append(_train_one(console, loaded, out, device, data_root))
+            finished.append(_train_one(console, loaded, out, device, data_root, trackers))
         except TrainingStoppedError as error:
             make_error_console().print(f"stopped: {error}", soft_wrap=True)
     return Trained(finished, len(recipes) - len(finished))
@@ -127,10 +138,18 @@ def _print_summary(console: Console, runs: list[Run]) -> None:
     print_runs(console, list_runs([run.path for run in runs])[0])
 
 
-def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: str, data_root: Path | None) -> Run:
+def _train_one(
+    console: Console,
+    loaded: NamedRecipe,
+    out: Path,
+    device: str,
+    data_root: Path | None,
+    trackers: tuple[str, ...],
+) -> Run:
     from cudt.runs.find import run_for
     from cudt.training import launch
     from cudt.training.display import display_for
+    from cudt.training.tracking import TrackingRequest
 
     run = run_for(loaded, out)
     status = run.info().status
@@ -148,6 +167,7 @@ def _train_one(console: Console, loaded: NamedRecipe, out: Path, device: str, da
         display_for(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),
         announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
+        track=TrackingRequest(trackers),
     )
     _print_verdict(console, trained)
     return trained
@@ -167,4 +187,13 @@ def _print_verdict(console: Console, run: Run) -> None:
         console.print(negative_note())
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
-    console.print(f"{feasible}; {monotone} (validation data, {run.weights} epoch {info.best.epoch})", soft_wrap=True)
+    update = f", update {info.best.step}" if run.recipe.settings.training.validate_every else ""
+    where = f"validation data, {run.weights} epoch {info.best.epoch}{update}"
+    console.print(f"{feasible}; {monotone} ({where})", soft_wrap=True)
+    if (stop := info.stopped_early) is not None:
+        epochs = run.recipe.settings.training.epochs
+        console.print(
+            f"stopped early in epoch {stop.epoch} of {epochs}, after update {stop.step}: no better weights in "
+            f"{stop.validations} validation{'s' if stop.validations > 1 else ''}",
+            soft_wrap=True,
+        )

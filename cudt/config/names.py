@@ -13,7 +13,7 @@ from cudt.utils.shown import shown
 _ALLOWED = re.compile(r"\w(?:[\w.+=() -]*[\w.+=()-])?")
 _IN_WORDS = "letters, digits, '_', '-', '.', '+', '=', '(', ')' and spaces, with a letter, digit or '_' first"
 #: Folders of cudt itself, next to those of the recipes.
-_RESERVED = ("report", "sweeps", "generated")
+_RESERVED = ("report", "sweeps", "generated", "trackers")
 #: `cudt experiment` writes report-RECIPE, and `cudt reproduce` reproduce-SCALE.
 _RESERVED_STARTS = ("report-", "reproduce-")
 #: Bytes. A folder's name can have 255, and cudt adds to a name.

@@ -245,7 +245,8 @@ class Training(Section):
     clip_norm: Positive | None = 1.0
     """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Number format of the forward and backward pass."""
+    """Number format of the forward and backward pass of updates; validation is in fp32. On a CPU, bf16 is faster only
+    if the CPU has instructions for it; cudt warns if it does not."""
     tf32: Annotated[bool, ADDED_LATER] = False
     """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since Ampere, with 10 bits of
     precision instead of 23. No effect on other devices, in validation and in evaluation."""
@@ -256,8 +257,14 @@ class Training(Section):
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
+    validate_every: Annotated[Count | None, ADDED_LATER] = None
+    """Updates between validations within an epoch, which also choose the best weights; every epoch ends with one
+    anyway."""
+    early_stopping: Annotated[Count | None, ADDED_LATER] = None
+    """Validations in a row, after warm-up, without better weights than before, after which training ends; null trains
+    all epochs. Learning rates follow the schedule of all epochs."""
     select: Annotated[Weights, ADDED_LATER] = "best"
-    """Weights that the run is judged and evaluated by: those of the best epoch on validation data, or of the last."""
+    """Weights that the run is judged and evaluated by: those of the best validation, or the last."""
 
 
 class CheckpointFiles(Section):

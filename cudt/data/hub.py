@@ -3,7 +3,8 @@
 Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
 error says how to get the model.
 
-The Python code that a model's folder may contain runs only if the recipe says `model.trust_remote_code: true`.
+The Python code that a model's folder may contain runs only if the recipe says `model.trust_remote_code: true`. A
+model with `model.revision` comes from the hub or its cache: a folder has no versions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudt.config.pretrained import TrustedName
+from cudt.config.pretrained import PretrainedName
 from cudt.config.schema import Attention
 from cudt.data import pretrained_files, remote_code
 from cudt.data.sources import is_from_library, reason_of
@@ -128,9 +129,10 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     from huggingface_hub import try_to_load_from_cache
 
     survive_torchvision_mismatch()
-    folder = local_folder(name, data_root)
+    name = PretrainedName.of(name)
+    folder = _folder_without_versions(name, data_root)
     # Never left out: transformers would ask on standard input whether to run the code.
-    trusts = isinstance(name, TrustedName)
+    trusts = name.trusts_code
     load = functools.partial(load, trust_remote_code=trusts)
     if trusts:
         warnings.warn(remote_code.warning(name, folder), DataWarning, stacklevel=3)
@@ -140,7 +142,9 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
         # Absolute, because adapters store it as the path of their base model.
         return _load_from(name, load, str(folder.absolute()), local_files_only=True)
     _check_id(name)
-    if isinstance(cached := try_to_load_from_cache(name, "config.json"), str):
+    if name.revision is not None:
+        load = functools.partial(load, revision=name.revision)
+    if isinstance(cached := try_to_load_from_cache(name, "config.json", revision=name.revision), str):
         if not trusts:
             remote_code.refuse_kernels(name, Path(cached))
         # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
@@ -156,11 +160,11 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     return _load_from(name, load, name)
 
 
-def _refuse_kernels_of_hub(name: str) -> None:
+def _refuse_kernels_of_hub(name: PretrainedName) -> None:
     from huggingface_hub import hf_hub_download
 
     try:
-        config = hf_hub_download(name, "config.json")
+        config = hf_hub_download(name, "config.json", revision=name.revision)
     except Exception:  # whatever is wrong with the download, loading the model says it
         return
     remote_code.refuse_kernels(name, Path(config))
@@ -170,14 +174,44 @@ def check(name: str, data_root: Path | None) -> None:
     """Refuse a model that is neither local nor downloadable, without loading it; run before slow reading of data."""
     from huggingface_hub import try_to_load_from_cache
 
-    if local_folder(name, data_root) is not None:
+    name = PretrainedName.of(name)
+    if _folder_without_versions(name, data_root) is not None:
         return
     _check_id(name)
-    if not isinstance(try_to_load_from_cache(name, "config.json"), str) and not is_reachable():
+    cached = try_to_load_from_cache(name, "config.json", revision=name.revision)
+    if not isinstance(cached, str) and not is_reachable():
         raise _unavailable(name, data_root)
 
 
-def _unavailable(name: str, data_root: Path | None) -> UserError:
+def commit_of(name: str, data_root: Path | None) -> str | None:
+    """The commit on the hub of a model that was loaded; None for a model in a folder."""
+    from huggingface_hub import try_to_load_from_cache
+
+    name = PretrainedName.of(name)
+    if local_folder(name, data_root) is not None:
+        return None
+    # The cache has a folder for each commit, and knows which one a branch or a tag was when it was last downloaded.
+    cached = try_to_load_from_cache(name, "config.json", revision=name.revision)
+    return Path(cached).parent.name if isinstance(cached, str) else None
+
+
+def _folder_without_versions(name: PretrainedName, data_root: Path | None) -> Path | None:
+    """The folder of a model on this machine, refused if the recipe asks for a version; None if there is none."""
+    folder = local_folder(name, data_root)
+    if folder is not None and name.revision is not None:
+        raise UserError(
+            f"model.revision = '{name.revision}': model '{name}' is read from the folder {folder}, which has no "
+            "versions; remove model.revision, or move the folder away to read that version from the hub or its cache"
+        )
+    return folder
+
+
+def _unavailable(name: PretrainedName, data_root: Path | None) -> UserError:
+    if name.revision is not None:
+        return UserError(
+            f"model '{name}', revision '{name.revision}', is not completely in the hub's cache, and the hub cannot be "
+            f"reached; with network access, run `hf download {name} --revision {name.revision}`"
+        )
     local = (data_root or DEFAULT_ROOT) / "models" / name
     return UserError(
         f"model '{name}' is neither in {local} nor completely in the hub's cache, and the hub cannot be reached; "
@@ -193,6 +227,13 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
         if folder.is_dir():
             return _checked_folder(folder)
     return None
+
+
+def name_on_hub(name: str) -> str | None:
+    """The name under which others find a model on the hub; None for a folder or an installed package."""
+    if name.startswith(_PACKAGE) or Path(name).expanduser().is_dir() or not _is_id(name):
+        return None
+    return str(name)
 
 
 def _checked_folder(folder: Path) -> Path:
@@ -214,13 +255,19 @@ def _package_folder(name: str) -> Path:
 
 
 def _check_id(name: str) -> None:
+    if not _is_id(name):
+        raise UserError(f"model '{name}': neither a folder nor a name on the hub (owner/name)")
+
+
+def _is_id(name: str) -> bool:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(name)
     except HFValidationError:
-        raise UserError(f"model '{name}': neither a folder nor a name on the hub (owner/name)") from None
+        return False
+    return True
 
 
 def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:

@@ -9,10 +9,11 @@ import reprlib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cudt.config.revision import is_commit
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
 from cudt.data.readers import READERS, SEPARATORS, Table
@@ -48,6 +49,8 @@ class Records:
     labels: list[Label]
     sources: list[tuple[str, int]]
     """The files in order, each with its number of rows."""
+    commit: str | None = None
+    """The commit of the hub's dataset that they come from; None for files, and where it is not known."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -67,16 +70,34 @@ class HubSet:
 
     repository: str
     subset: str | None = None
+    revision: str | None = None
+    """The version on the hub; None for the newest."""
+
+    def at(self, revision: str | None) -> HubSet:
+        """The same dataset in another version."""
+        return replace(self, revision=revision)
 
     def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
         """A split: from `<root>/<name>/<subset>/<split>-*.parquet` if it exists, else from the hub's cache or the hub.
 
-        `<root>/<owner>/<name>/` is preferred to `<root>/<name>/`, because several owners may use one name.
+        `<root>/<owner>/<name>/` is preferred to `<root>/<name>/`, because several owners may use one name. With a
+        revision, files are refused: they have no versions.
         """
         root = data_root or DEFAULT_ROOT
         if files := self._files(split, root):
+            self.refuse_revision(files[0])
             return read_files(files, columns)
+        if Path(self.repository).is_dir():
+            self.refuse_revision(Path(self.repository))
         return self._from_hub(split, columns, self._base(root))
+
+    def refuse_revision(self, source: Path) -> None:
+        """Refuse a revision if the data are read from this machine."""
+        if self.revision is not None:
+            raise UserError(
+                f"task.revision = '{self.revision}': dataset '{self.repository}' is read from {source}, which has no "
+                "versions; remove task.revision, or move the files away to read that version from the hub or its cache"
+            )
 
     def status(self, splits: Sequence[str], data_root: Path | None) -> DatasetStatus:
         """Which of the splits are below the data root; neither the hub nor its cache is searched."""
@@ -119,12 +140,34 @@ class HubSet:
 
         with _offline(not reachable):
             try:
-                loaded = datasets.load_dataset(self.repository, self.subset, split=split)
+                loaded = datasets.load_dataset(self.repository, self.subset, split=split, revision=self.revision)
             except Exception as error:  # the hub's libraries raise many kinds of errors
                 raise UserError(self._unavailable(split, base, reachable, error)) from None
+        commit = _commit_of(loaded)
+        self._check_version(commit, reachable)
         names = loaded.column_names
         cells = {name: loaded[name][:] for name in columns.needed if name in names}
-        return _pick(Table(names, cells, len(loaded)), f"{self.repository} {split}", columns)
+        return replace(_pick(Table(names, cells, len(loaded)), f"{self.repository} {split}", columns), commit=commit)
+
+    def _check_version(self, commit: str | None, reachable: bool) -> None:
+        """Refuse another version than the recipe's: without the hub, `datasets` reads whichever is in its cache."""
+        if self.revision is None:
+            return
+        asked = self.revision if is_commit(self.revision) else self._cached_commit()
+        if commit != asked and not (reachable and asked is None):
+            raise UserError(
+                f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, which has "
+                f"{commit or 'another version'}, and the hub cannot be reached; run the command once with network "
+                "access, or change task.revision"
+            )
+
+    def _cached_commit(self) -> str | None:
+        """The commit that a branch or a tag was when it was last downloaded."""
+        from huggingface_hub import try_to_load_from_cache
+
+        # `datasets` reads the card first, to find the commit.
+        card = try_to_load_from_cache(self.repository, "README.md", revision=self.revision, repo_type="dataset")
+        return Path(card).parent.name if isinstance(card, str) else None
 
     def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
         # Network problems are OSErrors; a missing split is not. Even if the hub answered before, the connection can be
@@ -132,11 +175,22 @@ class HubSet:
         if not isinstance(error, OSError) or (reachable and not isinstance(error, ConnectionError)):
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             return f"dataset '{self.repository}', split {split}: {reason}"
+        if self.revision is not None:
+            return (
+                f"dataset '{self.repository}', revision '{self.revision}', is not in the cache, and the hub cannot be "
+                "reached; run the command once with network access"
+            )
         folder = base / (self.subset or "")
         return (
             f"dataset '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; with "
             f"network access, run {self._how_to_get(base)}"
         )
+
+
+def _commit_of(loaded: Any) -> str | None:
+    """The commit of a dataset of the hub: the name of its folder in the cache of `datasets`."""
+    folders = {Path(file["filename"]).parent.name for file in loaded.cache_files}
+    return next((name for name in folders if is_commit(name)), None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Completions under noise, in AlpacaEval's format: `cudt generate`.
+"""Completions under noise: `cudt generate` writes them in AlpacaEval's format, or prints those of single prompts.
 
 Noise is added to every token, including generated ones: their embeddings are perturbed like those of the prompt. The
 noise of an instruction depends only on the noise seed and its row in the file, and decoding is greedy, so that
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.data.batching import n_batches
-from cudt.data.loading import Share, shared
+from cudt.data.loading import ALL, Share, shared
 from cudt.data.records import Columns, read_files
 from cudt.evaluation.team import led_by_main, results
 from cudt.models.causal_network import Causal
@@ -56,6 +56,16 @@ class Instruction:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """How completions are made."""
+
+    gamma: float
+    noise_seed: int
+    max_new_tokens: int
+    batch_size: int
+
+
+@dataclass(frozen=True)
 class Request:
     """Which instructions to answer, and how."""
 
@@ -66,6 +76,11 @@ class Request:
     batch_size: int = 8
     limit: int | None = None
     """Answer only the first `limit` instructions; None answers all."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """How the instructions are answered."""
+        return Decoding(self.gamma, self.noise_seed, self.max_new_tokens, self.batch_size)
 
     @property
     def name(self) -> str:
@@ -108,12 +123,27 @@ def generate(run: Run, request: Request, device: DeviceName, data_root: Path | N
     with led_by_main(layerwise) as leads:
         if leads:
             noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
-            work = _Completing(left, noise, request, f"{run.recipe.name}-{run.label}")
+            work = _Completing(left, noise, request.decoding, f"{run.recipe.name}-{run.label}")
             total = n_batches(left, request.batch_size)
             with memory_advice(run.label, f"lower --batch-size (now {request.batch_size})"):
                 batches = track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}")
                 _write_as_they_come(path, done, batches)
     return path
+
+
+def answer(
+    run: Run, prompts: Sequence[str], decoding: Decoding, device: DeviceName, data_root: Path | None
+) -> list[str]:
+    """The completion of each prompt, which is an instruction in the run's template; writes nothing.
+
+    It is the completion of the same instructions in a file. `check` the run first.
+    """
+    layerwise = trained.load(run, device, data_root)
+    sigma_x = trained.sigma_of(run, layerwise) if decoding.gamma else 0.0
+    asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
+    work = _Completing(asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label)
+    with memory_advice(run.label, f"lower --batch-size (now {decoding.batch_size})"):
+        return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
 
 
 def _write_as_they_come(path: Path, done: list[Completion], batches: Iterable[list[Completion]]) -> None:
@@ -187,23 +217,23 @@ class _Completing:
 
     asked: Sequence[Instruction]
     noise: NoiseSource
-    request: Request
+    decoding: Decoding
     generator: str
 
     def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Completion]]:
         """The completions of each batch of one process."""
-        size = self.request.batch_size
+        size = self.decoding.batch_size
         groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
         return (self._completed(layerwise, group) for group in shared(groups, share))
 
     def _completed(self, layerwise: LayerwiseLosses, asked: Sequence[Instruction]) -> list[Completion]:
-        model, task, request = layerwise.model, layerwise.task, self.request
+        model, task, decoding = layerwise.model, layerwise.task, self.decoding
         assert isinstance(model, Causal)
         assert isinstance(task, Alpaca)
-        prompts = [_prompt(model, task, one, request.max_new_tokens) for one in asked]
-        stream = NoiseStream(self.noise, request.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
-        with model.replacing(stream) if request.gamma else contextlib.nullcontext():
-            outputs = complete(model, task.tokenizer, prompts, request.max_new_tokens)
+        prompts = [_prompt(model, task, one, decoding.max_new_tokens) for one in asked]
+        stream = NoiseStream(self.noise, decoding.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
+        with model.replacing(stream) if decoding.gamma else contextlib.nullcontext():
+            outputs = complete(model, task.tokenizer, prompts, decoding.max_new_tokens)
         return [
             {"instruction": _shown(one), "output": output, "generator": self.generator, "dataset": one.dataset}
             for one, output in zip(asked, outputs, strict=True)

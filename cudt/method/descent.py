@@ -28,6 +28,7 @@ from cudt.method.constraints import (
     positions,
     rates_per_layer,
 )
+from cudt.utils.autocast import without_autocast
 from cudt.utils.transfer import sent
 
 Resilience = Literal["none", "slack", "decay"]
@@ -48,14 +49,14 @@ class LayerwiseDescent(nn.Module):
     """The constraints f_l ≤ (1−α_l)·f_{l−1} with their multipliers λ, slacks u and Lagrangian, for any training loop:
 
         descent = LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69, dual=Dual(learning_rate=1e-2))
-        optimizer = torch.optim.Adam([*model.parameters(), *descent.slack_parameters()])
+        optimizer = torch.optim.Adam(model.parameters())
+        descent.add_slack_to(optimizer)              # changes nothing unless resilience="slack"
         for batch in data:
             f = layer_losses(model, batch)           # a vector of 6 losses, from one forward pass
             optimizer.zero_grad()
             descent.lagrangian(f).backward()         # primal gradient
             descent.dual_step(f)                     # λ ascends on the same f
             optimizer.step()
-            descent.project_slack()                  # changes nothing unless resilience="slack"
 
     Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0 together with the
     weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual. With decay="coupled" its gradient
@@ -148,6 +149,17 @@ class LayerwiseDescent(nn.Module):
         if self.trained_slack is not None:
             yield self.trained_slack
 
+    def add_slack_to(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let a primal optimiser train u, and project it after each of its steps; u has no weight decay.
+
+        Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a schedule of the
+        learning rate, or Accelerate.
+        """
+        for slack in self.slack_parameters():
+            optimizer.register_step_post_hook(lambda *_: self.project_slack())
+            # The optimiser's own decay would relax the constraints less than β says.
+            optimizer.add_param_group({"params": [slack], "weight_decay": 0.0})
+
     def in_form(self, losses: Tensor) -> Tensor:
         """f, or log f in the log form."""
         return in_form(losses, self.form)
@@ -216,7 +228,8 @@ class LayerwiseDescent(nn.Module):
 
     def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
-        return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
+        with without_autocast(layer_losses.device):
+            return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
 
     def forward(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """The Lagrangian."""
@@ -229,14 +242,12 @@ class LayerwiseDescent(nn.Module):
 
         Call it between the primal backward pass and the primal step, so that both sides step from the same point.
         """
-        dual = self.compute_cmp_state(layer_losses.detach(), sampled).compute_dual_lagrangian().lagrangian
-        weight = self._multiplier.weight
-        if self.resilience == "decay" and self.decay == "coupled":
-            dual = dual - weight.square().sum() / (2 * self.beta)
-        gradient = torch.autograd.grad(dual, weight)[0]
+        with without_autocast(layer_losses.device):
+            gradient = self._dual_gradient(layer_losses.detach(), sampled)
         if not bool(torch.isfinite(gradient).all()):
             self._check_finite(layer_losses.detach(), sampled)
             raise ValueError(f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged")
+        weight = self._multiplier.weight
         self.dual_optimizer.zero_grad()
         weight.grad = gradient
         if self.decay == "decoupled":
@@ -245,8 +256,15 @@ class LayerwiseDescent(nn.Module):
         self.dual_optimizer.step()
         self._multiplier.post_step_()
 
+    def _dual_gradient(self, layer_losses: Tensor, sampled: Sequence[int] | None) -> Tensor:
+        dual = self.compute_cmp_state(layer_losses, sampled).compute_dual_lagrangian().lagrangian
+        weight = self._multiplier.weight
+        if self.resilience == "decay" and self.decay == "coupled":
+            dual = dual - weight.square().sum() / (2 * self.beta)
+        return torch.autograd.grad(dual, weight)[0]
+
     def project_slack(self) -> None:
-        """u ← [u]₊; call it after the primal step."""
+        """u ← [u]₊; call it after the primal step, unless `add_slack_to` does it."""
         if self.trained_slack is not None:
             self.trained_slack.data.clamp_(min=0)
 

@@ -7,16 +7,17 @@ from typing import Any
 
 from torch import nn
 
+from cudt.config.pretrained import PretrainedName
 from cudt.models.lora import Lora
 from cudt.utils.errors import UserError
 
 
-def with_adapters(model: Any, lora: Lora, name: str, task_type: str | None = None) -> Any:
+def with_adapters(model: Any, lora: Lora, source: PretrainedName, task_type: str | None = None) -> Any:
     """The model wrapped by peft: its own weights are frozen, and only its adapters are trained.
 
     The modules of the model stay the same objects, with their hooks; its linear layers are replaced by adapted ones.
-    Linear layers that are frozen before get no adapter: nothing uses their output. `name` is the model's name in the
-    recipe, `task_type` is what peft calls a model with a head.
+    Linear layers that are frozen before get no adapter: nothing uses their output. The model was loaded from `source`;
+    `task_type` is what peft calls a model with a head.
     """
     # Imported here: it imports all of transformers, which takes seconds and may need utils/compat.py first.
     from peft import LoraConfig, get_peft_model
@@ -33,9 +34,10 @@ def with_adapters(model: Any, lora: Lora, name: str, task_type: str | None = Non
         exclude_modules=unused or None,
     )
     try:
-        adapted = get_peft_model(model, config)
+        # The version is stored with the adapter, which loads the same version of its base model.
+        adapted = get_peft_model(model, config, revision=source.revision)
     except ValueError as error:
-        raise UserError(f"model '{name}', {type(model).__name__}: {error}") from None
+        raise UserError(f"model '{source}', {type(model).__name__}: {error}") from None
     _refuse_embeddings(adapted)
     return adapted
 

@@ -27,7 +27,7 @@ _HOOKED = "_output_capturing_hooks_installed"
 
 T = TypeVar("T")
 Call = tuple[nn.Module, Any, Any]
-"""A module, its first input, its first output."""
+"""A module, its inputs, its outputs; `_watch` keeps only the first of each."""
 
 
 def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
@@ -45,10 +45,10 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
         if len(candidates) == len(states) and _give(candidates, states[:-1]):
             last = candidates[-1][2]
             layers = tuple(call[0] for call in candidates)
-            if _same(last, states[-1]):
+            if same(last, states[-1]):
                 return Anatomy(layers, None)
             for module, given, returned in calls:
-                if _same(given, last) and _same(returned, states[-1]):
+                if same(given, last) and same(returned, states[-1]):
                     return Anatomy(layers, module)
     raise UserError(f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden states")
 
@@ -60,10 +60,10 @@ def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor])
     """
     calls, closed = _watch(encoder, inputs, lambda: encoder(**inputs).last_hidden_state)
     last = [returned for module, _, returned in calls if module is anatomy.layers[-1]][-1]
-    if _same(last, closed):
+    if same(last, closed):
         return Anatomy(anatomy.layers, None)
     for module, given, returned in calls:
-        if _same(given, last) and _same(returned, closed):
+        if same(given, last) and same(returned, closed):
             return Anatomy(anatomy.layers, module)
     raise UserError(f"{type(encoder).__name__}: more than a norm follows its last layer, which no readout can contain")
 
@@ -71,19 +71,25 @@ def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor])
 @torch.no_grad()
 def _watch(encoder: Any, inputs: dict[str, Tensor], run: Callable[[], T]) -> tuple[list[Call], T]:
     """The calls of all modules in one forward pass, in the order in which they finish, and what `run` returns."""
-    calls: list[Call] = []
-    hooks = [
-        module.register_forward_hook(lambda *call: calls.append((call[0], first(call[1]), first(call[2]))))
-        for module in encoder.modules()
-    ]
+    answers: list[T] = []
     try:
-        return calls, run()
+        calls = watch_calls(encoder, lambda: answers.append(run()))
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
         raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None
+    return [(module, first(given), first(returned)) for module, given, returned in calls], answers[0]
+
+
+def watch_calls(model: nn.Module, run: Callable[[], Any]) -> list[Call]:
+    """The calls of a model and its modules while `run` runs, in the order in which they finish."""
+    calls: list[Call] = []
+    hooks = [module.register_forward_hook(lambda *call: calls.append(call)) for module in model.modules()]
+    try:
+        run()
     finally:
         for hook in hooks:
             hook.remove()
+    return calls
 
 
 def hidden_states(encoder: Any, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
@@ -105,7 +111,7 @@ def hidden_states(encoder: Any, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
 
 
 def _give(calls: Sequence[Call], states: Sequence[Tensor]) -> bool:
-    return all(_same(call[2], state) for call, state in zip(calls, states, strict=False))
+    return all(same(call[2], state) for call, state in zip(calls, states, strict=False))
 
 
 def first(value: Any) -> Any:
@@ -120,5 +126,6 @@ def with_first(value: Any, state: Tensor) -> Any:
     return type(value)([state, *value[1:]]) if isinstance(value, tuple | list) else state
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are tensors with the same numbers."""
     return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)

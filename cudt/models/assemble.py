@@ -61,7 +61,8 @@ def assemble(
             f"readout.tokens: task {settings.task.name} has one answer per example, not one per token; "
             "remove readout.tokens"
         )
-    descent = _descent(settings.descent, layerwise.model.n_layers, task, erm_loss)
+    reference = task.reference_loss() if settings.descent.reference == "auto" else settings.descent.reference
+    descent = descent_of(settings.descent, layerwise.model.n_layers, reference, erm_loss)
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
 
 
@@ -80,9 +81,11 @@ def assemble_model(
     return layerwise if layerwise.model.is_spread else layerwise.to(device)
 
 
-def _descent(settings: Descent, n_layers: int, task: Task, erm_loss: float | None) -> LayerwiseDescent:
-    """The constraints, on the CPU: λ has L entries, and a device would have to be asked for them in every update."""
-    reference = task.reference_loss() if settings.reference == "auto" else settings.reference
+def descent_of(settings: Descent, n_layers: int, reference: float, erm_loss: float | None = None) -> LayerwiseDescent:
+    """The constraints of a recipe's section, on the CPU: λ has L entries, and a device would have to be asked for them.
+
+    `reference` is f_0, the section's own or what its `auto` stands for.
+    """
     if not reference > 0:
         raise UserError(
             f"descent.reference: 'auto' gives f_0 = {reference:g}, the loss of the best constant answer on the "

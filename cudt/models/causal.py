@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import model_validator
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import Attention, NamedSection, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
@@ -60,15 +60,19 @@ class Config(PretrainedSection):
         return schedule_with(self.lora)
 
     @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
+    @property
     def tokenizer_source(self) -> str:
-        return self.trusted(self.pretrained)
+        return self.source
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks other than instructions, and models that are not available."""
     if not isinstance(task, AlpacaConfig):
         raise UserError(f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca")
-    hub.check(config.pretrained, data_root)
+    hub.check(config.source, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
@@ -76,7 +80,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     from cudt.models.causal_network import DTYPES, Causal, check_head, decode_plainly
 
     assert isinstance(task, Alpaca)
-    lm = hub.load_causal_lm(config.tokenizer_source, data_root, DTYPES[config.dtype], config.attention)
+    lm = hub.load_causal_lm(config.source, data_root, DTYPES[config.dtype], config.attention)
     check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     check_head(lm, config.pretrained)
     decode_plainly(lm)

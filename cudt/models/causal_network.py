@@ -51,7 +51,7 @@ class Causal(WatchedText):
                 lm.gradient_checkpointing_enable({"use_reentrant": False})
         except ValueError as error:
             raise UserError(f"model '{config.pretrained}', {type(lm).__name__}: {error}") from None
-        self.lm = lm if config.lora is None else with_adapters(lm, config.lora, config.pretrained, "CAUSAL_LM")
+        self.lm = lm if config.lora is None else with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         if not (self._recomputes and self.training):
@@ -89,18 +89,26 @@ def decode_plainly(lm: Any) -> None:
     lm.generation_config = GenerationConfig.from_model_config(lm.config)
 
 
-@torch.no_grad()
 def check_head(lm: Any, name: str) -> None:
     """Refuse a model whose head is more than one linear map: cudt's readout would differ from the model's own."""
-    head, tokens = lm.get_output_embeddings(), torch.arange(5).unsqueeze(0)
-    if not isinstance(head, nn.Linear):
+    if not isinstance(lm.get_output_embeddings(), nn.Linear):
         raise UserError(f"model '{name}': {type(lm).__name__} has no linear head; choose a model that has one")
-    own = lm.eval()(input_ids=tokens, use_cache=False).logits
-    read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)
-    # Capping hardly changes small logits, so it shows only in the configuration.
-    caps = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
-    if caps or (own - read).abs().max() > 1e-2 * read.abs().max():
+    if not has_linear_head(lm):
         raise UserError(
             f"model '{name}': the head of {type(lm).__name__} is more than one linear map (it scales or caps its "
             "logits), which cudt's readout does not do; choose another model"
         )
+
+
+@torch.no_grad()
+def has_linear_head(lm: Any) -> bool:
+    """Whether the logits of a causal language model are one linear map of its decoder's last state."""
+    head, tokens = lm.get_output_embeddings(), torch.arange(5, device=lm.device).unsqueeze(0)
+    if not isinstance(head, nn.Linear):
+        return False
+    # Capping hardly changes small logits, so it shows only in the configuration.
+    if getattr(lm.config.get_text_config(), "final_logit_softcapping", None):
+        return False
+    own = lm.eval()(input_ids=tokens, use_cache=False).logits
+    read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)
+    return bool((own - read).abs().max() <= 1e-2 * read.abs().max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import Attention, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
@@ -37,8 +37,12 @@ class Config(PretrainedSection):
         return schedule_with(self.lora)
 
     @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
+    @property
     def tokenizer_source(self) -> str:
-        return self.trusted(self.pretrained)
+        return self.source
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
@@ -47,7 +51,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
 
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
-    encoder = hub.load_encoder(config.tokenizer_source, data_root, config.attention)
+    encoder = hub.load_encoder(config.source, data_root, config.attention)
     check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
@@ -55,6 +59,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     model = Encoder(encoder, task.n_classes, config.readout, task.has_pairs)
     try_out(model, config, task.max_length)
     if config.lora is not None:
-        model.adapt(config.lora, config.pretrained)
+        model.adapt(config.lora, config.source)
     model.attend_in_updates_by(config.attention)
     return model

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from cudt.config.pretrained import PretrainedName
 from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.adapters import with_adapters
@@ -50,9 +51,9 @@ class Encoder(WatchedText):
         nn.init.zeros_(self.head.bias)
         self._pools = readout == "mean"
 
-    def adapt(self, lora: Lora, name: str) -> None:
-        """Train adapters and the readout from now on, and no other weights; `name` is the encoder's in the recipe."""
-        self.encoder = with_adapters(self.encoder, lora, name)
+    def adapt(self, lora: Lora, source: PretrainedName) -> None:
+        """Train adapters and the readout from now on, and no other weights; the encoder was loaded from `source`."""
+        self.encoder = with_adapters(self.encoder, lora, source)
         self.signal_is_learned = False
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:

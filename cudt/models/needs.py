@@ -51,6 +51,6 @@ def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
         yield from (f"dataset {one.name}: {one.problem}" for one in found)
     elif found and not hub.is_reachable():
         try:
-            source.read("train", module.COLUMNS, data_root)
+            source.at(getattr(task, "revision", None)).read("train", module.COLUMNS, data_root)
         except UserError as error:
             yield str(error)

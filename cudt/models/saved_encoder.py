@@ -42,13 +42,15 @@ def loading_lines(encoder: Any, *, without_pooler: bool) -> dict[str, str]:
     model = encoder.get_base_model() if is_adapted(encoder) else encoder
     # Without this, transformers would make a random pooler and report its weights as missing.
     takes_option = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
-    shown = {
+    shown: dict[str, Any] = {
         "options": ", add_pooling_layer=False" if without_pooler and takes_option else "",
         "trusts": remote_code.runs_in(model),
     }
     if not is_adapted(encoder):
         return {"peft": "", "auto": "AutoModel", "load": _WHOLE.format(**shown)}
-    load = _ADAPTED.format(base=encoder.peft_config["default"].base_model_name_or_path, **shown)
+    adapters = encoder.peft_config["default"]
+    shown["options"] += f", revision={adapters.revision!r}" if adapters.revision else ""
+    load = _ADAPTED.format(base=adapters.base_model_name_or_path, **shown)
     return {"peft": "from peft import PeftModel\n", "auto": "AutoConfig, AutoModel", "load": load}
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cudt.config.bounds import Layers, Width
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.text_classification import TextClassification
@@ -46,14 +46,24 @@ class Config(PretrainedSection):
     embeddings_from: str | None = None
     """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; else null."""
 
+    @model_validator(mode="after")
+    def _revision_is_of_embeddings(self) -> Config:
+        if self.revision is not None and self.embeddings_from is None:
+            raise ValueError("revision is that of embeddings_from; set embeddings_from too, or remove revision")
+        return self
+
     @property
     def n_weights(self) -> int:
         width = self.width or 64
         return (1 if self.tie_layers else self.layers) * width * (width + self.attention_width)
 
     @property
+    def source(self) -> PretrainedName | None:
+        return None if self.embeddings_from is None else self.named(self.embeddings_from)
+
+    @property
     def tokenizer_source(self) -> str | None:
-        return None if self.embeddings_from is None else self.trusted(self.embeddings_from)
+        return self.source
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
@@ -85,9 +95,9 @@ def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.E
     """The word embeddings: random, or a trainable copy of a pretrained encoder's."""
     from torch import nn
 
-    if config.tokenizer_source is None:
+    if config.source is None:
         return nn.Embedding(vocabulary_size, config.width or 64)
-    weights = hub.load_encoder(config.tokenizer_source, data_root).get_input_embeddings().weight.detach()
+    weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
     if config.width not in (None, width := weights.shape[1]):
         raise UserError(
             f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width {width}; "

@@ -22,7 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import NamedSection, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
@@ -49,11 +49,15 @@ class Config(PretrainedSection):
     def schedule(self) -> Schedule:
         return schedule_with(self.lora)
 
+    @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks without video, and models that are not available."""
     check_video(task, config.name)
-    hub.check(config.pretrained, data_root)
+    hub.check(config.source, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:
@@ -61,13 +65,12 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     from cudt.models.vit_network import ViT, check_layout, check_parts, freeze_unused
 
     video = video_task(task, config.name)
-    pretrained = config.trusted(config.pretrained)
-    encoder = hub.load_encoder(pretrained, data_root)
-    processor = hub.load_image_processor(pretrained, data_root)
+    encoder = hub.load_encoder(config.source, data_root)
+    processor = hub.load_image_processor(config.source, data_root)
     check_parts(encoder, processor, config)
     model = ViT(encoder, processor, video, config.readout)
     check_layout(model, config.pretrained)
     freeze_unused(model)
     if config.lora is not None:
-        model.adapt(config.lora, config.pretrained)
+        model.adapt(config.lora, config.source)
     return model

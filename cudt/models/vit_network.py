@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
+from cudt.config.pretrained import PretrainedName
 from cudt.data.batching import Batch
 from cudt.models import vit_export
 from cudt.models.adapters import with_adapters
@@ -60,9 +61,9 @@ class ViT(Watched):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
 
-    def adapt(self, lora: Lora, name: str) -> None:
-        """Train adapters and the readout from now on, and no other weights; `name` is the encoder's in the recipe."""
-        self.encoder = with_adapters(self.encoder, lora, name)
+    def adapt(self, lora: Lora, source: PretrainedName) -> None:
+        """Train adapters and the readout from now on, and no other weights; the encoder was loaded from `source`."""
+        self.encoder = with_adapters(self.encoder, lora, source)
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return frames_of(batch)

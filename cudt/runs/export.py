@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from cudt.method.objectives.base import objective_class
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import checksums
+from cudt.runs.card import Card, Library
 from cudt.runs.run import Run
 from cudt.utils import temporaries
 from cudt.utils.files import make_readable, write_text
@@ -41,7 +40,9 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
         if layerwise.task.tokenizer is not None:
             layerwise.task.tokenizer.save_pretrained(folder)
         # Replaces peft's own card, which is an empty template.
-        write_text(folder / "README.md", card(run, lines, is_adapter=(folder / "adapter_config.json").is_file()))
+        base = getattr(run.recipe.settings.model, "pretrained", None)
+        card = Card(library_of(folder), base, lines.replace("FOLDER", FOLDER))
+        write_text(folder / "README.md", card.text(run))
         for file in folder.iterdir():
             make_readable(file)
         checksums.forget(run.path, *_recorded(run))
@@ -52,21 +53,11 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
     return FOLDER
 
 
+def library_of(folder: Path) -> Library:
+    """The library that loads an exported model."""
+    return "peft" if (folder / "adapter_config.json").is_file() else "transformers"
+
+
 def _recorded(run: Run) -> list[str]:
     """The files of the exported model whose digests are known."""
     return [name for name in checksums.recorded(run.path) if name.startswith(f"{FOLDER}/")]
-
-
-def card(run: Run, lines: str, *, is_adapter: bool) -> str:
-    """The model card; `lines` is the Python code that loads the model, with FOLDER for its folder."""
-    loader = PackageLoader("cudt.runs", ".")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    table, info = run.read_table("layers"), run.finished_info()
-    return environment.get_template("model_card.md").render(
-        info=info,
-        objective=environment.from_string(objective_class(info.objective).card).render(info=info),
-        layers=table[table["split"] == "validation"].to_dict("records"),
-        base=getattr(run.recipe.settings.model, "pretrained", None),
-        is_adapter=is_adapter,
-        lines=lines.replace("FOLDER", FOLDER),
-    )

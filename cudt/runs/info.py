@@ -57,6 +57,18 @@ class BestEpoch(InfoPart):
 
     epoch: int
     validation_loss: float
+    step: int | None = None
+    """The update after which they were validated; runs of earlier versions do not say it."""
+
+
+class StoppedEarly(InfoPart):
+    """Where `training.early_stopping` ended a training."""
+
+    epoch: int
+    step: int
+    """The last update."""
+    validations: int
+    """Validations in a row without better weights."""
 
 
 class SigmaX(InfoPart):
@@ -130,6 +142,9 @@ class RunInfo(InfoPart):
     """Number of examples that were truncated or skipped, by reason."""
     data_root: str | None = None
     """The data root given for training, which later commands use; None for the default."""
+    revisions: dict[str, str] = {}
+    """Commits on the hub of the pretrained model (`model`) and of the data (`task`) that the run was started with;
+    without those that come from this machine."""
     frozen_weights: str | None = None
     """Fingerprint of the pretrained weights that are not trained (LoRA)."""
     metric: MetricInfo | None = None
@@ -167,6 +182,8 @@ class RunInfo(InfoPart):
     """When the run was started, UTC."""
     best: BestEpoch | None = None
     """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
+    stopped_early: StoppedEarly | None = None
+    """Not set in runs that trained all their epochs."""
     sigma_x: SigmaX | None = None
     feasible: bool | None = None
     """Whether every layer's constraint is met or borderline."""

@@ -28,6 +28,7 @@ class WorkerJob:
     device: DeviceName
     data_root: Path | None
     cell_function: str
+    trackers: tuple[str, ...] = ()
 
 
 def main(job: WorkerJob) -> int:
@@ -37,7 +38,7 @@ def main(job: WorkerJob) -> int:
     storage = open_patiently(job.storage)
     sweep = stored.load(storage, job.study)
     studies = stored.open_studies(sweep, storage)
-    sources = stored.sources_of(studies, job.out, job.device, job.data_root, job.cell_function)
+    sources = stored.sources_of(studies, job.out, job.device, job.data_root, job.cell_function, job.trackers)
     return work(
         lambda: in_turn(sources),
         is_closed=lambda: stored.is_closed(studies),

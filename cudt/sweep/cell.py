@@ -14,6 +14,7 @@ from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.source import Report, updates_of
 from cudt.training import launch
 from cudt.training.checkpoint import discard
+from cudt.training.tracking import TrackingRequest
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError
 from cudt.utils.progress import track
@@ -60,6 +61,7 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
         keep_weights=True,
         wait=True,
         after_epoch=None if job.referee is None else job.referee.after_epoch,
+        track=TrackingRequest(job.trackers, job.group),
     )
     if job.referee is not None:
         job.referee.after_training(run)

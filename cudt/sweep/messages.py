@@ -23,6 +23,9 @@ class CellJob:
     gammas: list[float] | None
     referee: Referee | None = None
     """Decides after each epoch whether the run is ended early; None if the arm does not prune."""
+    trackers: tuple[str, ...] = ()
+    group: str | None = None
+    """What trackers call the runs of the sweep."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class SweepOptions(RunOptions):
     """The function that a worker calls for each cell."""
     join: bool = False
     """Take part in a sweep as it is, without resuming it."""
+    trackers: tuple[str, ...] = ()
+    """The trackers that the runs are sent to, as a group."""
 
 
 def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Results:
@@ -47,9 +49,8 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
     with explain_storage_errors():
         studies = begin(sweep, options)
         results.write_definition(sweep, folder)
-        job = WorkerJob(
-            url, stored.first_study(sweep), options.out, options.device, options.data_root, options.cell_function
-        )
+        own = (options.out, options.device, options.data_root, options.cell_function, options.trackers)
+        job = WorkerJob(url, stored.first_study(sweep), *own)
         environments = worker_environments(options.workers, options.device)
         logs = log_folder(folder, options.storage)
         crew = Crew(environments, logs, "cudt.sweep.arm_worker:main", job)
@@ -95,7 +96,8 @@ def log_folder(folder: Path, storage: str | None) -> Path:
 
 
 def _sources(studies: Sequence[ArmStudy], options: SweepOptions) -> list[ArmSource]:
-    return stored.sources_of(studies, options.out, options.device, options.data_root, options.cell_function)
+    own = (options.out, options.device, options.data_root, options.cell_function, options.trackers)
+    return stored.sources_of(studies, *own)
 
 
 def resume_command(folder: Path, options: SweepOptions) -> str:
@@ -105,6 +107,8 @@ def resume_command(folder: Path, options: SweepOptions) -> str:
         words += ["--storage", without_password(options.storage)]
     if options.data_root is not None:
         words += ["--data-root", str(options.data_root)]
+    if options.trackers:
+        words += ["--track", ",".join(options.trackers)]
     return shlex.join(words)
 
 

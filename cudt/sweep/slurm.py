@@ -55,6 +55,8 @@ def launch(sweep: Sweep, options: SweepOptions, asked: SlurmOptions) -> SlurmArr
         run_sweep.begin(sweep, options)
     results.write_definition(sweep, folder)
     words = ["sweep", "--join", "--search", folder.name]
+    if options.trackers:
+        words += ["--track", ",".join(options.trackers)]
     return submit_workers(words, options, options.storage, asked, folder, f"cudt-{sweep.name}")
 
 

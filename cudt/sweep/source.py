@@ -63,13 +63,15 @@ class ArmSource:
     device: DeviceName
     data_root: Path | None
     cell_function: str
+    trackers: tuple[str, ...] = ()
 
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
         sweep, measure = self.queue.sweep, self.queue.sweep.search.score.measure
         recipe = self._recipe(trial)
         pruner = sweep.arm(self.queue.arm).pruner
         referee = None if pruner is None else Referee(self.queue, trial, pruner, measure)
-        job = CellJob(recipe.text(), self.out, self.device, self.data_root, measure, sweep.gammas, referee)
+        own = (self.trackers, sweep.folder(self.out).name)
+        job = CellJob(recipe.text(), self.out, self.device, self.data_root, measure, sweep.gammas, referee, *own)
         # Imported for the first trial, because it imports torch.
         function = pkgutil.resolve_name(self.cell_function)
         lease.take_run(run_for(recipe, self.out), self.out)

@@ -88,9 +88,14 @@ def first_study(sweep: Sweep) -> str:
 
 
 def sources_of(
-    studies: Sequence[ArmStudy], out: Path, device: str, data_root: Path | None, cell_function: str
+    studies: Sequence[ArmStudy],
+    out: Path,
+    device: str,
+    data_root: Path | None,
+    cell_function: str,
+    trackers: tuple[str, ...] = (),
 ) -> list[ArmSource]:
-    return [ArmSource(study, out, device, data_root, cell_function) for study in studies]
+    return [ArmSource(study, out, device, data_root, cell_function, trackers) for study in studies]
 
 
 def _sweeps(storage: BaseStorage) -> tuple[list[Sweep], list[str]]:

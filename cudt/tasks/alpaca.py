@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from cudt.config.bounds import AtMost, Seed
-from cudt.config.schema import Limit, NamedSection
+from cudt.config.schema import Limit
 from cudt.data import findings, text_checks, token_cache
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
@@ -24,6 +24,7 @@ from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
 from cudt.noise.seeding import example_seed
 from cudt.tasks.base import IGNORED, Task
+from cudt.tasks.hub_section import HubDataSection
 from cudt.tasks.labelled import Labelled
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
 from cudt.utils.errors import DataWarning, UserError
@@ -45,7 +46,7 @@ Splits = dict[Split, list[tuple[str, tuple[str, ...]]]]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Config(NamedSection):
+class Config(HubDataSection):
     """Which instructions to use, and how to split them."""
 
     file: str | None = None
@@ -61,6 +62,12 @@ class Config(NamedSection):
     """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[Seed, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
+
+    @model_validator(mode="after")
+    def _revision_is_of_the_hub(self) -> Config:
+        if self.revision is not None and self.file is not None:
+            raise ValueError("revision is a version of Alpaca on the hub; remove revision, or file")
+        return self
 
     @model_validator(mode="after")
     def _something_is_left_to_train_on(self) -> Config:
@@ -251,16 +258,24 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alp
         raise UserError(
             "task.name: alpaca needs a causal language model; set model.name to causal, and model.pretrained"
         )
-    return Alpaca(
-        lambda: _split(config, _read(config, data_root)), load_tokenizer(pretrained, data_root), config.max_length
-    )
+
+    def read() -> Splits:
+        records = _read(config, data_root)
+        task.commit = records.commit
+        return _split(config, records)
+
+    task = Alpaca(read, load_tokenizer(pretrained, data_root), config.max_length)
+    return task
 
 
 def _read(config: Config, data_root: Path | None) -> Records:
     if config.file is not None:
         return read_files(find_files(config.file, data_root), COLUMNS)
-    published = (data_root or DEFAULT_ROOT) / FILE
-    return read_files([published], COLUMNS) if published.is_file() else SOURCE.read("train", COLUMNS, data_root)
+    published, source = (data_root or DEFAULT_ROOT) / FILE, SOURCE.at(config.revision)
+    if published.is_file():
+        source.refuse_revision(published)
+        return read_files([published], COLUMNS)
+    return source.read("train", COLUMNS, data_root)
 
 
 def _split(config: Config, records: Records) -> Splits:

@@ -53,6 +53,9 @@ class Task(ABC):
     """Whether inputs and answers can be shown as images (`pictures`)."""
     input_is_answer: bool = False
     """Whether the noisy input is itself an answer, as in denoising; its metric is then measured like the model's."""
+    commit: str | None = None
+    """The commit of the hub's dataset that the data come from; None for other data, and where it is not known. Stored
+    with every run."""
     windows_of_clips: bool = False
     """Whether examples are windows of longer clips: an id is the clip's name, a slash, and the window's. Windows of one
     clip resemble each other, so intervals resample whole clips; stored with every run."""

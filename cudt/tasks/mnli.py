@@ -26,7 +26,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
     """The task on the pairs from `<data root>/glue/mnli/` or the hub."""
     return build_text_task(
         config,
-        lambda split: SOURCE.read(split, COLUMNS, data_root),
+        lambda split: SOURCE.at(config.revision).read(split, COLUMNS, data_root),
         {"train": "train", "test": config.test},
         data_root,
         pretrained,

@@ -41,9 +41,11 @@ class Config(TextConfig):
         return self
 
     @model_validator(mode="after")
-    def _subset_belongs_to_hub(self) -> Config:
+    def _belong_to_hub(self) -> Config:
         if self.subset is not None and self.hub is None:
             raise ValueError("subset is a part of a hub dataset; set hub too, or remove subset")
+        if self.revision is not None and self.hub is None:
+            raise ValueError("revision is a version of a hub dataset; set hub too, or remove revision")
         return self
 
 
@@ -53,7 +55,7 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Tex
 
     def read(name: str) -> Records:
         if config.hub is not None:
-            return HubSet(config.hub, config.subset).read(name, columns, data_root)
+            return HubSet(config.hub, config.subset, config.revision).read(name, columns, data_root)
         return read_files(find_files(name, data_root), columns)
 
     if config.hub is None:

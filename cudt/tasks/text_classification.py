@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from cudt.config.bounds import AtMost, Seed
-from cudt.config.schema import Limit, NamedSection
+from cudt.config.schema import Limit
 from cudt.config.section import ADDED_LATER
 from cudt.data import findings, text_checks, token_cache
 from cudt.data.hub import load_tokenizer
@@ -21,6 +21,7 @@ from cudt.noise.base import TextNoise
 from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
+from cudt.tasks.hub_section import HubDataSection
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Length = Annotated[int, Field(ge=4), AtMost(10**6)]
 _LONG = 512
 
 
-class TextConfig(NamedSection):
+class TextConfig(HubDataSection):
     """Keys that all text classification tasks share."""
 
     max_length: Length | None = None
@@ -215,7 +216,9 @@ def build_text_task(
     most = tokenizer.model_max_length
     if config.max_length is not None and config.max_length > most:
         raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; lower it")
-    return TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG), config.loss)
+    task = TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG), config.loss)
+    task.commit = records["train"].commit
+    return task
 
 
 def _not_empty(records: Records, name: str) -> Records:

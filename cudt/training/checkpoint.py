@@ -259,7 +259,7 @@ class Checkpoints:
         if found == "kept":
             return progress
         self._best = None
-        follows = progress.epoch < self.run.recipe.settings.training.epochs
+        follows = progress.epoch < self.run.recipe.settings.training.epochs and not progress.stopped_early
         if found == "lost":
             lost = f"the weights of epoch {progress.best_epoch}, the best one so far, are lost"
             instead = (
@@ -267,11 +267,12 @@ class Checkpoints:
             )
             _warn([(self.run.weights_file("best"), lost)], instead)
         if follows:
-            return replace(progress, best=None, best_epoch=0, best_slack=[], best_multipliers=None)
+            nothing = replace(progress, best=None, best_epoch=0, best_step=None, best_slack=[], best_multipliers=None)
+            return replace(nothing, since_best=0)
         self.save_weights("best", progress.step)
         multipliers = self.descent.multiplier_values.tolist()
-        slack = progress.last_slack
-        return replace(progress, best_epoch=progress.epoch, best_slack=slack, best_multipliers=multipliers)
+        last = replace(progress, best_epoch=progress.epoch, best_step=progress.step, best_multipliers=multipliers)
+        return replace(last, best_slack=progress.last_slack)
 
     def _load(self, tree: dict[str, Any], content: CheckpointFile) -> None:
         """Load weights and optimiser."""

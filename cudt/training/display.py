@@ -49,11 +49,11 @@ class Display(Protocol):
         """Called after each update."""
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        """Called after validation."""
+        """Called after each validation: at the end of an epoch, and within it with `training.validate_every`."""
 
 
 class PlainDisplay:
-    """Prints a line per epoch, and lines within an epoch that takes long."""
+    """Prints a line per validation, and lines within an epoch that takes long."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -79,7 +79,7 @@ class PlainDisplay:
             self._print(update_line(view, pace), quarters)
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self._print(epoch_line(view, metric), 4 * view.epoch)
+        self._print(epoch_line(view, metric), 4 * view.epochs * view.step // view.steps)
 
     def _print(self, line: str, quarters: int) -> None:
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -131,9 +131,10 @@ def update_line(view: TrainingView, pace: str) -> str:
 
 
 def epoch_line(view: TrainingView, metric: str) -> str:
-    """Validation losses, metric and multipliers of an epoch, for a log."""
+    """Validation losses, metric and multipliers at the end of an epoch or within it, for a log."""
     losses = " → ".join(f"{loss:.4g}" for loss in view.validation_losses or [])
-    line = f"{_epoch(view)}  validation loss by layer {losses}  {metric}"
+    within = "" if view.ends_epoch else f"  update {view.step}/{view.steps}"
+    line = f"{_epoch(view)}{within}  validation loss by layer {losses}  {metric}"
     if view.multipliers is not None:
         line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
     if view.negative:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,38 @@ from cudt.utils.files import append_at, write_atomically
 
 #: Bytes that are read at a time.
 _CHUNK = 1 << 20
+#: Step, epoch, split, layer, name, value.
+Row = tuple[int, int, str, int, str, float]
 
 
 @dataclass
 class History:
     """The rows since the last checkpoint, and how much of history.csv belongs to that checkpoint."""
 
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     size: int = 0
     """Bytes of history.csv up to the last checkpoint."""
     _digest: Any = field(default_factory=hashlib.sha256, compare=False, repr=False)
     """Of these bytes. It goes on with each checkpoint, so that no checkpoint has to read the file."""
 
-    def record(self, step: int, epoch: int, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
-        """Add one row for each name and layer; layer 0 is the whole model."""
+    def record(
+        self, step: int, epoch: int, split: str, layers: Sequence[int], values: dict[str, list[float]]
+    ) -> list[Row]:
+        """Add one row for each name and layer, and return these rows; layer 0 is the whole model."""
+        added: list[Row] = []
         for name, by_layer in values.items():
             pairs = zip(layers, by_layer, strict=True)
-            self.rows += [(step, epoch, split, layer, name, value) for layer, value in pairs]
+            added += [(step, epoch, split, layer, name, value) for layer, value in pairs]
+        self.rows += added
+        return added
+
+    def recorded(self, run: Run) -> Iterator[Row]:
+        """The rows up to the last checkpoint, from history.csv."""
+        if self.size:
+            with _file(run).open("rb") as file:
+                content = io.StringIO(file.read(self.size).decode())
+            for step, epoch, split, layer, name, value in itertools.islice(csv.reader(content), 1, None):
+                yield int(step), int(epoch), split, int(layer), name, float(value)
 
     def append(self, run: Run) -> None:
         """Append the new rows to history.csv, and forget them.

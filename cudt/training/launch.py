@@ -16,7 +16,9 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from cudt import __version__
+from cudt.config.pretrained import PretrainedSection
 from cudt.config.recipe import NamedRecipe
+from cudt.data import hub
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
@@ -31,7 +33,10 @@ from cudt.training import expectations, trained
 from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
+from cudt.training.history import History
 from cudt.training.target import Announce
+from cudt.training.tracker_kinds import check_trackers
+from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, empty_cache, name_of
@@ -66,26 +71,26 @@ def train(
     wait: bool = False,
     announce: Announce | None = None,
     after_epoch: AfterEpoch | None = None,
+    track: TrackingRequest | None = None,
 ) -> Run:
     """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
 
-    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` the
-    model is saved for other libraries by a later call. With `keep_weights` the caller calls `discard` itself. `wait`
-    waits for another process that is using the run. With `announce`, constraints are printed and doubts are warnings.
-    `after_epoch` may end the training early.
+    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` a
+    later call exports the model. With `keep_weights` the caller calls `discard` itself. `wait` waits for a process that
+    uses the run. With `announce`, constraints are printed and doubts are warnings. `after_epoch` may end it early.
     """
     with processes.agreed():
-        is_finished = (run := run_for(recipe, out)).info().status == "finished"
+        tracking = _tracking(run := run_for(recipe, out), out, track)
+        is_finished = run.info().status == "finished"
     if processes.from_main(is_finished):
-        return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
+        return _keep(run, device, data_root, tracking, export_model=export_model, keep_weights=keep_weights)
     pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
-    target = targets.resolve(run, out, accelerator_for(device, recipe.settings.training.precision), pilot, announce)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    accelerator = accelerator_for(device, recipe.settings.training.precision)
+    target, accelerator = _target_and_accelerator(run, out, device, pilot, announce)
     with processes.agreed(), data_root_of(run, data_root) as data_root:
         problem, data, base = _problem(run, data_root, accelerator, target)
     with processes.agreed():
-        trainer = Trainer(run, problem, accelerator, display, after_epoch)
+        trainer = Trainer(run, problem, accelerator, display, after_epoch, tracking)
     with _held(run, wait=wait) as is_left:
         if is_left and accelerator.is_main_process:
             _announce(announce, trainer, target, out)
@@ -94,6 +99,15 @@ def train(
         elif is_left:
             _fit(trainer, partial(_record_for_main, run))
     return run
+
+
+def _target_and_accelerator(
+    run: Run, out: Path, device: DeviceName, pilot: targets.TrainPilot, announce: Announce | None
+) -> tuple[TargetInfo | None, Accelerator]:
+    precision = run.recipe.settings.training.precision
+    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
+    # Another one: a pilot has its own, and Accelerate remembers the last.
+    return target, accelerator_for(device, precision)
 
 
 @contextlib.contextmanager
@@ -112,8 +126,19 @@ def _record_for_main(run: Run, changes: RunInfo) -> bool:
     return False
 
 
-def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
+def _tracking(run: Run, out: Path, asked: TrackingRequest | None) -> Tracking:
+    """The trackers of a run, none of which is unknown or missing; the main process alone has any."""
+    mine = asked if asked is not None and processes.is_main_process() else TrackingRequest()
+    check_trackers(mine.names)
+    return Tracking(run, out, mine)
+
+
+def _keep(
+    run: Run, device: DeviceName, data_root: Path | None, tracking: Tracking, *, export_model: bool, keep_weights: bool
+) -> Run:
     """A finished run as it is, except for what is left to do."""
+    with processes.agreed():
+        _send_finished(run, tracking)
     if processes.is_main_process():
         # It may have been killed when it was finished.
         run.tidy()
@@ -123,6 +148,18 @@ def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model:
         _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
     processes.wait()
     return run
+
+
+def _send_finished(run: Run, tracking: Tracking) -> None:
+    """Send a run that is finished to trackers that lack a part of it."""
+    file = run.path / file_of("history")
+    if tracking.is_complete or not file.is_file():
+        return
+    try:
+        tracking.start(History.resumed(run, file.stat().st_size))
+        tracking.conclude(run.finished_info())
+    finally:
+        tracking.finish()
 
 
 def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool) -> None:
@@ -174,8 +211,12 @@ def _train_and_record(
     # A run that was begun in shards may end without them.
     now = is_sharded(trainer.layerwise)
     sharded = {"sharded": now} if now or run.info().sharded else {}
-    run.update_info(started.model_copy(update={"data_root": root, **sharded}))
-    _fit(trainer, run.update_info)
+    run.update_info(started.model_copy(update={"data_root": root, **sharded, **_revisions(trainer, data_root)}))
+    try:
+        _fit(trainer, run.update_info)
+        trainer.tracking.conclude(run.finished_info())
+    finally:
+        trainer.tracking.finish()
     run.update_info(RunInfo(ended=_now()))
     # No process has all weights of a sharded model.
     load = partial(trained.load, run, "cpu", data_root) if is_sharded(trainer.layerwise) else lambda: trainer.layerwise
@@ -279,6 +320,16 @@ def _started(
         command=command,
         begun=_now(),
     )
+
+
+def _revisions(trainer: Trainer, data_root: Path | None) -> dict[str, dict[str, str]]:
+    """The commits on the hub of model and data, as part of run.json; nothing if none is known."""
+    model = trainer.settings.model
+    source = model.source if isinstance(model, PretrainedSection) else None
+    now = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
+    # A run that is resumed keeps the ones that it was started with.
+    known = {key: commit for key, commit in now.items() if commit} | trainer.run.info().revisions
+    return {"revisions": known} if known else {}
 
 
 def _now() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from cudt.config.pretrained import TrustedName
 from cudt.data.loading import batches
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
@@ -23,7 +22,7 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
     chosen = choose(device)
     make_current(chosen)
-    if isinstance(run.recipe.settings.model.tokenizer_source, TrustedName):
+    if getattr(run.recipe.settings.model, "trust_remote_code", False):
         # The folder may come from somebody else.
         warnings.warn(f"{run.path / 'recipe.yaml'} says model.trust_remote_code: true", DataWarning, stacklevel=2)
     with data_root_of(run, data_root) as root:
@@ -46,8 +45,15 @@ def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> Laye
     return layerwise
 
 
-def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
+def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
+    """σ_x of the loaded weights: that of training, or measured for weights that are not the run's own."""
+    if not (run.other_weights and layerwise.model.signal_is_learned):
+        return run.finished_info().sigma_x.evaluation
     task, device = layerwise.task, next(layerwise.parameters()).device
     examples = batches(task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device)
+    return measure_sigma(layerwise.model, examples)
+
+
+def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
     training = run.finished_info().sigma_x.training
-    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=measure_sigma(layerwise.model, examples))))
+    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=sigma_of(run, layerwise))))

@@ -36,18 +36,20 @@ from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
-from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
+from cudt.training import conclusion
 from cudt.training.checkpoint import Checkpoints, load_same_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
 from cudt.training.primal import Primal
+from cudt.training.selection import Selection, is_better, rank_of
 from cudt.training.splitting import Splitting, UpdateSplitError, check_split
 from cudt.training.state import TrainingState
+from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.view import TrainingView
 from cudt.utils import processes
-from cudt.utils.device import matmul_in, seed_process
+from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
 from cudt.utils.errors import ProcessLostError, UserError
 from cudt.utils.faults import memory_advice
 from cudt.utils.interrupt import StopRequest
@@ -68,12 +70,15 @@ class Trainer:
         accelerator: Accelerator,
         display: Display,
         after_epoch: AfterEpoch | None = None,
+        tracking: Tracking | None = None,
     ) -> None:
         self.run = run
+        self.problem = problem
         self.after_epoch = after_epoch
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
+        self.tracking = tracking or Tracking(run, run.path, TrackingRequest())
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent
@@ -90,6 +95,7 @@ class Trainer:
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
+        self.selection = Selection(training, self.updates_per_epoch)
         self.splitting = Splitting(self.settings, self.primal.optimizer, self.batch_size, accelerator.num_processes)
         self.state = TrainingState()
         self.stop, self.stopping = StopRequest(), False
@@ -112,13 +118,16 @@ class Trainer:
         with processes.agreed():
             if is_resumed:
                 self.state, self.history = self.checkpoints.restore()
-            else:
+            self.tracking.start(self.history)
+        with processes.agreed():
+            if not is_resumed:
                 seed_process(self.settings.seed, 0, self.accelerator.process_index)
                 self.state.sigma_x = self._measure_sigma()
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display, self._saving_if_lost():
-            while self.state.epoch < training.epochs:
+            while self.selection.goes_on(self.state):
                 self.objective.warming_up = self._warming_up
+                self._maybe_validate()
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
                     try:
@@ -130,9 +139,10 @@ class Trainer:
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
+                    self._maybe_validate()
                     self._maybe_pause()
                 self._end_epoch()
-                if self.after_epoch is not None and self.state.epoch < training.epochs:
+                if self.after_epoch is not None and self.selection.goes_on(self.state):
                     self.after_epoch(self.run)
         self._conclude()
 
@@ -142,14 +152,19 @@ class Trainer:
         return self.objective.is_constrained and self.state.epoch < self.settings.descent.warmup_epochs
 
     def _remaining_updates(self) -> Iterator[list[Batch]]:
-        """The micro-batches of each update left in this epoch, in an order that depends only on seed and epoch."""
+        """The micro-batches of each update left in this epoch, in an order that depends only on seed and epoch.
+
+        None are left if training stops early.
+        """
         group, parts = self.settings.training.group_by_length, 0
         lengths = [self.task.length(example) for example in self.train_examples] if group else None
         planned = updates(len(self.train_examples), self.batch_size, self._generator(), lengths)
         while parts != self.splitting.parts:
             parts, share = self.splitting.parts, (self.accelerator.process_index, self.accelerator.num_processes)
             loaded = self.loader.load(split_updates(planned[self.state.step_in_epoch :], parts, *share))
-            while parts == self.splitting.parts and (micro_batches := list(itertools.islice(loaded, parts))):
+            while parts == self.splitting.parts and not self.selection.is_over(self.state):
+                if not (micro_batches := list(itertools.islice(loaded, parts))):
+                    break
                 yield micro_batches
 
     def _generator(self, *numbers: int) -> np.random.Generator:
@@ -243,28 +258,37 @@ class Trainer:
     def _sum_over_processes(self, values: Tensor) -> Tensor:
         return self.accelerator.reduce(values, reduction="sum")
 
-    # ---------------------------------------------------------------- the end of an epoch, and of a run
+    # ---------------------------------------------------------------- validation, the end of an epoch, and of a run
 
     def _end_epoch(self) -> None:
-        # Validation can run out of memory; with a smaller evaluation.batch_size the run then resumes from here.
+        if self.state.validated_step != self.state.step:
+            self._validate_and_select()
+        if self.settings.descent.slack_restart:
+            self.descent.restart_slack()
+        self.selection.end_epoch(self.state)
+        self._save()
+
+    def _maybe_validate(self) -> None:
+        if self.selection.is_due(self.state):
+            # A model of one's own may draw in evaluation, too, and must not change what its training draws.
+            before = random_state()
+            self._validate_and_select()
+            set_random_state(before)
+
+    def _validate_and_select(self) -> None:
+        """Measure validation data, and keep the weights if they are the best so far."""
+        # Validation can run out of memory; with a smaller evaluation.batch_size the run then resumes from here. And if
+        # training ends before the next checkpoint, the best weights on disk are those of this one.
         self._save()
         measured = self._validate()
         self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
-        self._log_validation(measured)
-        # Warm-up solves another problem: its epochs count only while there are no others.
-        ranked = [float(self._warming_up), *self.objective.rank(self._independent(measured))]
-        # NaN is neither below nor above a number, so an epoch with it would stay the best one.
-        rank = [math.inf if math.isnan(part) else part for part in ranked]
-        if self.state.best is None or rank < self.state.best:
-            self.state.best, self.state.best_epoch = rank, self.state.epoch + 1
+        rank = rank_of(self.objective.rank(self._independent(measured)), warming_up=self._warming_up)
+        if is_better(rank, self.state.best):
+            self.checkpoints.save_weights("best", self.state.step)
             self.state.best_slack = self.state.last_slack
             self.state.best_multipliers = self.descent.multiplier_values.tolist()
-            self.checkpoints.save_weights("best", self.state.step)
-        if self.settings.descent.slack_restart:
-            self.descent.restart_slack()
-        self.state.epoch += 1
-        self.state.step_in_epoch = 0
-        self._save()
+        self.selection.note(self.state, rank, warming_up=self._warming_up)
+        self._log_validation(measured)
 
     def _validate(self) -> Measurement:
         """Measure validation data at γ_train, split over the processes; the noise is the same every time."""
@@ -277,42 +301,13 @@ class Trainer:
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
-        import pandas as pd
-
         self.checkpoints.save_weights("last", self.state.step)
         self.layerwise.load_learned_weights(load_same_weights(self.run))
         measured = self._validate()
-        epoch, slack = self.state.epoch, self.state.last_slack
-        if self.run.weights == "best":
-            epoch, slack = self.state.best_epoch, self.state.best_slack
-        verdicts = self._judge(measured, slack)
+        verdicts = self._judge(measured, self.state.best_slack if self.run.weights == "best" else self.state.last_slack)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
-        if not self.accelerator.is_main_process:
-            return
-        layers = pd.DataFrame(
-            {
-                "split": "validation",
-                "perturbation": self.settings.noise.kind,
-                "gamma": self.settings.noise.gamma_train,
-                "layer": range(1, self.model.n_layers + 1),
-                "loss": measured.layer_losses.tolist(),
-                "metric": [self.task.metric(score) for score in measured.layer_scores.tolist()],
-            }
-        )
-        self.run.merge_table("layers", layers, ["split"])
-        self.run.update_info(
-            RunInfo(
-                status="finished",
-                best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item()),
-                sigma_x=SigmaX(training=self.state.sigma_x, evaluation=sigma_x),
-                feasible=feasibility.is_feasible(verdicts),
-                monotone=feasibility.is_monotone(self.descent.reference, measured.layer_losses.tolist()),
-                verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
-                multipliers=MultiplierInfo(
-                    best=self.state.best_multipliers, last=self.descent.multiplier_values.tolist()
-                ),
-            )
-        )
+        if self.accelerator.is_main_process:
+            conclusion.write(self.run, self.problem, self.state, measured, verdicts, sigma_x)
 
     def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         relaxed = torch.tensor(slack, dtype=torch.double)
@@ -342,6 +337,7 @@ class Trainer:
         if self.objective.constrains:
             self._log_constraints(f)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
+        self.tracking.send()
 
     def _log_constraints(self, f: Tensor) -> None:
         """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l of each layer."""
@@ -362,6 +358,9 @@ class Trainer:
         metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
         layers = list(range(1, self.model.n_layers + 1))
         self._record("validation", layers, {"loss": self.state.validation_losses, self.task.metric_name: metrics})
+        if self.settings.training.early_stopping is not None:
+            self._record("validation", [0], {"validations_since_best": [self.state.since_best]})
+        self.tracking.send()
         verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
         view = dataclasses.replace(self._view(None), verdicts=verdicts)
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
@@ -369,7 +368,8 @@ class Trainer:
     def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
         # The main process writes it.
         if self.accelerator.is_main_process:
-            self.history.record(self.state.step, self.state.epoch + 1, split, layers, values)
+            now = (self.state.step, self.state.epoch + 1)
+            self.tracking.add(self.history.record(*now, split, layers, values))
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained

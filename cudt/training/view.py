@@ -34,6 +34,11 @@ class TrainingView:
     verdicts: list[Verdict] | None = None
     """On the constraint of each layer at the end of an epoch, as a run's verdicts are made; None within an epoch."""
 
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether this is after the last update of an epoch."""
+        return self.step * self.epochs == self.epoch * self.steps
+
     def allowed(self, layer: int) -> float | None:
         """The largest loss that meets the layer's constraint, from the losses shown; None if they do not say."""
         shown = (self.shown(one) for one in range(1, len(self.rates) + 1))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
+import warnings
 from collections.abc import Iterator
 from typing import Literal
 
@@ -14,7 +16,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env, patch_environment
 
 from cudt.utils import processes
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 
 #: `auto`, `cpu`, or the name of an accelerator that torch finds, such as `cuda` or `xpu`.
 DeviceName = str
@@ -118,14 +120,16 @@ def set_generator_state(state: torch.Tensor | None) -> None:
 
 
 def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> Accelerator:
-    """An Accelerator for one training; bf16 autocast only on accelerators: it is slower on most CPUs."""
+    """An Accelerator for one training; bf16 is autocast, on the CPU too."""
     chosen = choose(device)
     # Accelerate keeps the settings of the first training in a process; reset them, so that each has its own.
     if PartialState._shared_state and PartialState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
     processes.join()
-    mixed = "bf16" if precision == "bf16" and chosen.type != "cpu" else "no"
+    mixed = "bf16" if precision == "bf16" else "no"
+    if mixed == "bf16" and chosen.type == "cpu" and processes.is_main_process() and not cpu_has_bf16():
+        _warn_of_slow_bf16()
     if alone := processes.count() == 1:
         processes.warn_if_one_of_many()
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
@@ -136,6 +140,24 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
     named["ACCELERATE_USE_FSDP"] = "false"
     with patch_environment(**named), processes.not_launched() if alone else contextlib.nullcontext():
         return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the CPU has instructions for bf16 (AVX-512 BF16, AMX, or those of ARM)."""
+    if not hasattr(torch.cpu, "get_capabilities"):  # earlier versions of torch
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+
+
+@functools.cache
+def _warn_of_slow_bf16() -> None:
+    """Once for all runs of a process."""
+    message = (
+        "training.precision: bf16: this CPU has no instructions for bf16 and computes it through fp32, which is slower "
+        "than fp32; use training.precision: fp32"
+    )
+    warnings.warn(message, DataWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -17,6 +18,8 @@ from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.shown import printable
+from tests.cli.conftest import contents
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 
@@ -50,8 +53,8 @@ def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
         shutil.copytree(trained.path, tmp_path / name)
     Path("ask.json").write_text(json.dumps(ASKED))
 
-    def run(*arguments: str, asked: str = "ask.json") -> tuple[int, str, str]:
-        short = ["--max-new-tokens", "6", "--device", "cpu", "--instructions", asked]
+    def run(*arguments: str, asked: str | None = "ask.json") -> tuple[int, str, str]:
+        short = ["--max-new-tokens", "6", "--device", "cpu", *(["--instructions", asked] if asked else [])]
         monkeypatch.setattr(sys, "argv", ["cudt", "generate", *short, *arguments])
         with pytest.raises(SystemExit) as stop:
             cli.main()
@@ -65,7 +68,7 @@ def written(run: str, name: str = "ask-gamma0-seed0-tokens6") -> list[dict[str, 
     return json.loads((Path(run) / "completions" / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def refused(call: CommandLine, *arguments: str, asked: str = "ask.json") -> str:
+def refused(call: CommandLine, *arguments: str, asked: str | None = "ask.json") -> str:
     code, _, error = call(*arguments, asked=asked)
     assert code == 2
     assert len(error.splitlines()) == 1
@@ -115,6 +118,71 @@ def test_instructions_may_be_a_table(call):
     assert call("one", asked="own.csv")[0] == 0
     found = written("one", "own-gamma0-seed0-tokens6")
     assert [one["instruction"] for one in found] == ["Repeat.\n\nred", "Say blue."]
+
+
+# ---------------------------------------------------------------- prompts
+
+
+def ask(call: CommandLine, *arguments: str) -> str:
+    """What is printed; the run folders stay as they are."""
+    before = {name: contents(Path(name)) for name in ("one", "two")}
+    code, output, error = call(*arguments, asked=None)
+    assert code == 0, error
+    assert {name: contents(Path(name)) for name in ("one", "two")} == before
+    return output
+
+
+@pytest.mark.parametrize("gamma", ["0", "1"])
+def test_the_completion_of_a_prompt_is_that_of_the_same_instruction_in_a_file(call, gamma):
+    output = ask(call, "one", "--gamma", gamma, "--prompt", "Say red.")
+    assert call("one", "--gamma", gamma)[0] == 0
+    assert output == printable(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"]) + "\n"
+
+
+def test_several_prompts_and_runs_are_told_apart(call):
+    assert (call("one")[0], call("two")[0]) == (0, 0)
+    asked = [word for row in ASKED for word in ("--prompt", row["instruction"])]
+    # Control characters, which a random model writes, are escaped on a terminal.
+    answers = {name: [printable(one["output"]) for one in written(name)] for name in ("one", "two")}
+    lines = [
+        line for row, output in zip(ASKED, answers["one"], strict=True) for line in (f"> {row['instruction']}", output)
+    ]
+    assert ask(call, "one", *asked) == "\n".join(lines) + "\n"
+    both = ask(call, "one", "two", "--prompt", "Say red.")
+    assert both == f"> one: Say red.\n{answers['one'][0]}\n> two: Say red.\n{answers['two'][0]}\n"
+
+
+def test_a_prompt_can_come_from_standard_input(call, monkeypatch):
+    expected = ask(call, "one", "--prompt", "Say red.\nAnd blue.")
+    monkeypatch.setattr("sys.stdin", io.StringIO("Say red.\nAnd blue."))
+    assert ask(call, "one", "--prompt", "-") == expected
+
+
+def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_record_nothing(folder, tmp_path):
+    """All weights are trained, so that those of the last epoch have a σ_x of their own."""
+    settings = ("training.epochs=2", "training.learning_rate=3e-2", "model.lora=null")
+    run = open_run(train(folder, tmp_path, *settings).path, "last")
+    asked = generate.Decoding(1.0, 0, 6, 8)
+    before = contents(run.path)
+    outputs = generate.answer(run, [row["instruction"] for row in ASKED], asked, "cpu", folder)
+    assert contents(run.path) == before
+    (tmp_path / "ask.json").write_text(json.dumps(ASKED))
+    path = generate.generate(run, Request(tmp_path / "ask.json", 1.0, 0, 6), "cpu", folder, lambda rows, *_: rows)
+    assert [one["output"] for one in json.loads(path.read_text(encoding="utf-8"))] == outputs
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_prompt_is_refused(call, text, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    for prompt in (text, "-"):
+        assert refused(call, "one", "--prompt", prompt, asked=None).startswith("--prompt: the prompt is empty")
+
+
+def test_a_prompt_or_a_file_is_given_and_not_both(call):
+    expected = "give either --instructions FILE or --prompt TEXT\n"
+    assert refused(call, "one", asked=None) == expected
+    assert refused(call, "one", "--prompt", "Say red.") == expected
+    assert refused(call, "one", "--prompt", "a", "--limit", "1", asked=None) == "--limit: for --instructions only\n"
 
 
 # ---------------------------------------------------------------- errors

@@ -59,7 +59,14 @@ WRONG = {
     "gains": (["--set", "descent.dual.smoothing=0.1"], "have no effect with optimizer 'adam'"),
     "name": (["--name", "a/b"], "expected a name of letters, digits"),
 }
-GONE = [["eval-ood", "gone"], ["compare", "gone", "lost"], ["privacy", "gone"], ["runs", "gone"], ["report", "gone"]]
+GONE = [
+    ["eval-ood", "gone"],
+    ["compare", "gone", "lost"],
+    ["privacy", "gone"],
+    ["runs", "gone"],
+    ["report", "gone"],
+    ["push", "gone"],
+]
 
 
 @pytest.mark.parametrize("command", [["train", "--recipe", "reviews-ut"], ["experiment", "reviews-ut"]], ids=" ".join)

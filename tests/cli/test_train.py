@@ -4,6 +4,9 @@ import shutil
 
 import pytest
 
+from cudt.doctor import runs, temporaries
+from cudt.doctor.scope import Scope
+from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
 from cudt.training import launch
 from cudt.utils.errors import TrainingStoppedError
@@ -131,3 +134,43 @@ def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monke
     code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL)
     assert code == 0
     assert output.startswith(f"resuming {path.relative_to(tmp_path)} ({status})\n")
+
+
+def test_trackers_are_checked_before_anything_is_written(call, tmp_path):
+    for command in (["train", "--recipe", "reviews-ut"], ["experiment", "reviews-ut"]):
+        code, output, error = call(*command, *SMALL, "--track", "tensorboard,wandb_")
+        assert (code, output, error.count("\n")) == (2, "", 1)
+        assert error.startswith("error: --track wandb_: unknown tracker; did you mean 'wandb'? Accelerate has aim, ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tracking_leaves_the_list_of_runs_and_the_doctor_in_order(call, tmp_path):
+    code, _, _ = call("train", "--recipe", "reviews-ut", *SMALL, "--track", "tensorboard")
+    assert code == 0
+    (run,) = (tmp_path / "outputs" / "reviews-ut").iterdir()
+    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["reviews-ut", "trackers"]
+    assert [*(tmp_path / "outputs" / "trackers" / "reviews-ut" / run.name).glob("events.out.tfevents.*")]
+    _, listed, errors = call("runs")
+    assert (listed.count("reviews-ut"), errors) == (1, "")
+    scope = Scope([tmp_path / "outputs"])
+    found = [*runs.check(scope), *temporaries.check(scope)]
+    assert [(one.severity, one.title) for one in found] == [("ok", "1 run: 1 finished")]
+
+
+def test_a_run_that_stops_early_says_so(call, tmp_path):
+    stopping = [
+        "--set",
+        "training.early_stopping=1",
+        "--set",
+        "training.epochs=9",
+        "--set",
+        "training.validate_every=2",
+    ]
+    fast = ["--set", "training.learning_rate=0.3"]
+    code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL, *stopping, *fast)
+    assert code == 0
+    stop = open_run(next((tmp_path / "outputs" / "reviews-ut").iterdir())).finished_info().stopped_early
+    assert stop is not None
+    line = f"stopped early in epoch {stop.epoch} of 9, after update {stop.step}: no better weights in 1 validation\n"
+    assert line in output
+    assert ", update " in output.split("(validation data, best epoch ")[1].split(")")[0]

@@ -407,6 +407,12 @@ def test_a_name_that_cannot_be_a_folder_is_refused():
         recipe.load("reviews-ut", name="a/b")
 
 
+@pytest.mark.parametrize("name", ["report", "sweeps", "trackers", "report-mine"])
+def test_folders_of_cudt_are_no_names(name):
+    with pytest.raises(UserError, match=f"^--name: '{name}' is a folder that cudt itself writes to"):
+        recipe.load("reviews-ut", name=name)
+
+
 def test_the_folder_of_the_report_is_no_name(tmp_path):
     message = "'report' is a folder that cudt itself writes to; "
     with pytest.raises(UserError, match=f"^--name: {message}choose another name$"):

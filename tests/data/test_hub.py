@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from cudt.data import hub
 from cudt.utils.errors import UserError
+from tests.fake_hub import FakeHub, serving
 from tests.pretrained import tiny_pretrained
 
 
@@ -133,61 +127,13 @@ def test_a_hub_that_accepts_the_connection_but_never_answers_times_out(monkeypat
     hub.is_reachable.cache_clear()
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The part of the hub's API that is needed to download the model `owner/tiny` from a folder."""
-
-    folder: Path
-    fails = is_gone = False
-    commit = "a" * 40
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
-
-    def answer(self, with_body: bool) -> None:
-        if self.is_gone:
-            self.connection.close()
-            return
-        path = self.path.split("?")[0]
-        names = sorted(file.name for file in self.folder.iterdir())
-        status, headers, body = 200, {}, b""
-        if self.fails:
-            status = 503
-        elif "/tree/" in path:
-            body = json.dumps([{"type": "file", "path": name, "size": 1, "oid": "x"} for name in names]).encode()
-        elif path.startswith("/api/models/"):
-            siblings = [{"rfilename": name} for name in names]
-            body = json.dumps({"id": "owner/tiny", "sha": self.commit, "siblings": siblings, "tags": []}).encode()
-        elif "/resolve/" in path:
-            headers["X-Repo-Commit"] = self.commit
-            if (name := path.rsplit("/", 1)[1]) in names:
-                body = (self.folder / name).read_bytes()
-                headers["ETag"] = f'"{hashlib.sha1(body).hexdigest()}"'
-            else:
-                status, headers["X-Error-Code"] = 404, "EntryNotFound"
-        self.send_response(status)
-        for header, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(header, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def served(tmp_path) -> Iterator[tuple[type[Hub], str]]:
-    """A local server that acts as the hub, and its address."""
+def served(tmp_path) -> Iterator[FakeHub]:
+    """A local server that acts as the hub, with the model `owner/tiny`."""
     tiny_pretrained(tmp_path / "served")
-    handler = type("Served", (Hub,), {"folder": tmp_path / "served"})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield handler, f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with serving() as hub:
+        hub.add("owner/tiny", tmp_path / "served")
+        yield hub
 
 
 #: Loads tokenizer and encoder once for each line of its input, and prints the result in one line.
@@ -206,11 +152,9 @@ for _ in sys.stdin:
 
 def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
     """In a process of its own, because the hub's libraries read their settings when they are imported."""
-    handler, address = served
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
-    settings = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+    environment = served.environment(tmp_path / "home", token=None)
     command, pipe = [sys.executable, "-c", LOADING], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=kept | settings, cwd=tmp_path) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as process:
         asking, answering = process.stdin, process.stdout
         assert asking is not None
         assert answering is not None
@@ -220,9 +164,9 @@ def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
             return answering.readline().strip()
 
         assert loaded() == "BertModel"
-        handler.fails = True
+        served.fails = True
         assert loaded() == "BertModel"
-        handler.is_gone = True
+        served.is_gone = True
         assert loaded() == "BertModel"
         shutil.rmtree(tmp_path / "home")
         assert "owner/tiny' is neither in " in loaded()
@@ -232,12 +176,11 @@ def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
 def test_a_hub_that_answers_with_errors_is_unreachable(served, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
-    handler, address = served
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "ENDPOINT", served.address)
     hub.is_reachable.cache_clear()
     assert hub.is_reachable() is True
-    handler.fails = True
+    served.fails = True
     hub.is_reachable.cache_clear()
     assert hub.is_reachable() is False
     hub.is_reachable.cache_clear()

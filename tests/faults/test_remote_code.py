@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.config.pretrained import TrustedName
+from cudt.config.pretrained import PretrainedName
 from cudt.data import hub
 from cudt.tasks.base import build_task
 from cudt.utils.errors import DataWarning, UserError
@@ -96,7 +96,7 @@ def test_code_of_a_folder_does_not_run_and_one_line_says_how_to_allow_it(with_co
 @pytest.mark.parametrize("kind", ["model", "tokenizer"])
 def test_code_runs_with_a_warning_if_the_recipe_says_so(with_code, ran, kind):
     with pytest.warns(DataWarning, match=f"Python code from {with_code} can run"):
-        loaded = LOADERS[kind](TrustedName(with_code), None)
+        loaded = LOADERS[kind](PretrainedName(str(with_code), trusts_code=True), None)
     assert ran.exists()
     assert type(loaded).__name__.startswith("Own")
 
@@ -134,8 +134,8 @@ def test_a_configuration_cannot_ask_for_code_from_the_hub(asking, key, below):
 def test_neither_can_that_of_a_model_on_the_hub(asking, is_cached, monkeypatch):
     _change(asking / "config.json", attn_implementation={"": "somebody/attention"})
     file = str(asking / "config.json")
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: file if is_cached else None)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_: file)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: file if is_cached else None)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: file)
     monkeypatch.setattr(hub, "is_reachable", lambda: True)
     with pytest.raises(UserError, match=r"model 'owner/model': .* sets attn_implementation to 'somebody/attention'"):
         hub.load_encoder("owner/model", None)

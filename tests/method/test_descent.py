@@ -11,6 +11,7 @@ import torch
 
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
+from cudt.method.objectives.base import make_objective
 from tests.method.test_descent_module import trained
 
 # ---------------------------------------------------------------- the weight of each layer
@@ -523,3 +524,20 @@ def test_losses_that_no_sampled_constraint_depends_on_are_ignored(form):
     assert of_slack.tolist() == pytest.approx([0, 0, -2.5, 0, 0])
     descent.dual_step(f, [3])
     assert torch.isfinite(descent.multiplier_values).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"form": "log"}, {"gradient": "proxy"}, {"resilience": "decay", "beta": 1.0}])
+def test_automatic_mixed_precision_rounds_neither_the_gradient_nor_the_multipliers(settings):
+    found = []
+    for is_on in (False, True):
+        descent = LayerwiseDescent(3, 0.1, 1.0, dual=Dual(optimizer="sgd", learning_rate=0.1), **settings)
+        descent._multiplier.weight.data.copy_(torch.tensor([0.11, 0.23, 0.37]))
+        f = torch.tensor([0.951, 0.913, 0.897], requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
+            value = descent.lagrangian(f)
+            descent.dual_step(f)
+            gradient = make_objective("constrained", descent).gradient(f)
+        value.backward()
+        numbers = (value, f.grad, descent.multiplier_values, gradient)
+        found.append([one.tolist() for one in numbers if one is not None])
+    assert found[0] == found[1]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import weakref
 
 import pytest
@@ -8,6 +9,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from cudt.data import hub
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.models.lora import Lora
@@ -186,3 +188,12 @@ def test_adapters_and_whole_models_are_not_taken_for_each_other(folders):
         small.load_learned_weights(whole.learned_weights())
     with pytest.raises(UserError, match="does not fit this model"):
         whole.load_learned_weights(small.learned_weights())
+
+
+def test_an_adapter_stores_the_version_of_its_base_model(folders, monkeypatch, tmp_path):
+    """peft loads that version with the adapter. The folder stands for a model of the hub."""
+    of_folder = hub.load_causal_lm
+    monkeypatch.setattr(hub, "load_causal_lm", lambda name, *rest: of_folder(str(name), *rest))
+    model = build(folders["llama"], lora=Lora(), revision="v1")
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "v1"

@@ -250,12 +250,15 @@ def test_the_card_says_how_the_model_was_trained_and_what_each_layer_does(name, 
     objective = "erm" if name == "full" else "constrained"
     assert f"objective `{objective}`, seed 0" in text
     assert ("Trained on the loss of its last layer alone" in text) == (objective == "erm")
-    rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \|$", text, re.M)
+    rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \| (\S+) \| (\w+) \|$", text, re.M)
     table = run.read_table("layers")
     validation = table[table["split"] == "validation"]
-    assert [int(layer) for layer, _, _ in rows] == validation["layer"].tolist() == [1, 2, 3]
-    assert [float(loss) for _, loss, _ in rows] == pytest.approx(validation["loss"].tolist(), rel=1e-3)
-    assert [float(metric) for _, _, metric in rows] == pytest.approx(validation["metric"].tolist(), rel=1e-3)
+    assert [int(row[0]) for row in rows] == validation["layer"].tolist() == [1, 2, 3]
+    assert [float(row[1]) for row in rows] == pytest.approx(validation["loss"].tolist(), rel=1e-3)
+    assert [float(row[2]) for row in rows] == pytest.approx(validation["metric"].tolist(), rel=1e-3)
+    verdicts = run.finished_info().verdicts
+    assert [float(row[3]) for row in rows] == pytest.approx([one.allowed for one in verdicts], rel=1e-3)
+    assert [row[4] for row in rows] == [one.verdict for one in verdicts]
     assert f"| {run.finished_info().metric.name} |" in text
     kept = "are\nkept" if run.finished_info().feasible else "are\nnot all kept"
     assert (kept in text) == (objective == "constrained")

@@ -102,10 +102,9 @@ def test_bf16_trains_on_the_accelerator(root, tmp_path):
             run = cudt.train(case.recipe(root), tmp_path / device, device, root, quiet=True)
         history = run.read_table("history")
         losses[device] = history[history["name"] == "loss"]["value"].to_numpy()
-        assert run.info().autocast == ("bf16" if device == "shadow" else "no")
-    # bf16 has eight bits.
+        assert run.info().autocast == "bf16"
+    # bf16 has eight bits, and the CPU's own kernels round in other places.
     assert losses["shadow"] == pytest.approx(losses["cpu"], rel=2**-6)
-    assert (losses["shadow"] != losses["cpu"]).any()
 
 
 def test_every_fault_is_found():

@@ -67,6 +67,10 @@ def test_the_file_has_these_keys(tmp_path):
         "last_slack",
         "best_multipliers",
         "validation_losses",
+        "best_step",
+        "validated_step",
+        "since_best",
+        "stopped_early",
     ]
     # The weights and the tensors of the state, as any tool that knows SHA-256 finds them.
     assert content["files"] == {

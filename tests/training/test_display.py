@@ -137,8 +137,15 @@ def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2
 
 
 def test_short_epochs_are_one_line_each():
-    view = replace(CONSTRAINED, epochs=2, epoch=1)
-    assert plain_lines(0.04) == [epoch_line(replace(view, epoch=one), "accuracy [b]0.9") for one in (1, 2)]
+    ends = [replace(CONSTRAINED, epochs=2, steps=200, epoch=one, step=100 * one) for one in (1, 2)]
+    assert plain_lines(0.04) == [epoch_line(view, "accuracy [b]0.9") for view in ends]
+
+
+def test_a_validation_within_an_epoch_says_after_which_update():
+    within = replace(CONSTRAINED, epochs=2, steps=200, epoch=1, step=40)
+    line = "epoch 1/2  update 40/200  validation loss by layer "
+    assert epoch_line(within, "accuracy 0.9").startswith(line)
+    assert epoch_line(replace(within, step=100), "").startswith("epoch 1/2  validation loss by layer ")
 
 
 def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -33,7 +35,38 @@ def test_accelerate_takes_the_device():
         with bf16.autocast():
             assert (torch.ones(2, 2, device="shadow") @ torch.ones(2, 2, device="shadow")).dtype == torch.bfloat16
         assert device.accelerator_for("cpu", "bf16").device == torch.device("cpu")
-    assert device.accelerator_for("auto", "bf16").mixed_precision == "no"
+    assert device.accelerator_for("auto", "fp32").mixed_precision == "no"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "has_it"),
+    [
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_bf16": True}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
+        ({"architecture": "arm64", "neon": True}, False),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
+    ],
+)
+def test_bf16_works_on_every_cpu_and_is_warned_of_where_it_is_slow(capabilities, has_it, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert device.cpu_has_bf16() == has_it
+    device._warn_of_slow_bf16.cache_clear()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found = [device.accelerator_for("cpu", precision) for precision in ("fp32", "bf16", "bf16")]
+    # Once, however many runs follow.
+    expected = "training.precision: bf16: this CPU has no instructions for bf16"
+    assert [str(one.message).startswith(expected) for one in seen] == ([] if has_it else [True])
+    assert found[-1].mixed_precision == "bf16"
+
+
+def test_earlier_versions_of_torch_are_asked_in_their_way(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    for amx in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        assert device.cpu_has_bf16() == amx
 
 
 def test_names():

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudt.config import registry
+from cudt.utils.autocast import without_autocast
 
 if TYPE_CHECKING:
     # Reports need only labels and styles, and should not wait for torch.
@@ -99,7 +100,8 @@ class Objective(ABC):
         import torch
 
         f = f.detach().requires_grad_()
-        return torch.autograd.grad(self.value(f), f)[0]
+        with without_autocast(f.device):
+            return torch.autograd.grad(self.value(f), f)[0]
 
     def violations(self, f: Tensor) -> Tensor:
         """g_l for each of `constraints`."""

@@ -1,0 +1,98 @@
+"""What somebody else's loop minimises: an objective of the layer losses, with its constraints."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from cudt.config.schema import Descent, TargetLoss
+from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
+from cudt.integrations.layer_reader import LayerReader
+from cudt.method.descent import LayerwiseDescent
+from cudt.method.objectives.base import Objective, make_objective
+from cudt.models.assemble import descent_of
+from cudt.tasks.base import IGNORED
+from cudt.utils.errors import UserError
+
+
+class DescentProblem:
+    """The objective, how layers are read, and what the last updates gave."""
+
+    def __init__(self, settings: Descent, objective: str, reader: LayerReader, reference: float) -> None:
+        if isinstance(settings.alpha, TargetLoss) and settings.alpha.target_loss == "auto":
+            raise UserError(
+                "target_loss: auto needs a pilot run, which only `cudt train` does; give the loss as a number"
+            )
+        self.reader = reader
+        self._warmup_epochs = settings.warmup_epochs
+        self.objective: Objective = make_objective(objective, descent_of(settings, reader.n_layers, reference))
+        self._losses: list[Tensor] = []
+
+    @property
+    def descent(self) -> LayerwiseDescent:
+        """The constraints, with λ and slack."""
+        return self.objective.descent
+
+    def is_warming_up(self, epoch: float) -> bool:
+        """Whether the constraints are off; `epoch` counts from 0."""
+        return self.objective.is_constrained and epoch < self._warmup_epochs
+
+    def note(self, f: Tensor) -> None:
+        """Keep the losses of an update for the next log."""
+        self._losses.append(f)
+
+    def logged(self, objective: float) -> dict[str, float]:
+        """What is logged of the updates since the last log; `objective` is the mean of what was minimised.
+
+        `loss` is the mean f_L. What has a number for each layer is that of the last update.
+        """
+        if not self._losses:
+            return {}
+        last = torch.stack([f[-1] for f in self._losses]).mean().item()
+        f, descent = self._losses[-1], self.descent
+        self._losses.clear()
+        if not self.objective.reads_all_layers:
+            return {"loss": last}
+        found = {"loss": dict(zip(self.objective.layers, f.tolist(), strict=True))}
+        if self.objective.constrains:
+            every = range(1, descent.n_layers + 1)
+            found["violation"] = dict(
+                zip(self.objective.constraints, self.objective.violations(f).tolist(), strict=True)
+            )
+            values = {"multiplier": descent.multiplier_values, "weight": descent.effective_weights()}
+            if descent.resilience != "none":
+                values["slack"] = descent.slack
+            found |= {name: dict(zip(every, value.tolist(), strict=True)) for name, value in values.items()}
+        by_layer = {
+            f"{name}/layer_{layer:02}": value for name, values in found.items() for layer, value in values.items()
+        }
+        return {"loss": last, "objective": objective, **by_layer}
+
+
+def reference_of(settings: Descent, batches: Callable[[], Iterable[Inputs]], *, shifted: bool) -> float:
+    """f_0; `auto` is the entropy of the training labels, the loss of the best answer that ignores its input."""
+    if settings.reference != "auto":
+        return settings.reference
+    counts = Counter[int]()
+    for batch in batches():
+        if "labels" not in batch:
+            raise UserError(
+                "the batches have no 'labels'; add them to the data set, or set descent.reference to a number"
+            )
+        labels = batch["labels"][..., 1:] if shifted else batch["labels"]
+        if labels.is_floating_point():
+            raise UserError("descent.reference: 'auto' needs classes as labels; set it to a loss that is easy to reach")
+        values, numbers = labels[labels != IGNORED].unique(return_counts=True)
+        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+    total = counts.total()
+    return -sum(count / total * math.log(count / total) for count in counts.values())
+
+
+def measure(model: nn.Module, noise: InputNoise, batches: Callable[[], Iterable[Inputs]]) -> None:
+    """Measure σ_x if noise is to be added, and it is not known yet."""
+    if noise.gamma and noise.sigma_x is None:
+        noise.sigma_x = measured_sigma(model, batches())

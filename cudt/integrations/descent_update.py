@@ -1,0 +1,67 @@
+"""One update in somebody else's loop: the shares of micro-batches and processes add up to the step of one large batch.
+
+J depends on the weights only through f, so its gradient is Σ_l ∂J/∂f_l · ∇f_l. Once ∂J/∂f is known, every micro-batch
+and every process can back-propagate its share of f separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cudt.integrations.layer_reader import Inputs, n_labels
+from cudt.method.objectives.base import Objective
+from cudt.utils.errors import UserError
+
+
+class DescentUpdate:
+    """Sums of the layer losses over the labels of an update; `accelerator` is Accelerate's."""
+
+    def __init__(self, objective: Objective, accelerator: Any, batches: Sequence[Inputs], *, shifted: bool) -> None:
+        """`shifted`: whether the loss compares a position with the label of the next one."""
+        self._objective, self._accelerator, self._shifted = objective, accelerator, shifted
+        if any(batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches):
+            raise UserError("the batches have no 'labels', without which there is no loss; add them to the data set")
+        counts = [self._count(batch) for batch in batches]
+        self._total = self._summed(torch.stack(counts).sum().to(accelerator.device))
+        self._sums: Tensor | None = None
+        self.weights: Tensor | None = None
+        """∂J/∂f on the CPU; None if it needs f, and f of the whole update is not known yet."""
+        if not objective.gradient_needs_losses:
+            self.weights = objective.gradient(torch.ones(len(objective.layers)))
+
+    def preview(self, losses: Tensor, batch: Inputs) -> None:
+        """Count a micro-batch's mean losses, without a gradient, before the update."""
+        self._add(losses, batch)
+
+    def end_preview(self) -> None:
+        """Compute ∂J/∂f from the losses of all micro-batches."""
+        self.weights = self._objective.gradient(self.end())
+        self._sums = None
+
+    def share(self, losses: Tensor, batch: Inputs) -> Tensor:
+        """The share of ∂J/∂f · f that a micro-batch back-propagates, from its mean losses."""
+        self._add(losses, batch)
+        if self.weights is None:
+            self.weights = self._objective.gradient(self.end())
+        # Accelerate averages gradients over the processes, but their sum is needed.
+        factor = self._accelerator.num_processes * self._count(batch) / self._total
+        return factor * (self.weights.to(losses) @ losses)
+
+    def end(self) -> Tensor:
+        """f of the layers that the objective reads, over all micro-batches and processes, on the CPU."""
+        assert self._sums is not None
+        return (self._summed(self._sums) / self._total).cpu()
+
+    def _add(self, losses: Tensor, batch: Inputs) -> None:
+        found = losses.detach().float() * self._count(batch)
+        self._sums = found if self._sums is None else self._sums + found
+
+    def _count(self, batch: Inputs) -> Tensor:
+        return n_labels(batch, shifted=self._shifted).sum().to(self._accelerator.device)
+
+    def _summed(self, values: Tensor) -> Tensor:
+        return self._accelerator.reduce(values, reduction="sum")

@@ -1,0 +1,53 @@
+"""The verdict about the constraints at the end of somebody else's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from cudt.method import feasibility
+from cudt.method.descent import LayerwiseDescent
+from cudt.method.feasibility import LayerVerdict
+from cudt.method.measurement import Measurement
+from cudt.utils.console import SafeConsole
+
+
+def judge(descent: LayerwiseDescent, measured: Iterable[tuple[Tensor, Tensor]]) -> list[LayerVerdict]:
+    """One verdict per layer, from batches of losses, (layers, examples), and the examples' weights."""
+    parts = []
+    for losses, weights in measured:
+        kept = weights > 0
+        losses, weights = losses[:, kept].cpu().double(), weights[kept].cpu().double()
+        parts.append(Measurement(losses, torch.zeros_like(losses), weights, [""] * len(weights)))
+    whole = Measurement.joined(parts)
+    slack = descent.slack_in_loss_units(whole.layer_losses).cpu().double()
+    return feasibility.judge(whole, descent.reference, descent.rates, slack, descent.form)
+
+
+def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, float]:
+    """The verdicts as numbers for a log: feasible, monotone, and the loss and violation of each layer."""
+    return {
+        "eval_feasible": float(feasibility.is_feasible(verdicts)),
+        "eval_monotone": float(_is_monotone(verdicts, reference)),
+        **{f"eval_loss/layer_{one.layer:02}": one.loss for one in verdicts},
+        **{f"eval_violation/layer_{one.layer:02}": one.violation for one in verdicts},
+    }
+
+
+def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
+    """Print the verdicts as a table."""
+    how = "feasible" if feasibility.is_feasible(verdicts) else "not feasible"
+    lowers = "every layer lowers the loss" if _is_monotone(verdicts, reference) else "not every layer lowers the loss"
+    table = Table("layer", "loss", "allowed", "verdict")
+    for one in verdicts:
+        table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
+    console = SafeConsole()
+    console.print(table)
+    console.print(f"constraints on eval_dataset: {how}; {lowers}", soft_wrap=True)
+
+
+def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:
+    return feasibility.is_monotone(reference, [one.loss for one in verdicts])

@@ -1,0 +1,28 @@
+"""The classifier of plain_loop.py, in which every layer has to lower the loss: python pytorch_loop.py."""
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import BertConfig, BertForSequenceClassification
+
+import cudt
+
+torch.manual_seed(0)
+size = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+model = BertForSequenceClassification(BertConfig(**size, num_hidden_layers=4, initializer_range=0.1))
+tokens = torch.randint(0, 20, (256, 8))
+labels = (tokens < 10).sum(1) // 5  # whether more than half of the tokens are small: 0 or 1
+examples = [{"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)]
+loader = DataLoader(examples, batch_size=32, shuffle=True)
+
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+descent = cudt.LayerwiseDescent(n_layers=4, alpha=0.1, reference=0.69, resilience="slack", beta=1.0)
+descent.add_slack_to(optimizer)
+for epoch in range(10):
+    for batch in loader:
+        f = cudt.layer_losses(model, batch)
+        loss = descent.lagrangian(f)
+        optimizer.zero_grad()
+        loss.backward()
+        descent.dual_step(f)
+        optimizer.step()
+    print(f"epoch {epoch + 1}: layer losses {f.detach()}, multipliers {descent.multiplier_values}")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from cudt.training import launch, trained
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
 from tests import shapes, texts
+from tests.cards import read_cards
 from tests.conftest import quiet
 from tests.pretrained import tiny_pretrained, tiny_vision
 from tests.shapes import batch_of
@@ -44,26 +42,16 @@ NAMES = (*ENCODERS, *PICTURES)
 TEXT = "the film was good and the plot was dull."
 FRAME = [[float(16 * row + column) for column in range(16)] for row in range(16)]
 
-#: Runs the card of each run as its reader would: without cudt, and without torchvision.
-DRIVER = """
-import json, os, re, sys
-
-for name in ("cudt", "torchvision"):
-    sys.modules[name] = None  # import fails, as if it were not installed
-import torch
-
-folders, text, frame = json.load(sys.stdin)
-found = {}
+CODE = """
+folders, text, frame = given
 for name, folder in folders.items():
     os.chdir(folder)
-    (lines,) = re.findall("```python\\n(.*?)```", open("model/README.md", encoding="utf-8").read(), re.S)
-    lines = lines.replace('"a text"', json.dumps(text)).replace("torch.full((16, 16), 128.0)", f"torch.tensor({frame})")
     read = {}
-    exec(lines, read)
+    other = f"torch.tensor({frame})"
+    exec(lines_of().replace('"a text"', json.dumps(text)).replace("torch.full((16, 16), 128.0)", other), read)
     found[name] = read["logits"][0].tolist() if "logits" in read else read["answer"].tolist()
     if "label" in read:
         assert read["label"] in ("good", "bad")
-print(json.dumps(found))
 """
 
 
@@ -108,13 +96,7 @@ def runs(recipes, root) -> dict[str, Run]:
 @pytest.fixture(scope="module")
 def read(runs) -> dict[str, Any]:
     """What the cards' lines compute in a Python that never heard of cudt."""
-    given = json.dumps([{name: str(run.path) for name, run in runs.items()}, TEXT, FRAME])
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER], input=given, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}
+    return read_cards(CODE, {name: str(run.path) for name, run in runs.items()}, TEXT, FRAME)
 
 
 def is_adapted(name: str) -> bool:

@@ -11,9 +11,10 @@ import torch
 from cudt.data.batching import TOKEN_COUNTS, Batch
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import make_objective
-from cudt.models.causal import Config, Lora
+from cudt.models.causal import Config
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.lora import Lora
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.base import IGNORED
 from cudt.utils.compat import survive_torchvision_mismatch

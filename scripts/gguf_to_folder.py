@@ -9,26 +9,13 @@ SOURCE is a .gguf file, or the name of an installed Python package that carries 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import sys
 from pathlib import Path
 
 import torch
+from packaged import find
 
 from cudt.utils.compat import survive_torchvision_mismatch
-
-
-def find(source: str) -> Path:
-    """The file itself, or the one in a package."""
-    if Path(source).is_file():
-        return Path(source)
-    package = importlib.util.find_spec(source) if source.isidentifier() else None
-    if package is None or not package.submodule_search_locations:
-        sys.exit(f"'{source}' is neither a file nor an installed package")
-    files = sorted(Path(package.submodule_search_locations[0]).glob("*.gguf"))
-    if len(files) != 1:
-        sys.exit(f"package '{source}' holds {len(files)} .gguf files, not one")
-    return files[0]
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -50,4 +37,4 @@ def convert(file: Path, folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    convert(find(sys.argv[1]), Path(sys.argv[2]))
+    convert(find(sys.argv[1], ".gguf"), Path(sys.argv[2]))

@@ -14,6 +14,8 @@ from transformers import (
     BertConfig,
     DebertaV2Config,
     DeiTConfig,
+    Dinov2Config,
+    Dinov2WithRegistersConfig,
     DINOv3ViTConfig,
     DistilBertConfig,
     ElectraConfig,
@@ -79,6 +81,8 @@ SMALL_IMAGES: dict[str, Any] = {
     "patch_size": 4,
 }
 
+_DINOV2 = {**{key: value for key, value in SMALL_IMAGES.items() if key != "intermediate_size"}, "mlp_ratio": 2}
+
 #: Encoders of images, by the name of the family.
 IMAGE_CONFIGS: dict[str, Any] = {
     "vit": ViTConfig(**SMALL_IMAGES),
@@ -86,6 +90,9 @@ IMAGE_CONFIGS: dict[str, Any] = {
     "deit": DeiTConfig(**SMALL_IMAGES),
     # A weight that only masked patches use.
     "beit": BeitConfig(**SMALL_IMAGES, use_mask_token=True),
+    # Positions for any size of image.
+    "dinov2": Dinov2Config(**_DINOV2),
+    "dinov2-registers": Dinov2WithRegistersConfig(**_DINOV2, num_register_tokens=2),
     # Two tokens more, and a last norm of another name.
     "dinov3": DINOv3ViTConfig(**SMALL_IMAGES, num_register_tokens=2),
 }

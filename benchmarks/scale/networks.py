@@ -127,8 +127,9 @@ def _sizes(shape: Shape) -> dict[str, int]:
 def _causal(shape: Shape) -> tuple[LayeredModel, Any, Batch]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from cudt.models.causal import Config, Lora
+    from cudt.models.causal import Config
     from cudt.models.causal_network import Causal
+    from cudt.models.lora import Lora
 
     heads = shape.keys * shape.heads // shape.width
     config = LlamaConfig(**_sizes(shape), num_key_value_heads=heads, vocab_size=shape.words, tie_word_embeddings=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ class Anatomy:
 #: How transformers marks a model that has its hooks.
 _HOOKED = "_output_capturing_hooks_installed"
 
+T = TypeVar("T")
 Call = tuple[nn.Module, Any, Any]
 """A module, its inputs, its outputs; `_watch` keeps only the first of each."""
 
@@ -34,7 +35,8 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
 
     Families name and nest their layers differently, but all return `hidden_states`.
     """
-    calls, states = _watch(encoder, inputs)
+    calls, listed = _watch(encoder, inputs, lambda: hidden_states(encoder, inputs))
+    states = listed[1:]
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
@@ -51,16 +53,31 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
     raise UserError(f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden states")
 
 
+def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
+    """The anatomy with the norm between the last layer and `last_hidden_state`, if there is one.
+
+    Vision transformers list their last hidden state without it, so that `dissect` does not see it.
+    """
+    calls, closed = _watch(encoder, inputs, lambda: encoder(**inputs).last_hidden_state)
+    last = [returned for module, _, returned in calls if module is anatomy.layers[-1]][-1]
+    if same(last, closed):
+        return Anatomy(anatomy.layers, None)
+    for module, given, returned in calls:
+        if same(given, last) and same(returned, closed):
+            return Anatomy(anatomy.layers, module)
+    raise UserError(f"{type(encoder).__name__}: more than a norm follows its last layer, which no readout can contain")
+
+
 @torch.no_grad()
-def _watch(encoder: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Sequence[Tensor]]:
-    """The calls of all modules in one forward pass, in the order in which they finish, and the listed states."""
-    listed: list[Tensor] = []
+def _watch(encoder: Any, inputs: dict[str, Tensor], run: Callable[[], T]) -> tuple[list[Call], T]:
+    """The calls of all modules in one forward pass, in the order in which they finish, and what `run` returns."""
+    answers: list[T] = []
     try:
-        calls = watch_calls(encoder, lambda: listed.extend(hidden_states(encoder, inputs)[1:]))
+        calls = watch_calls(encoder, lambda: answers.append(run()))
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
         raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None
-    return [(module, first(given), first(returned)) for module, given, returned in calls], listed
+    return [(module, first(given), first(returned)) for module, given, returned in calls], answers[0]
 
 
 def watch_calls(model: nn.Module, run: Callable[[], Any]) -> list[Call]:

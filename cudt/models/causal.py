@@ -9,20 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import model_validator
 
-from cudt.config.alternatives import WordOrWords
-from cudt.config.bounds import Count, Positive
 from cudt.config.pretrained import PretrainedName, PretrainedSection
-from cudt.config.schema import (
-    FINE_TUNING,
-    Attention,
-    NamedSection,
-    Schedule,
-)
-from cudt.config.section import ADDED_LATER, Section
+from cudt.config.schema import Attention, NamedSection, Schedule
+from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
+from cudt.models.lora import Lora, schedule_with
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
@@ -30,26 +24,6 @@ from cudt.utils.errors import UserError
 if TYPE_CHECKING:
     from cudt.models.causal_network import Causal
     from cudt.tasks.base import Task
-
-
-class Lora(Section):
-    """Low-rank adapters; the defaults are the paper's."""
-
-    rank: Count = 6
-    """Rank of the adapters."""
-    alpha: Positive = 8.0
-    """Scale of the adapters: updates are multiplied by alpha/rank."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Probability that an input of an adapter is dropped in training."""
-    targets: WordOrWords = "all-linear"
-    """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of Llama), or names."""
-
-    @field_validator("targets")
-    @classmethod
-    def _are_known(cls, targets: str | list[str]) -> str | list[str]:
-        if isinstance(targets, str) and targets not in ("all-linear", "default"):
-            raise ValueError("must be all-linear, default, or a list of names of modules")
-        return targets
 
 
 class Config(PretrainedSection):
@@ -83,8 +57,7 @@ class Config(PretrainedSection):
 
     @property
     def schedule(self) -> Schedule:
-        """Adapters start at 0 and have few weights, so they take larger steps than a whole model."""
-        return FINE_TUNING if self.lora is None else Schedule(2e-4, FINE_TUNING.warmup_share)
+        return schedule_with(self.lora)
 
     @property
     def source(self) -> PretrainedName:

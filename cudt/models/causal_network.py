@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from cudt.data import remote_code
 from cudt.data.batching import Batch
+from cudt.models.adapters import save_adapters, with_adapters
 from cudt.models.base import Visit
-from cudt.models.causal import Config, Lora
+from cudt.models.causal import Config
 from cudt.models.watched import WatchedText
 from cudt.tasks.labelled import positions
 from cudt.tasks.prompts import prompt_text
@@ -48,9 +49,9 @@ class Causal(WatchedText):
         try:
             if self._recomputes:
                 lm.gradient_checkpointing_enable({"use_reentrant": False})
-            self.lm = lm if config.lora is None else _with_adapters(lm, config.lora, config.revision)
         except ValueError as error:
             raise UserError(f"model '{config.pretrained}', {type(lm).__name__}: {error}") from None
+        self.lm = lm if config.lora is None else with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         if not (self._recomputes and self.training):
@@ -75,26 +76,10 @@ class Causal(WatchedText):
         """Save a model for transformers, or an adapter for peft."""
         shown = {"prompt": prompt_text("Name a colour.", ""), "trusts": remote_code.runs_in(self._backbone[0])}
         if self._is_adapted:
-            # The default "auto" would ask the hub whether the vocabulary has grown.
-            self.lm.save_pretrained(folder, save_embedding_layers=False)
+            save_adapters(self.lm, folder)
             return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", **shown)
         self.lm.save_pretrained(folder)
         return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", **shown)
-
-
-def _with_adapters(lm: Any, lora: Lora, revision: str | None) -> Any:
-    # Imported here: it imports all of transformers, which takes seconds and may need utils/compat.py first.
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=None if lora.targets == "default" else lora.targets,
-    )
-    # Stored with the adapter, which loads the same version of its base model.
-    return get_peft_model(lm, config, revision=revision)
 
 
 def decode_plainly(lm: Any) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cudt.config.pretrained import PretrainedName, PretrainedSection
-from cudt.config.schema import FINE_TUNING, Attention, Schedule
+from cudt.config.schema import Attention, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
+from cudt.models.lora import Lora, schedule_with
 from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
 
@@ -28,10 +29,12 @@ class Config(PretrainedSection):
     updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
+    lora: Annotated[Lora | None, ADDED_LATER] = None
+    """Low-rank adapters to train besides the readout; null trains all weights."""
 
     @property
     def schedule(self) -> Schedule:
-        return FINE_TUNING
+        return schedule_with(self.lora)
 
     @property
     def source(self) -> PretrainedName:
@@ -55,5 +58,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
     model = Encoder(encoder, task.n_classes, config.readout, task.has_pairs)
     try_out(model, config, task.max_length)
+    if config.lora is not None:
+        model.adapt(config.lora, config.source)
     model.attend_in_updates_by(config.attention)
     return model

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
+from cudt.config.pretrained import PretrainedName
 from cudt.data import remote_code
 from cudt.data.batching import Batch
+from cudt.models.adapters import with_adapters
 from cudt.models.encoder import Config
+from cudt.models.lora import Lora
+from cudt.models.saved_encoder import loading_lines, save_encoder, save_readout
 from cudt.models.watched import WatchedText, tried_out
 from cudt.utils.errors import UserError
-from cudt.utils.files import write_atomically
 
 #: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
 _SNIPPET = """\
 import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+{peft}from safetensors.torch import load_file
+from transformers import {auto}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER", trust_remote_code={trusts})
-encoder = AutoModel.from_pretrained("FOLDER", trust_remote_code={trusts}{options})
+{load}
 readout = load_file("FOLDER/readout.safetensors")
 with torch.no_grad():
     state = encoder(**tokenizer({texts}, return_tensors="pt")).last_hidden_state.{state}
@@ -50,6 +51,11 @@ class Encoder(WatchedText):
         nn.init.zeros_(self.head.bias)
         self._pools = readout == "mean"
 
+    def adapt(self, lora: Lora, source: PretrainedName) -> None:
+        """Train adapters and the readout from now on, and no other weights; the encoder was loaded from `source`."""
+        self.encoder = with_adapters(self.encoder, lora, source)
+        self.signal_is_learned = False
+
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         state = self.normed(state)
         if not self._pools:
@@ -61,16 +67,15 @@ class Encoder(WatchedText):
         return list(self.head.parameters())
 
     def save_pretrained(self, folder: Path) -> str:
-        """Save the encoder for transformers, and the readout in readout.safetensors."""
-        self.encoder.save_pretrained(folder)
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
-        write_atomically(folder / "readout.safetensors", lambda file: file.write(save(weights)))
-        # Without this, transformers would make a random pooler and report its weights as missing.
-        takes_option = "add_pooling_layer" in inspect.signature(type(self.encoder).__init__).parameters
-        options = ", add_pooling_layer=False" if self._lost_pooler and takes_option else ""
-        texts = '"a text", "the other text of the pair"' if self._reads_pairs else '"a text"'
-        state = "mean(1)" if self._pools else "select(1, 0)"
-        return _SNIPPET.format(options=options, texts=texts, state=state, trusts=remote_code.runs_in(self.encoder))
+        """Save the encoder for transformers or its adapters for peft, and the readout in readout.safetensors."""
+        save_encoder(self.encoder, folder)
+        save_readout(self.head, folder)
+        return _SNIPPET.format(
+            texts='"a text", "the other text of the pair"' if self._reads_pairs else '"a text"',
+            state="mean(1)" if self._pools else "select(1, 0)",
+            trusts=remote_code.runs_in(self._backbone[0]),
+            **loading_lines(self.encoder, without_pooler=self._lost_pooler),
+        )
 
 
 def try_out(model: Encoder, config: Config, length: int) -> None:

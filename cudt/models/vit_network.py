@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
-from torch import Tensor
+from torch import Tensor, nn
 
+from cudt.config.pretrained import PretrainedName
 from cudt.data.batching import Batch
-from cudt.models.anatomy import dissect, hidden_states
+from cudt.models import vit_export
+from cudt.models.adapters import with_adapters
+from cudt.models.anatomy import dissect, hidden_states, with_closing_norm
 from cudt.models.base import Visit
+from cudt.models.lora import Lora
 from cudt.models.patches import frames_of, frames_shape
+from cudt.models.vit import Config
 from cudt.models.watched import Watched
 from cudt.noise.source import SignalShape
 from cudt.tasks.video_denoising import VideoDenoising
@@ -26,8 +33,14 @@ class ViT(Watched):
 
     signal_is_learned = False
 
-    def __init__(self, encoder: Any, processor: Any, task: VideoDenoising) -> None:
-        super().__init__(dissect(encoder.eval(), {"pixel_values": torch.zeros(1, 3, *_size(processor))}))
+    def __init__(
+        self, encoder: Any, processor: Any, task: VideoDenoising, readout: Literal["direct", "linear"] = "direct"
+    ) -> None:
+        size = _size(processor)
+        # Not blank: a model could answer 0 to 0, with and without its norm.
+        picture = {"pixel_values": torch.linspace(-1, 1, 3 * math.prod(size)).reshape(1, 3, *size)}
+        anatomy = dissect(encoder.eval(), picture)
+        super().__init__(anatomy if readout == "direct" else with_closing_norm(anatomy, encoder, picture))
         self.side = encoder.config.patch_size
         self.processed = _size(processor)
         self.mode = _MODES[processor.resample]
@@ -42,6 +55,15 @@ class ViT(Watched):
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviation).view(3, 1, 1), persistent=False)
         self.encoder = encoder
+        self.head: nn.Linear | None = None
+        if readout == "linear":
+            self.head = nn.Linear(encoder.config.hidden_size, self.side**2)
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+
+    def adapt(self, lora: Lora, source: PretrainedName) -> None:
+        """Train adapters and the readout from now on, and no other weights; the encoder was loaded from `source`."""
+        self.encoder = with_adapters(self.encoder, lora, source)
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return frames_of(batch)
@@ -55,7 +77,10 @@ class ViT(Watched):
         return (self.scale * self._resized(pictures, self.processed) - self.mean) / self.deviation
 
     def unprocess(self, pictures: Tensor, n_frames: int) -> Tensor:
-        """The inverse of `process`: channels averaged, (examples, T, height, width) with values 0 to 255."""
+        """The inverse of `process`: channels averaged, (examples, T, height, width) with values 0 to 255.
+
+        Pictures with one channel have it in place of all three.
+        """
         grey = ((pictures * self.deviation + self.mean) / self.scale).mean(1, keepdim=True)
         return self._resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
 
@@ -66,9 +91,22 @@ class ViT(Watched):
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         """The patch tokens, which follow class and other tokens, as pixels in the order of the patch embedding."""
         rows, columns = (length // self.side for length in self.processed)
-        tokens = state[:, -rows * columns :].reshape(-1, rows, columns, 3, self.side, self.side)
-        pictures = tokens.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, *self.processed)
+        tokens = state[:, -rows * columns :]
+        if self.head is not None:
+            tokens = self.head(self.normed(tokens))
+        patches = tokens.reshape(len(tokens), rows, columns, -1, self.side, self.side)
+        pictures = patches.permute(0, 3, 1, 4, 2, 5).flatten(2, 3).flatten(3, 4)
         return self.unprocess(pictures, batch["frames"].shape[1])
+
+    def readout_weights(self) -> list[nn.Parameter]:
+        return [] if self.head is None else list(self.head.parameters())
+
+    def save_pretrained(self, folder: Path) -> str | None:
+        """Save the encoder for transformers or its adapters for peft, and the readout in readout.safetensors."""
+        # Such a model lists its last state with the norm, and the direct readout needs it without.
+        if self.head is None and self._final_norm[0] is not None:
+            return None
+        return vit_export.save(self, folder)
 
     def _resized(self, pictures: Tensor, size: tuple[int, int]) -> Tensor:
         if pictures.shape[-2:] == size:
@@ -82,15 +120,17 @@ def _size(processor: Any) -> tuple[int, int]:
     return size.get("height") or 0, size.get("width") or 0
 
 
-def check_parts(encoder: Any, processor: Any, name: str) -> None:
+def check_parts(encoder: Any, processor: Any, config: Config) -> None:
     """Refuse models whose tokens cannot be read as pixels."""
+    name = config.pretrained
     side, width = getattr(encoder.config, "patch_size", None), getattr(encoder.config, "hidden_size", None)
     if not isinstance(side, int) or width is None:
         raise UserError(f"model '{name}': {type(encoder).__name__} does not split images into square patches")
-    if width != 3 * side**2:
+    if config.readout == "direct" and width != 3 * side**2:
         raise UserError(
             f"model '{name}': its tokens have {width} numbers, but a patch of {side}×{side} pixels in three channels "
-            f"has {3 * side**2}; both must agree to read tokens as pixels (as in ViT-Base with patches of 16)"
+            f"has {3 * side**2}; both must agree to read tokens as pixels (as in ViT-Base with patches of 16); "
+            "set model.readout to linear"
         )
     size = _size(processor)
     if not (processor.do_resize and all(size)):

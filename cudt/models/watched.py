@@ -29,14 +29,20 @@ class Watched(LayeredModel):
         super().__init__()
         self.n_layers = len(anatomy.layers)
         self._visit: Visit | None = None
-        # In a tuple, so that they are not registered: subclasses register them under the names of saved weights.
+        # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
         self._layers = (anatomy.layers,)
+        self._final_norm = (anatomy.final_norm,)
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_hook(self._leave_layer)
 
     def layer_modules(self) -> list[nn.Module]:
         """The layers: the model's own code between them, and the hooks that read them, are not compiled."""
         return list(dict.fromkeys(self._layers[0]))
+
+    def normed(self, state: Tensor) -> Tensor:
+        """The state after a pre-norm model's final norm, which belongs to the readout of every layer."""
+        norm = self._final_norm[0]
+        return state if norm is None else norm(state)
 
     @contextmanager
     def _visited_by(self, visit: Visit) -> Iterator[None]:
@@ -64,9 +70,8 @@ class WatchedText(Watched):
         super().__init__(anatomy)
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True)
-        # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
+        # In a tuple, so that it is not registered: subclasses register it under the name of saved weights.
         self._backbone = (backbone,)
-        self._final_norm = (anatomy.final_norm,)
         self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
         self._replace: Callable[[Tensor], Tensor] | None = None
@@ -127,11 +132,6 @@ class WatchedText(Watched):
     def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
         needed = None if self._visit is None else self._visit(first(output))
         return None if self._narrowing is None else self._narrowing.output(output, needed)
-
-    def normed(self, state: Tensor) -> Tensor:
-        """The state after a pre-norm model's final norm, which belongs to the readout of every layer."""
-        norm = self._final_norm[0]
-        return state if norm is None else norm(state)
 
 
 @torch.no_grad()

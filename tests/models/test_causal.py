@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from cudt.data import hub
-from cudt.models.causal import Lora
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
+from cudt.models.lora import Lora
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cudt.data.batching import Batch, collated, to_device
-from cudt.models.causal import Lora
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.lora import Lora
 from cudt.tasks.alpaca import DialogueTokens
 from tests.causal import ROWS, build, instructions
 from tests.pretrained import tiny_llama

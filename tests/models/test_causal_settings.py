@@ -13,9 +13,10 @@ from cudt.config import recipe
 from cudt.config.schema import NamedSection
 from cudt.models import causal
 from cudt.models.assemble import assemble
-from cudt.models.causal import Config, Lora
+from cudt.models.causal import Config
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.lora import Lora
 from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
 from tests.causal import (

@@ -22,7 +22,7 @@ from tests.pretrained import IMAGE_CONFIGS, SMALL_IMAGES, save_processor, save_r
 from tests.shapes import batch_of, tiny_videos
 
 FAMILIES = list(IMAGE_CONFIGS)
-EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov3": 3}
+EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov2": 1, "dinov2-registers": 3, "dinov3": 3}
 #: What no reconstruction depends on.
 UNUSED = {
     "beit": ["embeddings.mask_token"],
@@ -307,3 +307,110 @@ def test_an_image_processor_is_looked_for_where_its_model_is(tmp_path, monkeypat
     with pytest.raises(UserError, match=r"hf download owner/gone --local-dir \S+models/owner/gone`$") as error:
         hub.load_image_processor("owner/gone", tmp_path)
     assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- the linear readout
+
+NARROW: dict[str, Any] = {"hidden_size": 32}
+
+
+def build_linear(folder: str, size: int = 16) -> ViT:
+    return vit.build(Config(name="vit", pretrained=folder, readout="linear"), tiny_videos(size), None).eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("width", [32, 48, 64])
+@torch.no_grad()
+def test_a_linear_readout_reads_tokens_of_any_width(tmp_path, family, width):
+    """The oracle writes one pixel after the other, from what the library itself returns."""
+    model = build_linear(tiny_vision(tmp_path, family, hidden_size=width))
+    assert model.head is not None
+    torch.nn.init.normal_(model.head.weight)
+    torch.nn.init.normal_(model.head.bias)
+    frames = noisy_frames(1, 2)
+    plain = AutoModel.from_pretrained(tmp_path).eval()
+    closed = plain(pixel_values=model.process(frames)).last_hidden_state
+    answer = model.readout(model.layer_states(frames, batch_of(frames))[-1], batch_of(frames))
+    assert answer.shape == frames.shape
+    for t, row, column in [(0, 0, 0), (0, 3, 14), (1, 9, 6), (1, 15, 15)]:
+        token = closed[t, EXTRA_TOKENS[family] + 4 * (row // 4) + column // 4]
+        number = 4 * (row % 4) + column % 4
+        normalised = token @ model.head.weight[number] + model.head.bias[number]
+        # ViT's processor maps x to (x/255 − 0.5)/0.5.
+        assert answer[0, t, row, column].item() == pytest.approx((0.5 * normalised.item() + 0.5) * 255, rel=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_final_norm_is_applied_once_to_every_layer(tmp_path, family):
+    model, frames = build_linear(tiny_vision(tmp_path, family, **NARROW)), noisy_frames()
+    plain = AutoModel.from_pretrained(tmp_path).eval()
+    norm = plain.norm if family == "dinov3" else plain.layernorm
+    for state in model.layer_states(frames, batch_of(frames)):
+        assert torch.equal(model.normed(state), norm(state))
+
+
+@pytest.mark.parametrize("settings", [{}, PROCESSORS["other means"], PROCESSORS["no scale"]], ids=str)
+@torch.no_grad()
+def test_every_layer_starts_with_the_mean_grey_of_the_image_processor(tmp_path, settings):
+    model, frames = build_linear(tiny_vision(tmp_path, "dinov2", processor=settings, **NARROW)), noisy_frames()
+    means = settings.get("image_mean", [0.5] * 3)
+    grey = sum(means) / 3 * (1 if "do_rescale" in settings else 255)
+    for state in model.layer_states(frames, batch_of(frames)):
+        assert torch.allclose(model.readout(state, batch_of(frames)), torch.tensor(grey))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_linear_readout_and_the_norm_before_it_are_trained(tmp_path, family):
+    task = tiny_videos()
+    layerwise = LayerwiseLosses(build_linear(tiny_vision(tmp_path, family, **NARROW)), task).train()
+    # At 0 no gradient passes through it.
+    torch.nn.init.normal_(layerwise.model.get_parameter("head.weight"))
+    layerwise(task.collate(task.examples("train"))).mean().backward()
+    gradients = {name: weight.grad for name, weight in layerwise.named_parameters() if weight.requires_grad}
+    # BEiT's only norm behind its layers belongs to its pooler.
+    norm = {"dinov3": ["norm.weight"], "beit": []}.get(family, ["layernorm.weight"])
+    assert {"model.head.weight", "model.head.bias", *(f"model.encoder.{name}" for name in norm)} <= gradients.keys()
+    assert all(gradient is not None for gradient in gradients.values())
+
+
+def test_a_linear_readout_learns_what_the_direct_one_cannot_start_with(tmp_path):
+    """A hundred steps of the readout alone on clean frames leave less than half of the grey's loss in every layer."""
+    task = tiny_videos()
+    layerwise = LayerwiseLosses(build_linear(tiny_vision(tmp_path, "dinov2", **NARROW)), task)
+    batch = task.collate(task.examples("train"))
+    optimizer = torch.optim.Adam(layerwise.model.readout_weights(), lr=2e-2)
+    first = layerwise(batch).mean(1).detach()
+    for _ in range(100):
+        layerwise(batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert (layerwise(batch).mean(1) < 0.5 * first).all()
+
+
+@torch.no_grad()
+def test_positions_of_dinov2_are_interpolated_to_the_size_of_the_frames(tmp_path):
+    """Pretrained on 24 × 24 pixels and used on 16 × 16, as facebook/dinov2-small is on 518 and 224."""
+    cut = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
+    model, frames = (
+        build_linear(tiny_vision(tmp_path, "dinov2", processor=cut, image_size=24, **NARROW)),
+        noisy_frames(),
+    )
+    assert model.layer_states(frames, batch_of(frames))[0].shape == (6, 1 + 16, 32)
+    assert model.process(frames).shape == (6, 3, 16, 16)
+
+
+@pytest.mark.parametrize("case", [name for name in REFUSED if name != "another width"])
+def test_what_a_linear_readout_cannot_read_is_refused_in_a_line(tmp_path, case):
+    config, processor, reason = REFUSED[case]
+    save_random(tmp_path, config)
+    if processor is not None:
+        save_processor(tmp_path, **processor)
+    with pytest.raises(UserError, match=reason) as error:
+        build_linear(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_tokens_of_another_width_are_refused_with_the_way_to_read_them(tmp_path):
+    with pytest.raises(UserError, match=r"set model\.readout to linear$"):
+        build(tiny_vision(tmp_path, **NARROW))

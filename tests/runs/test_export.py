@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
+from tests.cards import read_cards
 from tests.conftest import quiet
 from tests.pretrained import tiny_llama, tiny_pretrained
 from tests.runs import as_earlier_version, raw_info
@@ -34,34 +32,23 @@ NAMES = ("lora", "full", *ENCODERS)
 TEXTS = ("a text", "the film was good and the plot was dull.", "awful")
 TOKENS = [0, 35, 60, 70, 75, 80]
 
-#: Runs the card of each run as its reader would: from the folder that holds `model`, with what `pip install cudt`
-#: installs (which is not torchvision), and without cudt.
-DRIVER = """
-import json, os, re, sys
-
-for name in ("cudt", "torchvision"):
-    sys.modules[name] = None  # import fails, as if it were not installed
-import torch
-
-folders, texts, tokens = json.load(sys.stdin)
-found = {}
+CODE = """
+folders, texts, tokens = given
 for name, folder in folders.items():
     os.chdir(folder)
-    (lines,) = re.findall("```python\\n(.*?)```", open("model/README.md", encoding="utf-8").read(), re.S)
     if name not in ("lora", "full"):
         found[name] = []
         for text in texts:
             read = {}
-            exec(lines.replace('"a text"', json.dumps(text)), read)
+            exec(lines_of().replace('"a text"', json.dumps(text)), read)
             found[name].append(read["logits"][0].tolist())
         found[name + " labels"] = read["encoder"].config.id2label
     else:
         read = {}
-        exec(lines, read)
+        exec(lines_of(), read)
         with torch.no_grad():
             found[name] = read["model"](input_ids=torch.tensor([tokens])).logits[0].tolist()
         found[name + " text"] = read["text"]
-print(json.dumps(found))
 """
 
 
@@ -92,13 +79,7 @@ def trained(folder) -> dict[str, Run]:
 @pytest.fixture(scope="module")
 def read(trained) -> dict[str, Any]:
     """What the cards' lines compute in a Python that never heard of cudt."""
-    given = json.dumps([{name: str(run.path) for name, run in trained.items()}, TEXTS, TOKENS])
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER], input=given, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}
+    return read_cards(CODE, {name: str(run.path) for name, run in trained.items()}, TEXTS, TOKENS)
 
 
 def logits(model: Causal) -> torch.Tensor:

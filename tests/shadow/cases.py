@@ -44,6 +44,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "shapes": {**_CLIPS, "clip_length": 8, "train": 6, "validation": 2, "test": 2},
     "folder": {**_CLIPS, "train": "clips/train", "validation": "clips/validation", "test": "clips/test"},
 }
+_LORA = {"rank": 2, "alpha": 4.0, "dropout": 0.05}
 _UNROLLED = {"name": "unrolled", "layers": 3, "attention_width": 8}
 #: Sections of models, by the name of a model in the matrix; ROOT is the folder of the data.
 MODELS: dict[str, dict[str, Any]] = {
@@ -51,30 +52,35 @@ MODELS: dict[str, dict[str, Any]] = {
         family: {"name": "encoder", "pretrained": f"ROOT/{family}", "readout": readout}
         for family, readout in (("bert", "mean"), ("distilbert", "first"), ("roberta", "first"), ("modernbert", "mean"))
     },
+    "bert lora": {"name": "encoder", "pretrained": "ROOT/bert", "readout": "mean", "lora": _LORA},
     "unrolled": {**_UNROLLED, "embeddings_from": "ROOT/bert"},
     "llama lora": {
         "name": "causal",
         "pretrained": "ROOT/llama",
-        "lora": {"rank": 2, "alpha": 4.0, "dropout": 0.05},
+        "lora": _LORA,
     },
     "llama": {"name": "causal", "pretrained": "ROOT/llama", "lora": None, "gradient_checkpointing": True},
     "headed bert": {"name": "headed", "pretrained": "ROOT/bert"},
     "headed llama": {"name": "headed", "pretrained": "ROOT/llama"},
     "vit": {"name": "vit", "pretrained": "ROOT/vit"},
+    "vit lora": {"name": "vit", "pretrained": "ROOT/vit", "lora": _LORA},
+    "dinov2": {"name": "vit", "pretrained": "ROOT/dinov2", "readout": "linear"},
+    "dinov2 lora": {"name": "vit", "pretrained": "ROOT/dinov2", "readout": "linear", "lora": _LORA},
     "dust": {"name": "dust", "layers": 2, "patch": 4, "atoms": 6},
     "unrolled_video": {"name": "unrolled_video", "layers": 2, "patch": 4, "atoms": 6},
 }
 _TEXT_MODELS = ("bert", "distilbert", "roberta", "modernbert", "unrolled")
+_VIDEO_MODELS = ("vit", "dust", "unrolled_video")
 #: The models that fit each task.
 FITTING: dict[str, tuple[str, ...]] = {
     "imdb": _TEXT_MODELS,
     "mnli": _TEXT_MODELS,
-    "text": (*_TEXT_MODELS, "headed bert"),
+    "text": (*_TEXT_MODELS, "bert lora", "headed bert"),
     "reviews": ("unrolled",),
     "alpaca": ("llama lora", "llama"),
     "stored": ("headed llama",),
-    "shapes": ("vit", "dust", "unrolled_video"),
-    "folder": ("vit", "dust", "unrolled_video"),
+    "shapes": (*_VIDEO_MODELS, "vit lora", "dinov2", "dinov2 lora"),
+    "folder": _VIDEO_MODELS,
 }
 
 
@@ -147,3 +153,5 @@ def write_data(root: Path) -> None:
     tiny_llama(root / "llama")
     write_stored(root, "causal", 12)
     tiny_vision(root / "vit", num_hidden_layers=2)
+    # Tokens narrower than patches, and positions for another size of images.
+    tiny_vision(root / "dinov2", "dinov2", hidden_size=32, image_size=24)

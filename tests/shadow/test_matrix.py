@@ -27,7 +27,11 @@ FAST = [
     Case("llama", "alpaca", "erm"),
     Case("headed bert", "text", "log decay"),
     Case("headed llama", "stored", "linear slack"),
+    Case("bert lora", "text", "log decay"),
     Case("vit", "shapes", "log slack"),
+    Case("vit lora", "shapes", "erm"),
+    Case("dinov2", "shapes", "linear decay"),
+    Case("dinov2 lora", "shapes", "log slack"),
     Case("dust", "folder", "log slack"),
     Case("unrolled_video", "shapes", "linear slack"),
 ]

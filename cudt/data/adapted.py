@@ -5,21 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cudt.config.pretrained import PretrainedName
 from cudt.utils.errors import UserError
 from cudt.utils.reading import ContentError, json_object
 
 
-def base_of(config: Path) -> str:
-    """The name of the model that an adapter was trained on, from its adapter_config.json."""
+def base_of(config: Path, *, trusts_code: bool = False) -> PretrainedName:
+    """The model that an adapter was trained on, with its version on the hub, from its adapter_config.json."""
     try:
-        base = json_object(config.read_bytes()).get("base_model_name_or_path")
+        values = json_object(config.read_bytes())
     except (OSError, ContentError) as error:
         raise UserError(f"{config}: {error}; save the adapter again") from None
+    base, revision = values.get("base_model_name_or_path"), values.get("revision")
     if not isinstance(base, str) or not base:
         raise UserError(
             f"{config}: base_model_name_or_path does not name the model that the adapter was trained on; set it"
         )
-    return base
+    return PretrainedName(base, trusts_code=trusts_code, revision=revision if isinstance(revision, str) else None)
 
 
 def with_adapter(model: Any, folder: str) -> Any:

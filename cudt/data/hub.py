@@ -120,7 +120,7 @@ def load_with_head(
     folder = local_folder(name, data_root)
     if folder is None or not (folder / ADAPTER_CONFIG).is_file():
         return _load_model(auto_class, name, data_root, dtype, attention, n_classes)
-    base = PretrainedName(adapted.base_of(folder / ADAPTER_CONFIG), trusts_code=PretrainedName.of(name).trusts_code)
+    base = adapted.base_of(folder / ADAPTER_CONFIG, trusts_code=PretrainedName.of(name).trusts_code)
     model = _load_model(auto_class, base, data_root, dtype, attention, n_classes)
     return _load_from(name, functools.partial(adapted.with_adapter, model), str(folder))
 

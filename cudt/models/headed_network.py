@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.data.stored_examples import PIXELS, Kind
+from cudt.models.adapters import save_adapters
 from cudt.models.anatomy import dissect, with_first
 from cudt.models.backbone import unwrapped
 from cudt.models.base import Visit
@@ -66,8 +67,7 @@ class HeadReadout:
         if inner is self._model:
             self._model.save_pretrained(folder)
             return _SNIPPET.format(library="transformers", loader=_auto_class(name), trusts=trusts)
-        # The default "auto" would ask the hub whether the vocabulary has grown.
-        self._model.save_pretrained(folder, save_embedding_layers=False)
+        save_adapters(self._model, folder)
         loader = _auto_class(name).replace("AutoModel", "AutoPeftModel")
         return _SNIPPET.format(library="peft", loader=loader, trusts=trusts)
 

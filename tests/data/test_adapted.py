@@ -10,8 +10,9 @@ from cudt.utils.errors import UserError
 
 def test_the_base_model_is_the_one_that_the_adapter_names(tmp_path):
     file = tmp_path / "adapter_config.json"
-    file.write_text(json.dumps({"base_model_name_or_path": "owner/name", "r": 2}))
-    assert base_of(file) == "owner/name"
+    file.write_text(json.dumps({"base_model_name_or_path": "owner/name", "revision": "v1", "r": 2}))
+    base = base_of(file)
+    assert (base, base.revision, base.trusts_code) == ("owner/name", "v1", False)
 
 
 @pytest.mark.parametrize(

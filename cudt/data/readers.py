@@ -190,14 +190,23 @@ def _json(text: str, where: str) -> Any:
 
 
 def _read_parquet(file: Path, wanted: Sequence[str]) -> Table:
+    names, table = arrow_columns(file, wanted)
+    return Table(names, {name: _values(table[name]) for name in table.column_names}, table.num_rows)
+
+
+def arrow_columns(file: Path, wanted: Sequence[str] | None = None) -> tuple[list[str], Any]:
+    """The names of all columns of a parquet file, and a table of pyarrow with those that are wanted, or all.
+
+    Of two columns of one name, neither is read.
+    """
     import pyarrow.parquet
 
     with reading(file, "not a valid parquet file", "download it again, or write it again"):
         metadata = pyarrow.parquet.read_metadata(file)
         _check_proportions(file, metadata)
         schema = metadata.schema.to_arrow_schema()
-        # Of two columns of one name, both would be read.
-        single = [name for name in dict.fromkeys(wanted) if schema.names.count(name) == 1]
+        asked = schema.names if wanted is None else wanted
+        single = [name for name in dict.fromkeys(asked) if schema.names.count(name) == 1]
         kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string)
         texts = [name for name in single if any(matches(schema.field(name).type) for matches in kinds)]
         # A text that is stored once for many rows is read once.
@@ -205,7 +214,7 @@ def _read_parquet(file: Path, wanted: Sequence[str]) -> Table:
             table = opened.read(columns=single)
         # Without this, invalid text would fail later, where the file is not known.
         table.validate(full=True)
-        return Table(schema.names, {name: _values(table[name]) for name in single}, metadata.num_rows)
+        return schema.names, table
 
 
 def _check_proportions(file: Path, metadata: Any) -> None:

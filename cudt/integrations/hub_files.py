@@ -112,7 +112,7 @@ def _adapter_config(run: Run, file: Path) -> bytes:
 
 def _base(run: Run) -> str | None:
     """The pretrained model of a run as the hub calls it; None without one, and for one that is not on the hub."""
-    name = getattr(run.recipe.settings.model, "pretrained", None)
+    name = export.base_of(run)
     return None if name is None else hub.name_on_hub(name)
 
 

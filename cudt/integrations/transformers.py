@@ -15,6 +15,7 @@ The model's own head reads every layer (models/own_head.py). One update, on any 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from cudt.integrations.descent_problem import DescentProblem, measure, reference
 from cudt.integrations.descent_update import DescentUpdate
 from cudt.integrations.input_noise import InputNoise, Inputs
 from cudt.integrations.layer_reader import LayerReader
+from cudt.integrations.stored_run import StoredRun
 from cudt.method.feasibility import LayerVerdict
 from cudt.models.backbone import unwrapped
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -50,7 +52,8 @@ class DescentMixin(_Base):
     """Layerwise descent for Trainer and its subclasses.
 
     `descent` and `noise` are the sections of a recipe; `objective` is constrained, supervised or erm, or the import
-    path of your own. With erm the update is Trainer's.
+    path of your own. With erm the update is Trainer's. `report_to_cudt` is a folder in which the training leaves a run
+    for `cudt eval-ood`, `cudt compare` and `cudt report`, with `test_dataset` as its test data.
     """
 
     #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model does with
@@ -63,6 +66,8 @@ class DescentMixin(_Base):
         descent: Descent | None = None,
         objective: str = "constrained",
         noise: Noise | None = None,
+        report_to_cudt: str | Path | None = None,
+        test_dataset: Any = None,
         **options: Any,
     ) -> None:
         if not hasattr(Trainer, "loss_is_scaled_for_ga"):
@@ -80,6 +85,14 @@ class DescentMixin(_Base):
         self.update: DescentUpdate | None = None
         self.verdicts: list[LayerVerdict] = []
         self.add_callback(_Steps(self))
+        self.stored_run = None if report_to_cudt is None else StoredRun(self, Path(report_to_cudt), test_dataset)
+        if self.stored_run is not None:
+            self.add_callback(self.stored_run)
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Trainer's training; with `report_to_cudt`, in a run folder of cudt."""
+        with contextlib.nullcontext() if self.stored_run is None else self.stored_run.recording():
+            return super().train(*args, **options)
 
     # ---------------------------------------------------------------- one update
 
@@ -162,12 +175,16 @@ class DescentMixin(_Base):
         is_plain = self.label_smoother is None and self.compute_loss_func is None
         shifted = self._shifts_labels
         reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
-        batches = functools.partial(self._plain_batches, self.train_dataset)
+        batches = functools.partial(self.plain_batches, self.train_dataset)
         measure(self.model, self.noise, batches)
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
 
-    def _plain_batches(self, dataset: Any) -> Iterator[Inputs]:
+    def prepared(self, dataset: Any) -> Any:
+        """A data set that was not given to Trainer, as Trainer would use it; for subclasses that tokenise."""
+        return dataset
+
+    def plain_batches(self, dataset: Any) -> Iterator[Inputs]:
         """The batches of a data set in order, all of them in every process, on the CPU."""
         if dataset is None or not hasattr(dataset, "__len__"):
             raise UserError(
@@ -213,7 +230,7 @@ class DescentMixin(_Base):
         loss = functools.partial(super().compute_loss, num_items_in_batch=None)
 
         def measured() -> Iterator[tuple[Tensor, Tensor]]:
-            for batch in self._plain_batches(dataset):
+            for batch in self.plain_batches(dataset):
                 inputs = self._prepare_inputs(batch)
                 with self.noise.on(self.model, inputs, "validation") as noisy:
                     yield problem.reader.example_losses(noisy, loss)

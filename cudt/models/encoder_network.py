@@ -15,7 +15,7 @@ from cudt.models.adapters import with_adapters
 from cudt.models.encoder import Config
 from cudt.models.lora import Lora
 from cudt.models.saved_encoder import loading_lines, save_encoder, save_readout
-from cudt.models.watched import WatchedText
+from cudt.models.watched import WatchedText, tried_out
 from cudt.utils.errors import UserError
 
 #: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
@@ -78,20 +78,9 @@ class Encoder(WatchedText):
         )
 
 
-@torch.no_grad()
 def try_out(model: Encoder, config: Config, length: int) -> None:
-    """Run two texts of full length that differ in their last token, and refuse what would fail or could not learn."""
-    tokens = torch.ones(2, length, dtype=torch.long)
-    tokens[:, 1:] += torch.arange(length - 1) % 3
-    tokens[1, -1] += 1
-    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    try:
-        last = model.layer_states(model.signal(batch)[0], batch)[-1]
-    except (IndexError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise UserError(
-            f"task.max_length = {length}: too many tokens for '{config.pretrained}' ({reason}); lower task.max_length"
-        ) from None
+    """Run texts of full length, and refuse what would fail or could not learn."""
+    last = tried_out(model, length, config.pretrained, "task.max_length")
     if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
         raise UserError(
             f"model.readout = 'first': the first token of '{config.pretrained}' does not attend to the others; "

@@ -19,6 +19,7 @@ from cudt.models.flash import FlashAttention
 from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
 from cudt.models.padding import known_padding
 from cudt.noise.source import SignalShape
+from cudt.utils.errors import UserError
 
 
 class Watched(LayeredModel):
@@ -131,6 +132,20 @@ class WatchedText(Watched):
     def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
         needed = None if self._visit is None else self._visit(first(output))
         return None if self._narrowing is None else self._narrowing.output(output, needed)
+
+
+@torch.no_grad()
+def tried_out(model: LayeredModel, length: int, name: str, setting: str) -> Tensor:
+    """The last layer's state of two texts of full length that differ in their last token; refuses what would fail."""
+    tokens = torch.ones(2, length, dtype=torch.long)
+    tokens[:, 1:] += torch.arange(length - 1) % 3
+    tokens[1, -1] += 1
+    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    try:
+        return model.layer_states(model.signal(batch)[0], batch)[-1]
+    except (IndexError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{setting} = {length}: too many tokens for '{name}' ({reason}); lower {setting}") from None
 
 
 def five_tokens() -> dict[str, Tensor]:

@@ -120,7 +120,8 @@ class ReadRun:
     @property
     def pretrained(self) -> str:
         """The pretrained model that it started from; empty without one."""
-        return str(getattr(self.run.recipe.settings.model, "pretrained", None) or "")
+        model = self.run.recipe.settings.model
+        return str(getattr(model, "trained_from", None) or getattr(model, "pretrained", None) or "")
 
     @property
     def validation_metric(self) -> float:

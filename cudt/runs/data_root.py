@@ -12,7 +12,7 @@ from cudt.utils.errors import UserError
 
 @contextmanager
 def data_root_of(run: Run, given: Path | None) -> Iterator[Path | None]:
-    """The given folder; without one, that of the run's training.
+    """The given folder; without one, that of the run's training, which may be relative to the run folder.
 
     If that does not exist any more, the default is used, since not every task needs a data root; an error inside the
     context then names the missing folder.
@@ -20,8 +20,8 @@ def data_root_of(run: Run, given: Path | None) -> Iterator[Path | None]:
     recorded = run.info().data_root
     if given is not None or recorded is None:
         yield given
-    elif Path(recorded).is_dir():
-        yield Path(recorded)
+    elif (run.path / recorded).is_dir():
+        yield run.path / recorded
     else:
         try:
             yield None

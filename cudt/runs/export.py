@@ -40,8 +40,7 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
         if layerwise.task.tokenizer is not None:
             layerwise.task.tokenizer.save_pretrained(folder)
         # Replaces peft's own card, which is an empty template.
-        base = getattr(run.recipe.settings.model, "pretrained", None)
-        card = Card(library_of(folder), base, lines.replace("FOLDER", FOLDER))
+        card = Card(library_of(folder), base_of(run), lines.replace("FOLDER", FOLDER))
         write_text(folder / "README.md", card.text(run))
         for file in folder.iterdir():
             make_readable(file)
@@ -61,3 +60,10 @@ def library_of(folder: Path) -> Library:
 def _recorded(run: Run) -> list[str]:
     """The files of the exported model whose digests are known."""
     return [name for name in checksums.recorded(run.path) if name.startswith(f"{FOLDER}/")]
+
+
+def base_of(run: Run) -> str | None:
+    """The pretrained model that training began with; None for a model without one."""
+    model = run.recipe.settings.model
+    began = getattr(model, "trained_from" if getattr(model, "trained_by", None) else "pretrained", None)
+    return None if began is None else str(began)

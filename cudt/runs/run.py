@@ -23,6 +23,7 @@
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
+        data/           the examples of a run that another trainer trained (integrations/stored_run.py)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
 
 history.csv is appended to while the run trains. Every other file is written under a temporary name and renamed, so that

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,11 +21,11 @@ from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
-from cudt.noise.seeding import example_seed
-from cudt.tasks.base import IGNORED, Task
+from cudt.tasks.base import IGNORED
 from cudt.tasks.hub_section import HubDataSection
-from cudt.tasks.labelled import Labelled
+from cudt.tasks.labelled import flat
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
+from cudt.tasks.token_task import TokenTask
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import track
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cudt.data.batching import Batch
-    from cudt.tasks.token_logits import TokenLogits
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), None, optional=("input",))
@@ -85,17 +83,11 @@ class DialogueTokens:
     start: int
 
 
-class Alpaca(Task):
-    """f is the cross-entropy of the next token, averaged over the response; the metric is the share of correct tokens.
-
-    Examples are weighted by their number of response tokens, so f_l is the mean over all response tokens.
-    """
+class Alpaca(TokenTask):
+    """Instructions and responses: the label of a token is the next one, if that belongs to the response."""
 
     version = 1
-    metric_name = "token_accuracy"
-    higher_is_better = True
     has_texts = True
-    has_token_answers = True
 
     def __init__(self, read: Callable[[], Splits], tokenizer: Any, max_length: int) -> None:
         self._read = read
@@ -195,47 +187,21 @@ class Alpaca(Task):
             "input_ids": pad_sequence(rows, batch_first=True, padding_value=0 if pad is None else pad),
             "attention_mask": (torch.arange(width) < ends.unsqueeze(1)).long(),
             "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
-            "labelled": _flat([torch.arange(*span) for span in spans], width),
+            "labelled": flat([torch.arange(*span) for span in spans], width),
             "spans": spans,
             "ids": [example.id for example in examples],
         }
 
-    def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no device waits."""
+    def label_positions(self, batch: Batch) -> Sequence[Tensor]:
         import torch
 
-        from cudt.utils.transfer import sent
+        return [torch.arange(*span) for span in batch["spans"]]
 
-        chosen = []
-        for name, (start, end) in zip(batch["ids"], batch["spans"], strict=True):
-            generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
-            chosen.append(start + torch.randperm(end - start, generator=generator)[:count].sort().values)
-        own = batch["labels"]
-        labelled = sent(_flat(chosen, own.shape[1]), own.device)
-        labels = torch.full_like(own, IGNORED).flatten().index_copy(0, labelled, own.flatten()[labelled])
-        return {**batch, "labels": labels.view_as(own), "labelled": labelled}
-
-    def weights(self, batch: Batch) -> Tensor:
-        return (batch["labels"] != IGNORED).sum(1).float()
-
-    def losses(self, answer: TokenLogits, batch: Batch) -> Tensor:
-        return answer.mean_losses(Labelled.of(batch))
-
-    def scores(self, answer: TokenLogits, batch: Batch) -> Tensor:
-        return self.judge(answer, batch)[1]
-
-    def judge(self, answer: TokenLogits, batch: Batch) -> tuple[Tensor, Tensor]:
-        labelled = Labelled.of(batch)
-        losses, hits = answer.losses_and_hits(labelled.targets)
-        return labelled.means(losses), labelled.means(hits)
-
-    def reference_loss(self) -> float:
-        """The entropy of the response tokens, −Σ p_w·log p_w: the best loss of a model that ignores its input."""
+    def label_counts(self) -> Counter[int]:
         counts = Counter[int]()
         for example in self.examples("train"):
             counts.update(example.tokens[example.start :].tolist())
-        total = counts.total()
-        return -sum(count / total * math.log(count / total) for count in counts.values())
+        return counts
 
 
 def _what_was_cut(dialogue: Dialogue | None) -> list[str]:
@@ -243,13 +209,6 @@ def _what_was_cut(dialogue: Dialogue | None) -> list[str]:
         return ["skipped without a response"]
     cut = {"prompts cut": dialogue.prompt.is_cut, "responses cut": dialogue.response_is_cut}
     return [name for name, is_cut in cut.items() if is_cut]
-
-
-def _flat(positions: Sequence[Tensor], width: int) -> Tensor:
-    """The positions of tokens in each example, as indices of the flattened batch."""
-    import torch
-
-    return torch.cat([row * width + own for row, own in enumerate(positions)])
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alpaca:

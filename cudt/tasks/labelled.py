@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudt.noise.seeding import example_seed
 from cudt.tasks.base import IGNORED
 
 if TYPE_CHECKING:
@@ -21,6 +23,29 @@ def positions(batch: Batch) -> Tensor:
     if "labelled" in batch:
         return batch["labelled"]
     return (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
+
+
+def flat(by_example: Sequence[Tensor], width: int) -> Tensor:
+    """The positions of tokens in each example, as indices of the flattened batch."""
+    import torch
+
+    return torch.cat([row * width + own for row, own in enumerate(by_example)])
+
+
+def labels_kept(batch: Batch, by_example: Sequence[Tensor], count: int, seed: int | str) -> Batch:
+    """The batch with `count` labels of each example, drawn by (seed, id) from their positions; all if it has fewer."""
+    import torch
+
+    from cudt.utils.transfer import sent
+
+    chosen = []
+    for name, own in zip(batch["ids"], by_example, strict=True):
+        generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
+        chosen.append(own[torch.randperm(len(own), generator=generator)[:count].sort().values])
+    labels = batch["labels"]
+    labelled = sent(flat(chosen, labels.shape[1]), labels.device)
+    kept = torch.full_like(labels, IGNORED).flatten().index_copy(0, labelled, labels.flatten()[labelled])
+    return {**batch, "labels": kept.view_as(labels), "labelled": labelled}
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,29 @@ class TokenLogits:
             yield self.head(states).to(self.dtype), wanted
 
 
+@dataclass(frozen=True)
+class DenseLogits:
+    """Logits that are in memory, for heads that are more than one linear map, or have few classes."""
+
+    logits: Tensor
+    """(tokens, classes): of every token that has a label."""
+
+    def float(self) -> DenseLogits:
+        return DenseLogits(self.logits.float())
+
+    def double(self) -> DenseLogits:
+        return DenseLogits(self.logits.double())
+
+    def mean_losses(self, labelled: Labelled) -> Tensor:
+        """The mean loss of each example's tokens."""
+        return labelled.means(F.cross_entropy(self.logits, labelled.targets, reduction="none"))
+
+    def losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of each token, and whether its label is the most likely class."""
+        losses = F.cross_entropy(self.logits, targets, reduction="none")
+        return losses, (self.logits.argmax(-1) == targets).to(losses.dtype)
+
+
 # ---------------------------------------------------------------- losses with gradients
 
 

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import platform
 import shlex
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
 from accelerate import Accelerator
 
-from cudt import __version__
 from cudt.config.pretrained import PretrainedSection
 from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
+from cudt.models.headed import Config as HeadedConfig
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs import checksums, export
 from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
-from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
+from cudt.runs.info import RunInfo, TargetInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
 from cudt.runs.tables import file_of
 from cudt.training import expectations, trained
@@ -34,12 +31,13 @@ from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
 from cudt.training.history import History
+from cudt.training.started import started_info, utc_now
 from cudt.training.target import Announce
 from cudt.training.tracker_kinds import check_trackers
 from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
-from cudt.utils.device import DeviceName, accelerator_for, empty_cache, name_of
+from cudt.utils.device import DeviceName, accelerator_for, empty_cache
 from cudt.utils.errors import (
     AgreedFaultError,
     DataWarning,
@@ -53,9 +51,6 @@ from cudt.utils.errors import (
 )
 from cudt.utils.faults import machine_fault
 from cudt.utils.interrupt import StopRequest
-
-#: Packages whose versions run.json records.
-_RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
 
 
 def train(
@@ -94,11 +89,21 @@ def train(
     with _held(run, wait=wait) as is_left:
         if is_left and accelerator.is_main_process:
             _announce(announce, trainer, target, out)
-            started = _started(trainer, target, data, base, command or _repeat_command(run, out, data_root))
+            started = started_info(recipe, problem, accelerator, target, data, base, command)
             _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
         elif is_left:
             _fit(trainer, partial(_record_for_main, run))
     return run
+
+
+def _check_trainable(recipe: NamedRecipe) -> None:
+    """Refuse the recipe of a run that another program trained: it says what was trained, not how to do it again."""
+    model = recipe.settings.model
+    if isinstance(model, HeadedConfig) and model.trained_by is not None:
+        raise UserError(
+            f"{recipe.name}: model.trained_by: this run was trained by {model.trained_by}, and cudt train would not "
+            "repeat that; run the command in its run.json again"
+        )
 
 
 def _target_and_accelerator(
@@ -188,6 +193,7 @@ def _problem(
     run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
 ) -> tuple[TrainingProblem, str, str]:
     """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
+    _check_trainable(run.recipe)
     sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
     if sharding is not None:
         # Shards of the run before are in a cycle of references, and would stay on the device.
@@ -211,13 +217,15 @@ def _train_and_record(
     # A run that was begun in shards may end without them.
     now = is_sharded(trainer.layerwise)
     sharded = {"sharded": now} if now or run.info().sharded else {}
-    run.update_info(started.model_copy(update={"data_root": root, **sharded, **_revisions(trainer, data_root)}))
+    command = started.command or _repeat_command(run, data_root)
+    changes = {"data_root": root, "command": command, **sharded, **_revisions(trainer, data_root)}
+    run.update_info(started.model_copy(update=changes))
     try:
         _fit(trainer, run.update_info)
         trainer.tracking.conclude(run.finished_info())
     finally:
         trainer.tracking.finish()
-    run.update_info(RunInfo(ended=_now()))
+    run.update_info(RunInfo(ended=utc_now()))
     # No process has all weights of a sharded model.
     load = partial(trained.load, run, "cpu", data_root) if is_sharded(trainer.layerwise) else lambda: trainer.layerwise
     _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
@@ -275,51 +283,11 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 
 
-def _repeat_command(run: Run, out: Path, data_root: Path | None) -> str:
+def _repeat_command(run: Run, data_root: Path | None) -> str:
     """The command that repeats a run from the recipe in its folder."""
+    out = run.path.parent.parent
     root = ["--data-root", str(data_root)] if data_root is not None else []
     return shlex.join(["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root])
-
-
-def _started(
-    trainer: Trainer, target: TargetInfo | None, training_data: str, frozen_weights: str, command: str
-) -> RunInfo:
-    """The part of run.json that is known before the first update."""
-    recipe, settings, accelerator = trainer.run.recipe, trainer.settings, trainer.accelerator
-    task, layerwise, descent = trainer.task, trainer.layerwise, trainer.descent
-    return RunInfo(
-        status="running",
-        reason=None,
-        recipe=recipe.name,
-        objective=settings.objective,
-        seed=settings.seed,
-        variant=recipe.identity(without_seed=True),
-        task_version=task.version,
-        training_data=training_data,
-        data_notes=task.notes(),
-        frozen_weights=frozen_weights,
-        metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
-        has_texts=task.has_texts,
-        has_pictures=task.has_pictures,
-        windows_of_clips=task.windows_of_clips,
-        gamma_train=settings.noise.gamma_train,
-        layers=layerwise.model.n_layers,
-        parameters=sum(weight.numel() for weight in layerwise.parameters()),
-        reference=descent.reference,
-        rates=descent.rates,
-        target=target,
-        form=descent.form,
-        device=name_of(accelerator.device),
-        processes=accelerator.num_processes,
-        autocast=accelerator.mixed_precision,
-        versions={
-            "cudt": __version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _RECORDED},
-        },
-        command=command,
-        begun=_now(),
-    )
 
 
 def _revisions(trainer: Trainer, data_root: Path | None) -> dict[str, dict[str, str]]:
@@ -330,7 +298,3 @@ def _revisions(trainer: Trainer, data_root: Path | None) -> dict[str, dict[str, 
     # A run that is resumed keeps the ones that it was started with.
     known = {key: commit for key, commit in now.items() if commit} | trainer.run.info().revisions
     return {"revisions": known} if known else {}
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -36,7 +36,7 @@ class Selection:
             state.best, state.best_epoch, state.best_step = rank, state.epoch + 1, state.step
 
     def is_over(self, state: TrainingState) -> bool:
-        """Whether so many validations brought nothing better that training ends."""
+        """Whether training ends, because the last validations found nothing better."""
         patience = self.settings.early_stopping
         return patience is not None and state.since_best >= patience
 

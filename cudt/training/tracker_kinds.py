@@ -1,4 +1,4 @@
-"""The trackers that Accelerate knows, and how each is told the run, its group and where to write."""
+"""The trackers that Accelerate knows, and how each gets the run, its group and its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS_ONLY = ("aim", "clearml", "dvclive", "mlflow", "swanlab", "trackio")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told about a run."""
+    """What a tracker knows about a run."""
 
     project: str
     """The recipe's name."""

@@ -64,3 +64,11 @@ def test_runs_of_earlier_versions_have_no_data_root(trained_run, tmp_path):
     (copy.path / "run.json").write_text(json.dumps(values))
     with data_root_of(copy, None) as root:
         assert root is None
+
+
+def test_a_relative_data_root_is_inside_the_run_folder(run, tmp_path, monkeypatch):
+    copied = Run(Path(shutil.copytree(run.path, tmp_path / "copy")), run.recipe)
+    copied.update_info(RunInfo(data_root="."))
+    monkeypatch.chdir("/")
+    with data_root_of(copied, None) as root:
+        assert root == copied.path

@@ -12,6 +12,7 @@ import pandas as pd
 from cudt import load_recipe
 from cudt.config.recipe import NamedRecipe
 from tests.instructions import write_instructions
+from tests.models.test_headed import write_stored
 from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
 from tests.texts import write_reviews
 from tests.videos import noise, write_frames
@@ -39,6 +40,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "test_share": 0.2,
         "limit": {"train": 12, "validation": 4, "test": 4},
     },
+    "stored": {"folder": "stored", "kind": "causal", "limit": {"train": 12, "validation": 4, "test": 4}},
     "shapes": {**_CLIPS, "clip_length": 8, "train": 6, "validation": 2, "test": 2},
     "folder": {**_CLIPS, "train": "clips/train", "validation": "clips/validation", "test": "clips/test"},
 }
@@ -58,6 +60,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "lora": _LORA,
     },
     "llama": {"name": "causal", "pretrained": "ROOT/llama", "lora": None, "gradient_checkpointing": True},
+    "headed bert": {"name": "headed", "pretrained": "ROOT/bert"},
+    "headed llama": {"name": "headed", "pretrained": "ROOT/llama"},
     "vit": {"name": "vit", "pretrained": "ROOT/vit"},
     "vit lora": {"name": "vit", "pretrained": "ROOT/vit", "lora": _LORA},
     "dinov2": {"name": "vit", "pretrained": "ROOT/dinov2", "readout": "linear"},
@@ -71,9 +75,10 @@ _VIDEO_MODELS = ("vit", "dust", "unrolled_video")
 FITTING: dict[str, tuple[str, ...]] = {
     "imdb": _TEXT_MODELS,
     "mnli": _TEXT_MODELS,
-    "text": (*_TEXT_MODELS, "bert lora"),
+    "text": (*_TEXT_MODELS, "bert lora", "headed bert"),
     "reviews": ("unrolled",),
     "alpaca": ("llama lora", "llama"),
+    "stored": ("headed llama",),
     "shapes": (*_VIDEO_MODELS, "vit lora", "dinov2", "dinov2 lora"),
     "folder": _VIDEO_MODELS,
 }
@@ -146,6 +151,7 @@ def write_data(root: Path) -> None:
     for family in ("bert", "distilbert", "roberta", "modernbert"):
         tiny_pretrained(root / family, family)
     tiny_llama(root / "llama")
+    write_stored(root, "causal", 12)
     tiny_vision(root / "vit", num_hidden_layers=2)
     # Tokens narrower than patches, and positions for another size of images.
     tiny_vision(root / "dinov2", "dinov2", hidden_size=32, image_size=24)

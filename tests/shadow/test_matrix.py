@@ -25,6 +25,8 @@ FAST = [
     Case("unrolled", "reviews", "log decay"),
     Case("llama lora", "alpaca", "linear decay"),
     Case("llama", "alpaca", "erm"),
+    Case("headed bert", "text", "log decay"),
+    Case("headed llama", "stored", "linear slack"),
     Case("bert lora", "text", "log decay"),
     Case("vit", "shapes", "log slack"),
     Case("vit lora", "shapes", "erm"),

@@ -32,6 +32,7 @@ IDENTITIES = {
     "smoke-llama": "11fad4d6 a78e2d46 ef4cf1f4",
     "smoke-text": "847bd3b5 6b622800 ab09a21e",
     "smoke-video": "56cd4b4f ccf56e9b b2545b04",
+    "ucsd-dinov2": "e9e1c556 5405105c e58ba2e8",
     "ucsd-dust": "2099dfbe 66141c09 cc53c4a1",
     "ucsd-dust-cpu": "c054c880 1eee21e3 8547eaca",
     "ucsd-ut": "e461c6b6 3a44128c 6c5128ab",

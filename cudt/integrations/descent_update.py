@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cudt.integrations.layer_reader import Inputs, n_labels
 from cudt.method.objectives.base import Objective
+from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError
 
 
@@ -25,8 +26,10 @@ class DescentUpdate:
         self._objective, self._accelerator, self._shifted = objective, accelerator, shifted
         if any(batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches):
             raise UserError("the batches have no 'labels', without which there is no loss; add them to the data set")
-        counts = [self._count(batch) for batch in batches]
-        self._total = self._summed(torch.stack(counts).sum().to(accelerator.device))
+        count = sum(
+            (self._count(batch) for batch in batches), torch.zeros((), dtype=torch.long, device=accelerator.device)
+        )
+        self._total = self._summed(count)
         self._sums: Tensor | None = None
         self.weights: Tensor | None = None
         """∂J/∂f on the CPU; None if it needs f, and f of the whole update is not known yet."""
@@ -54,6 +57,8 @@ class DescentUpdate:
     def end(self) -> Tensor:
         """f of the layers that the objective reads, over all micro-batches and processes, on the CPU."""
         assert self._sums is not None
+        if not self._total:
+            raise UserError(f"all labels of an update are {IGNORED}, so it has no loss; remove examples without labels")
         return (self._summed(self._sums) / self._total).cpu()
 
     def _add(self, losses: Tensor, batch: Inputs) -> None:

@@ -146,6 +146,13 @@ def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
     return (labels != IGNORED).reshape(len(labels), -1).sum(1)
 
 
+def with_some_label(inputs: Inputs, *, shifted: bool) -> Inputs:
+    """The batch, with labels of 0 if none of its labels counts: its mean loss, which counts 0 times, is then no NaN."""
+    has_none = n_labels(inputs, shifted=shifted).sum() == 0
+    given = {name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None}
+    return {**inputs, **{name: torch.where(has_none, torch.zeros_like(one), one) for name, one in given.items()}}
+
+
 def _labelled(inputs: Inputs) -> Inputs:
     """The labels of a causal batch as cudt has them: at each position, the token that it should predict."""
     if "shift_labels" in inputs:

@@ -29,7 +29,7 @@ from cudt.integrations import descent_state, descent_verdict
 from cudt.integrations.descent_problem import DescentProblem, measure, reference_of
 from cudt.integrations.descent_update import DescentUpdate
 from cudt.integrations.input_noise import InputNoise, Inputs
-from cudt.integrations.layer_reader import LayerReader
+from cudt.integrations.layer_reader import LayerReader, with_some_label
 from cudt.integrations.stored_run import StoredRun
 from cudt.method.feasibility import LayerVerdict
 from cudt.models.backbone import unwrapped
@@ -73,10 +73,7 @@ class DescentMixin(_Base):
         if not hasattr(Trainer, "loss_is_scaled_for_ga"):
             raise UserError("DescentTrainer needs transformers 5.19 or newer; upgrade transformers")
         super().__init__(*args, **options)
-        if self.args.n_gpu > 1:
-            raise UserError(
-                "layerwise descent needs a process for each GPU; start the program with `accelerate launch` or torchrun"
-            )
+        self._check_supported()
         self.descent_settings = descent or Descent()
         self.objective_name = objective
         noise = noise or Noise()
@@ -84,10 +81,24 @@ class DescentMixin(_Base):
         self.problem: DescentProblem | None = None
         self.update: DescentUpdate | None = None
         self.verdicts: list[LayerVerdict] = []
+        self.last_multipliers: list[float] | None = None
+        """λ at the end of the training, if the best weights were loaded, and λ with them."""
         self.add_callback(_Steps(self))
         self.stored_run = None if report_to_cudt is None else StoredRun(self, Path(report_to_cudt), test_dataset)
         if self.stored_run is not None:
             self.add_callback(self.stored_run)
+
+    def _check_supported(self) -> None:
+        if self.args.n_gpu > 1:
+            raise UserError(
+                "layerwise descent needs a process for each GPU; start the program with `accelerate launch` or torchrun"
+            )
+        splits = {"FSDP": self.is_fsdp_enabled or self.is_fsdp_xla_enabled, "DeepSpeed": self.is_deepspeed_enabled}
+        if name := next((name for name, is_on in splits.items() if is_on), None):
+            raise UserError(
+                f"layerwise descent does not support {name}: the head reads every layer from whole weights; remove it "
+                "from TrainingArguments and from accelerate's configuration"
+            )
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Trainer's training; with `report_to_cudt`, in a run folder of cudt."""
@@ -132,7 +143,7 @@ class DescentMixin(_Base):
         return self.update.share(losses, inputs)
 
     def _layer_losses(self, model: nn.Module, inputs: Inputs, weights: Tensor | None) -> Tensor:
-        problem = self._known_problem()
+        problem, inputs = self._known_problem(), with_some_label(inputs, shifted=self._shifts_labels)
         loss = functools.partial(super().compute_loss, num_items_in_batch=None)
         with self.noise.on(self.model, inputs, f"train {self.args.seed} {int(self.state.epoch or 0)}") as noisy:
             return problem.reader.losses(model, noisy, loss, problem.objective.layers, weights)
@@ -157,6 +168,11 @@ class DescentMixin(_Base):
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """Trainer's optimizer, which also trains the slack if there is one."""
         is_new = self.optimizer is None or self.problem is None
+        if is_new and self.descent_settings.resilience == "slack" and self.lr_scheduler is not None:
+            raise UserError(
+                "optimizers: a scheduler that exists before the slack cannot schedule it; give optimizers=(optimizer, "
+                "None) and lr_scheduler_type, or use resilience='decay'"
+            )
         optimizer = super().create_optimizer(*([] if model is None else [model]))
         if is_new:
             self.problem = self._make_problem()
@@ -175,7 +191,7 @@ class DescentMixin(_Base):
         is_plain = self.label_smoother is None and self.compute_loss_func is None
         shifted = self._shifts_labels
         reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
-        batches = functools.partial(self.plain_batches, self.train_dataset)
+        batches = self._batches_to_measure
         measure(self.model, self.noise, batches)
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
@@ -184,12 +200,15 @@ class DescentMixin(_Base):
         """A data set that was not given to Trainer, as Trainer would use it; for subclasses that tokenise."""
         return dataset
 
-    def plain_batches(self, dataset: Any) -> Iterator[Inputs]:
-        """The batches of a data set in order, all of them in every process, on the CPU."""
-        if dataset is None or not hasattr(dataset, "__len__"):
+    def _batches_to_measure(self) -> Iterator[Inputs]:
+        if not hasattr(self.train_dataset, "__len__"):
             raise UserError(
                 "a data set without a length cannot be measured; set descent.reference to a number and gamma_train to 0"
             )
+        return self.plain_batches(self.train_dataset)
+
+    def plain_batches(self, dataset: Any) -> Iterator[Inputs]:
+        """The batches of a data set in order, all of them in every process, on the CPU."""
         import datasets
 
         collate = self.data_collator
@@ -198,7 +217,8 @@ class DescentMixin(_Base):
         else:
             collate = self._get_collator_with_removed_columns(collate)
         loader = torch.utils.data.DataLoader(dataset, batch_size=self.args.eval_batch_size, collate_fn=collate)
-        with torch.random.fork_rng():
+        # Collators draw on the CPU.
+        with torch.random.fork_rng([]):
             yield from loader
 
     # ---------------------------------------------------------------- logs, checkpoints, the verdict
@@ -220,12 +240,27 @@ class DescentMixin(_Base):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self.noise.sigma_x = descent_state.load(Path(checkpoint), self._known_problem().descent)
+            sigma_x = descent_state.load(Path(checkpoint), self._known_problem().descent)
+            # None in checkpoints without noise.
+            self.noise.sigma_x = sigma_x or self.noise.sigma_x
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        # The verdict is about the best weights, so it needs the slack that they were trained with.
+        best, descent = Path(self.state.best_model_checkpoint or ""), self._known_problem().descent
+        self.last_multipliers = descent.multiplier_values.tolist()
+        if not self.args.save_only_model:
+            descent_state.load(best, descent)
 
     @torch.no_grad()
     def judge(self, dataset: Any = None) -> list[LayerVerdict]:
         """The verdict about each layer's constraint on a data set, by default eval_dataset, at noise γ_train."""
-        problem, dataset = self._known_problem(), self.eval_dataset if dataset is None else dataset
+        dataset = self.eval_dataset if dataset is None else dataset
+        if self.problem is None:
+            raise UserError("judge: the constraints are made by train(); call it first")
+        if dataset is None or isinstance(dataset, dict):
+            raise UserError("judge: eval_dataset is missing, or several data sets; give judge one data set")
+        problem = self.problem
         self.model.eval()
         loss = functools.partial(super().compute_loss, num_items_in_batch=None)
 
@@ -248,14 +283,20 @@ class _Steps(TrainerCallback):
 
     def __init__(self, trainer: DescentMixin) -> None:
         self._trainer = trainer
+        self._is_within_epoch = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self._trainer.dual_step()
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # Not at the end: the verdict says which constraints the slack relaxes.
-        if self._trainer.descent_settings.slack_restart and state.global_step < state.max_steps:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._is_within_epoch = not float(state.epoch or 0).is_integer()
+
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        # Not at the end of an epoch: the verdict says which constraints the slack relaxes. Not if a resumed training
+        # begins within an epoch.
+        if self._trainer.descent_settings.slack_restart and not self._is_within_epoch:
             self._descent.restart_slack()
+        self._is_within_epoch = False
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         trainer = self._trainer

@@ -257,3 +257,42 @@ def test_a_damaged_state_of_the_constraints_is_refused_in_one_line(tmp_path):
     with pytest.raises(UserError, match="do not fit this training") as raised:
         trainer_of(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("form", ["linear", "log"])
+@pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("token", "bert"), ("causal", "llama")])
+def test_a_micro_batch_without_labels_adds_nothing(head, family, form, tmp_path):
+    results = []
+    for size, steps in ((8, 1), (2, 4)):
+        trainer = trainer_of(
+            tmp_path,
+            head,
+            family,
+            train_dataset=_hidden(head, range(2, 4)),
+            descent=SETTINGS.model_copy(update={"form": form}),
+            args={
+                "per_device_train_batch_size": size,
+                "gradient_accumulation_steps": steps,
+                "train_sampling_strategy": "sequential",
+                "optim": "sgd",
+            },
+        )
+        trainer.train()
+        results.append((by_layer(trainer, "loss"), weights_of(trainer)))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_an_update_without_labels_is_refused_in_one_line(tmp_path):
+    data, args = _hidden("token", range(8)), {"train_sampling_strategy": "sequential"}
+    with pytest.raises(UserError, match="all labels of an update are -100") as raised:
+        trainer_of(tmp_path, "token", train_dataset=data, args=args).train()
+    assert "\n" not in str(raised.value)
+
+
+def _hidden(head, hidden):
+    """Examples of which some have no label that counts."""
+    rows = [dict(examples(head)[index]) for index in range(32)]
+    for index in hidden:
+        rows[index]["labels"] = -100 if head == "sequence" else torch.full_like(rows[index]["labels"], -100)
+    return Rows(rows)

@@ -8,7 +8,7 @@ import datasets
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from cudt.config.schema import Noise
 from cudt.utils.errors import UserError
@@ -124,3 +124,15 @@ def test_several_gpus_of_one_process_are_refused_in_one_line(tmp_path, monkeypat
     monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
     with pytest.raises(UserError, match="accelerate launch"):
         trainer_of(tmp_path)
+
+
+@pytest.mark.parametrize(("what", "name"), [("is_fsdp_enabled", "FSDP"), ("is_deepspeed_enabled", "DeepSpeed")])
+def test_split_weights_are_refused_in_one_line(what, name, tmp_path, monkeypatch):
+    # The same place where Trainer finds out, without the libraries and the GPUs that it would need.
+    make = Trainer.create_accelerator_and_postprocess
+    monkeypatch.setattr(
+        Trainer, "create_accelerator_and_postprocess", lambda trainer: (make(trainer), setattr(trainer, what, True))
+    )
+    with pytest.raises(UserError, match=f"does not support {name}") as raised:
+        trainer_of(tmp_path)
+    assert "\n" not in str(raised.value)

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-import torch
 from torch import Tensor, nn
 
 from cudt.config.schema import Descent, TargetLoss
@@ -30,7 +29,8 @@ class DescentProblem:
         self.reader = reader
         self._warmup_epochs = settings.warmup_epochs
         self.objective: Objective = make_objective(objective, descent_of(settings, reader.n_layers, reference))
-        self._losses: list[Tensor] = []
+        self._last: Tensor | None = None
+        self._sum, self._updates = 0.0, 0
 
     @property
     def descent(self) -> LayerwiseDescent:
@@ -43,20 +43,21 @@ class DescentProblem:
 
     def note(self, f: Tensor) -> None:
         """Keep the losses of an update for the next log."""
-        self._losses.append(f)
+        self._last = f
+        self._sum += f[-1].item()
+        self._updates += 1
 
     def logged(self, objective: float) -> dict[str, float]:
         """What is logged of the updates since the last log; `objective` is the mean of what was minimised.
 
         `loss` is the mean f_L. What has a number for each layer is that of the last update.
         """
-        if not self._losses:
+        if self._last is None:
             return {}
-        last = torch.stack([f[-1] for f in self._losses]).mean().item()
-        f, descent = self._losses[-1], self.descent
-        self._losses.clear()
+        mean, f, descent = self._sum / self._updates, self._last, self.descent
+        self._last, self._sum, self._updates = None, 0.0, 0
         if not self.objective.reads_all_layers:
-            return {"loss": last}
+            return {"loss": mean}
         found = {"loss": dict(zip(self.objective.layers, f.tolist(), strict=True))}
         if self.objective.constrains:
             every = range(1, descent.n_layers + 1)
@@ -70,7 +71,7 @@ class DescentProblem:
         by_layer = {
             f"{name}/layer_{layer:02}": value for name, values in found.items() for layer, value in values.items()
         }
-        return {"loss": last, "objective": objective, **by_layer}
+        return {"loss": mean, "objective": objective, **by_layer}
 
 
 def reference_of(settings: Descent, batches: Callable[[], Iterable[Inputs]], *, shifted: bool) -> float:

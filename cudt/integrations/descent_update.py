@@ -26,10 +26,9 @@ class DescentUpdate:
         self._objective, self._accelerator, self._shifted = objective, accelerator, shifted
         if any(batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches):
             raise UserError("the batches have no 'labels', without which there is no loss; add them to the data set")
-        count = sum(
-            (self._count(batch) for batch in batches), torch.zeros((), dtype=torch.long, device=accelerator.device)
-        )
-        self._total = self._summed(count)
+        # At the end of a stream there may be no batch.
+        none = torch.zeros((), dtype=torch.long, device=accelerator.device)
+        self._total = self._summed(sum((self._count(batch) for batch in batches), none))
         self._sums: Tensor | None = None
         self.weights: Tensor | None = None
         """∂J/∂f on the CPU; None if it needs f, and f of the whole update is not known yet."""

@@ -32,7 +32,7 @@ from cudt.models.layer_losses import LayerwiseLosses, measure, measure_sigma
 from cudt.noise.source import NoiseSource
 from cudt.runs import checksums, export
 from cudt.runs.find import run_for
-from cudt.runs.info import RunInfo
+from cudt.runs.info import MultiplierInfo, RunInfo
 from cudt.runs.run import Run, write_recipe
 from cudt.training import conclusion
 from cudt.training.checkpoint_file import write_tensors
@@ -85,6 +85,10 @@ class StoredRun(TrainerCallback):
         trainer = self._trainer
         noise, plain = trainer.noise, trainer.plain_batches
         self._sigma = noise.sigma_x or measured_sigma(trainer.model, plain(trainer.train_dataset))
+        # Also without noise: checkpoints contain it, and a training that resumes has other weights.
+        noise.sigma_x = self._sigma
+        # Trainer changes its arguments after it was made, in hyperparameter_search.
+        self.run = run_for(recipe_of(trainer), self._out)
         if not trainer.is_world_process_zero():
             return
         self._held.enter_context(self.run.locked())
@@ -174,6 +178,9 @@ class StoredRun(TrainerCallback):
             best_multipliers=None if best is None else _multipliers_at(found, best),
         )
         conclusion.write(run, problem, state, measured, verdicts, _sigma_now(run, layerwise))
+        if self._trainer.last_multipliers is not None:
+            last = MultiplierInfo(best=state.best_multipliers, last=self._trainer.last_multipliers)
+            run.update_info(RunInfo(multipliers=last))
 
 
 @contextmanager

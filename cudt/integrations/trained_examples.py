@@ -21,7 +21,7 @@ def examples_of(batches: Iterable[Mapping[str, Any]], kind: Kind) -> Iterator[St
         columns = _checked(batch, kind)
         for row in range(len(columns[LABELS])):
             example = _image(columns, row) if kind == "image" else _tokens(columns, row, kind)
-            if kind in ("sequence", "image") or _counts(example, kind):
+            if _counts(example, kind):
                 yield example
 
 

@@ -80,6 +80,7 @@ class DescentMixin(_Base):
         self.noise = InputNoise(noise.kind, noise.gamma_train)
         self.problem: DescentProblem | None = None
         self.update: DescentUpdate | None = None
+        self._not_seen: list[Inputs] = []
         self.verdicts: list[LayerVerdict] = []
         self.last_multipliers: list[float] | None = None
         """λ at the end of the training, if the best weights were loaded, and λ with them."""
@@ -113,8 +114,8 @@ class DescentMixin(_Base):
         problem = self._known_problem()
         problem.objective.warming_up = problem.is_warming_up(self.state.epoch or 0.0)
         self.update = DescentUpdate(problem.objective, self.accelerator, batches, shifted=self._shifts_labels)
-        if len(batches) > 1 and problem.objective.gradient_needs_losses:
-            self._look_ahead(batches)
+        # Not now: a resumed training restores its random state only after this.
+        self._not_seen = batches if len(batches) > 1 and problem.objective.gradient_needs_losses else []
         return batches, None
 
     def _look_ahead(self, batches: list[Inputs]) -> None:
@@ -139,6 +140,9 @@ class DescentMixin(_Base):
         if not model.training or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         assert self.update is not None, "an update begins with `get_batch_samples`"
+        if self._not_seen:
+            self._look_ahead(self._not_seen)
+            self._not_seen = []
         losses = self._layer_losses(model, inputs, self.update.weights)
         return self.update.share(losses, inputs)
 
@@ -192,6 +196,8 @@ class DescentMixin(_Base):
         shifted = self._shifts_labels
         reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
         batches = self._batches_to_measure
+        # That of an earlier training was of another model.
+        self.noise.sigma_x = None
         measure(self.model, self.noise, batches)
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)

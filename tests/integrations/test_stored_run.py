@@ -230,6 +230,23 @@ def test_an_adapter_on_a_model_without_a_source_is_refused(tmp_path):
         trainer_for(tmp_path, "causal", model=adapted)
 
 
+def test_arguments_that_were_changed_before_training_are_in_the_recipe(tmp_path):
+    """As `hyperparameter_search` changes them."""
+    trainer = trainer_for(tmp_path, "sequence")
+    trainer.args.learning_rate = 0.02
+    trainer.train()
+    assert trainer.stored_run is not None
+    assert open_run(trainer.stored_run.run.path).recipe.settings.training.learning_rate == 0.02
+
+
+def test_examples_whose_class_does_not_count_are_not_stored(tmp_path):
+    rows = [dict(examples("sequence", 12, seed=1)[index]) for index in range(12)]
+    rows[3]["labels"] = -100
+    trainer, run = trained(tmp_path, "sequence", eval_dataset=Rows(rows))
+    kept = Rows([row for row in rows if row["labels"] != -100])
+    assert run.read_table("layers")["loss"].tolist() == in_memory(trainer, kept)
+
+
 def test_padding_on_the_left_is_refused(tmp_path):
     def left(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return {name: value.flip(1) if value.ndim == 2 else value for name, value in collate(rows).items()}
@@ -271,6 +288,9 @@ def test_the_best_weights_are_those_that_trainer_loads_at_the_end(tmp_path):
     assert info.best.epoch == math.ceil(trainer.state.best_global_step / 4)
     assert info.multipliers is not None
     assert info.multipliers.best == by_layer(trainer, "multiplier")[trainer.state.best_global_step - 1].tolist()
+    assert info.multipliers.last == by_layer(trainer, "multiplier")[-1].tolist()
+    assert info.multipliers.last != info.multipliers.best
+    assert [one.slack for one in info.verdicts] == pytest.approx([value / 5 for value in info.multipliers.best])
 
 
 def test_an_interrupted_training_is_resumed_into_its_run(tmp_path, monkeypatch):
@@ -292,6 +312,8 @@ def test_an_interrupted_training_is_resumed_into_its_run(tmp_path, monkeypatch):
     run = open_run(second.stored_run.run.path)
     assert run.path == first.stored_run.run.path
     assert run.info().status == "finished"
+    assert second.noise.sigma_x == first.noise.sigma_x
+    assert run.finished_info().sigma_x.training == first.noise.sigma_x
     history = run.read_table("history")
     assert history[history["split"] == "train"]["step"].unique().tolist() == [1, 2, 3, 4]
 

@@ -176,6 +176,48 @@ def test_a_resumed_training_is_the_uninterrupted_one(resilience, at, tmp_path):
     assert whole.problem.descent.multiplier_values.max() > 0
 
 
+def test_the_log_form_resumes_exactly_with_dropout_and_accumulation(tmp_path):
+    def trainer(name: str):
+        steps = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+        batches = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "optim": "sgd"}
+        settings = SETTINGS.model_copy(update={"form": "log"})
+        return trainer_of(tmp_path / name, model={}, descent=settings, args={**steps, **batches})
+
+    whole, resumed = trainer("whole"), trainer("resumed")
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
+    assert torch.equal(weights_of(whole), weights_of(resumed))
+
+
+def test_the_logged_loss_is_the_mean_of_the_updates_since_the_last_log(tmp_path):
+    every, last = (trainer_of(tmp_path, args={"logging_steps": steps}) for steps in (1, 4))
+    for trainer in (every, last):
+        trainer.train()
+    (logged,) = (row["loss"] for row in last.state.log_history if "loss" in row)
+    assert logged == pytest.approx(by_layer(every, "loss")[:, -1].mean().item(), rel=1e-6)
+
+
+def test_sigma_is_that_of_the_model_of_each_training(tmp_path):
+    def make():
+        model = model_of("sequence", "bert")
+        model.get_input_embeddings().weight.data *= next(scales)
+        return model
+
+    scales = iter([1.0, 1.0, 2.0])
+    trainer = DescentTrainer(
+        args=arguments(tmp_path, max_steps=1),
+        model_init=make,
+        data_collator=collate,
+        train_dataset=examples("sequence"),
+        noise=Noise(gamma_train=0.1),
+    )
+    found = []
+    for _ in range(2):
+        trainer.train()
+        found.append(trainer.noise.sigma_x)
+    assert found[1] == pytest.approx(2 * found[0], rel=1e-6)
+
+
 def test_slack_is_trained_with_the_weights_and_never_negative(tmp_path):
     trainer = trainer_of(tmp_path, descent=Descent(alpha=0.3, resilience="slack", beta=0.1), args={"max_steps": 3})
     trainer.train()

@@ -46,7 +46,7 @@ def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
     console = SafeConsole()
     console.print(table)
-    console.print(f"constraints on eval_dataset: {how}; {lowers}", soft_wrap=True)
+    console.print(f"constraints on validation data: {how}; {lowers}", soft_wrap=True)
 
 
 def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:

@@ -134,7 +134,8 @@ class LayerwiseDescentCallback(pl.Callback):
             self.descent.to(trainer.strategy.root_device)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check the optimiser."""
+        """Check the optimiser, and forget the batches of an update that an error interrupted."""
+        self._seen.clear()
         if len(trainer.optimizers) != 1:
             raise UserError(
                 f"configure_optimizers returned {len(trainer.optimizers)} optimizers, and λ steps with one; return one"

@@ -81,6 +81,24 @@ def test_warm_up_trains_without_constraints(tmp_path):
     assert same(callback.descent, expected)
 
 
+def test_a_fit_begins_without_the_batches_of_one_that_was_interrupted(tmp_path, monkeypatch):
+    callback, expected = LayerwiseDescentCallback(problem()), problem()
+    step, calls = Module.training_step, iter(range(2))
+
+    def fails(module: Module, batch: Any) -> Any:
+        if next(calls):
+            raise RuntimeError("within an update")
+        return step(module, batch)
+
+    monkeypatch.setattr(Module, "training_step", fails)
+    with pytest.raises(RuntimeError, match="within an update"):
+        fitted(callback, tmp_path, batch_size=4, accumulate_grad_batches=2)
+    monkeypatch.setattr(Module, "training_step", step)
+    fitted(callback, tmp_path, batch_size=4, accumulate_grad_batches=2)
+    by_hand(expected)
+    assert same(callback.descent, expected)
+
+
 def test_clipping_is_lightnings(tmp_path):
     callback, expected = LayerwiseDescentCallback(problem(**SLACK)), problem(**SLACK)
     module, _ = fitted(callback, tmp_path, gradient_clip_val=0.05)
@@ -273,6 +291,8 @@ def test_the_verdict_is_that_of_single_examples(tmp_path, caplog, capsys):
     assert "(after update 6; standard errors over 24 examples)" in caplog.text
     printed = capsys.readouterr().out
     assert all(one.verdict in printed and f"{one.loss:.4g}" in printed for one in expected)
+    # Lightning has no eval_dataset.
+    assert "constraints on validation data: " in printed
 
 
 def test_means_of_batches_give_standard_errors_over_batches(tmp_path, caplog):

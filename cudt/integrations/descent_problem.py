@@ -89,6 +89,11 @@ def reference_of(settings: Descent, batches: Callable[[], Iterable[Inputs]], *, 
             raise UserError("descent.reference: 'auto' needs classes as labels; set it to a loss that is easy to reach")
         values, numbers = labels[labels != IGNORED].unique(return_counts=True)
         counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+    if len(counts) < 2:
+        raise UserError(
+            "descent.reference: 'auto' is the entropy of the training labels, but they are all the same; set it to a "
+            "number, or check the labels"
+        )
     total = counts.total()
     return -sum(count / total * math.log(count / total) for count in counts.values())
 

@@ -68,6 +68,11 @@ class StoredRun(TrainerCallback):
                 "report_to_cudt: cudt evaluates the cross-entropy, and this trainer minimises another loss; leave out "
                 "compute_loss_func, label_smoothing_factor and loss_type"
             )
+        if trainer.args.auto_find_batch_size:
+            raise UserError(
+                "report_to_cudt: the recipe has the batch size, so it must be known before the training; set "
+                "per_device_train_batch_size, and leave out auto_find_batch_size"
+            )
         self.run: Run = run_for(recipe_of(trainer), out)
         self._check_new()
 

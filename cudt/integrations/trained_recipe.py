@@ -35,7 +35,7 @@ _FORMATS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 #: Arguments that change training and have no key in a recipe.
 _UNSAID = (
     *("max_steps", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "lr_scheduler_kwargs", "fp16"),
-    *("data_seed", "neftune_noise_alpha", "label_smoothing_factor"),
+    *("data_seed", "neftune_noise_alpha", "label_smoothing_factor", "dataloader_drop_last"),
 )
 
 
@@ -138,10 +138,14 @@ def _trained_by(trainer: Any) -> str:
     args = trainer.args
     defaults = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     unsaid = {name: getattr(args, name) for name in _UNSAID if getattr(args, name) != defaults[name]}
-    if "adamw" not in _word(args.optim):
+    if _word(args.optim) not in ("adamw_torch", "adamw_torch_fused"):
         unsaid["optim"] = _word(args.optim)
     if _word(args.lr_scheduler_type) not in _SCHEDULES:
         unsaid["lr_scheduler_type"] = _word(args.lr_scheduler_type)
+    if args.num_train_epochs % 1:
+        unsaid["num_train_epochs"] = args.num_train_epochs
+    if args.train_sampling_strategy not in ("random", "group_by_length"):
+        unsaid["train_sampling_strategy"] = args.train_sampling_strategy
     if args.warmup_steps >= 1:
         unsaid["warmup_steps"] = args.warmup_steps
     if hasattr(trainer.model, "active_peft_config"):

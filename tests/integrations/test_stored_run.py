@@ -124,6 +124,24 @@ def test_the_run_says_what_was_trained(tmp_path):
         assert logged == pytest.approx(by_layer(trainer, what).double().numpy())
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"num_train_epochs": 0.5, "max_steps": -1}, "num_train_epochs=0.5"),
+        ({"optim": "adamw_anyprecision"}, "optim=adamw_anyprecision"),
+        ({"train_sampling_strategy": "sequential"}, "train_sampling_strategy=sequential"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last=True"),
+    ],
+)
+def test_what_a_recipe_cannot_say_makes_another_run(args, said, tmp_path):
+    plain, other = (trainer_for(tmp_path, "sequence", changes).stored_run for changes in ({}, args))
+    assert plain is not None
+    assert other is not None
+    model: Any = other.run.recipe.settings.model
+    assert said in model.trained_by
+    assert other.run.path != plain.run.path
+
+
 def test_an_adapter_names_its_base_model(tmp_path):
     _, run = trained(tmp_path, "lora")
     model: Any = run.recipe.settings.model
@@ -200,6 +218,7 @@ def test_what_cannot_be_a_run_is_refused_before_training(tmp_path):
         "label_smoothing_factor": {"args": {"label_smoothing_factor": 0.1}},
         "none of the classifiers": {"model": model_of("masked", "bert")},
         "regression has no classes": {"model": model_of("sequence", "bert", problem_type="regression")},
+        "auto_find_batch_size": {"args": {"auto_find_batch_size": True}},
         "run_name: expected a name": {"args": {"run_name": "../up"}},
     }
     for message, options in refused.items():

@@ -46,6 +46,13 @@ def test_a_stream_whose_reference_is_not_known_is_refused_in_one_line(tmp_path):
         trainer_of(tmp_path, train_dataset=Stream(examples("sequence"))).train()
 
 
+def test_training_labels_that_are_all_the_same_need_a_reference(tmp_path):
+    rows = [{**examples("sequence")[index], "labels": 1} for index in range(16)]
+    with pytest.raises(UserError, match=r"descent\.reference: 'auto' .* all the same") as raised:
+        trainer_of(tmp_path, train_dataset=Rows(rows)).train()
+    assert "\n" not in str(raised.value)
+
+
 def test_several_validation_sets_are_judged_one_by_one(tmp_path):
     data = {"one": examples("sequence", 12, seed=1), "two": examples("sequence", 12, seed=2)}
     trainer = trainer_of(tmp_path, eval_dataset=data)

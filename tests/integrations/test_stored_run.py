@@ -134,7 +134,7 @@ def test_the_run_says_what_was_trained(tmp_path):
     ],
 )
 def test_what_a_recipe_cannot_say_makes_another_run(args, said, tmp_path):
-    plain, other = (trainer_for(tmp_path, "sequence", changes).stored_run for changes in ({}, args))
+    plain, other = trainer_for(tmp_path, "sequence").stored_run, trainer_for(tmp_path, "sequence", args).stored_run
     assert plain is not None
     assert other is not None
     model: Any = other.run.recipe.settings.model

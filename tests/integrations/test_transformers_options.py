@@ -130,9 +130,12 @@ def test_several_gpus_of_one_process_are_refused_in_one_line(tmp_path, monkeypat
 def test_split_weights_are_refused_in_one_line(what, name, tmp_path, monkeypatch):
     # The same place where Trainer finds out, without the libraries and the GPUs that it would need.
     make = Trainer.create_accelerator_and_postprocess
-    monkeypatch.setattr(
-        Trainer, "create_accelerator_and_postprocess", lambda trainer: (make(trainer), setattr(trainer, what, True))
-    )
+
+    def with_it(trainer: Trainer) -> None:
+        make(trainer)
+        setattr(trainer, what, True)
+
+    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", with_it)
     with pytest.raises(UserError, match=f"does not support {name}") as raised:
         trainer_of(tmp_path)
     assert "\n" not in str(raised.value)

@@ -110,7 +110,8 @@ def test_two_processes_are_one(head, family, form, tmp_path):
         logged = by_layer(trainer, "loss")
         return trainer.args.world_size, logged, weights_of(trainer), trainer.problem.descent.multiplier_values, verdicts
 
-    size, *whole = train(8)
+    # In a process of its own, too: after a backward pass, this one could not be forked any more.
+    ((size, *whole),) = together(1, lambda: train(8))
     first, second = together(2, lambda: train(4))
     assert (size, first[0], second[0]) == (1, 2, 2)
     for one, left, right in zip(whole[:3], first[1:4], second[1:4], strict=True):

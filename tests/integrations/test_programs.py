@@ -139,3 +139,27 @@ def test_the_trainer_program_prints_a_verdict(capsys):
     assert all(re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts)
     # It learned something, and so did the layers on the way.
     assert verdicts[-1].loss < 0.6 < verdicts[0].loss
+
+
+def test_the_program_of_trl_prints_a_verdict(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("trl", reason="TRL is not installed; it needs Python 3.11")
+    monkeypatch.chdir(tmp_path)
+    after = run("sft_trainer.py")
+    verdicts = after["trainer"].verdicts
+    assert [one.layer for one in verdicts] == [1, 2, 3, 4]
+    assert verdicts[-1].loss < 0.5 < verdicts[0].loss
+    assert "every layer lowers the loss" in capsys.readouterr().out
+
+
+def test_the_program_of_stored_runs_evaluates_both_under_noise(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("stored_run.py")
+    printed = re.findall(
+        r"(erm|constrained)-\w+: accuracy by noise level \{0.0: (\S+), 0.5: (\S+), 1.0: (\S+)\}",
+        capsys.readouterr().out,
+    )
+    assert [objective for objective, *_ in printed] == ["constrained", "erm"]
+    for _, *accuracies in printed:
+        clean, _, noisy = map(float, accuracies)
+        assert 0.75 < clean <= 1
+        assert noisy < clean

@@ -49,3 +49,17 @@ class PretrainedSection(ModelSection):
     def named(self, pretrained: str) -> PretrainedName:
         """The name of a pretrained model with what the section says about loading it."""
         return PretrainedName(pretrained, trusts_code=self.trust_remote_code, revision=self.revision)
+
+
+class PretrainedTextSection(PretrainedSection):
+    """The same for models that are pretrained as a whole and read what their own tokenizer makes of texts."""
+
+    pretrained: str
+
+    @property
+    def source(self) -> PretrainedName:
+        return self.named(self.pretrained)
+
+    @property
+    def tokenizer_source(self) -> str:
+        return self.source

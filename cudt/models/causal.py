@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import model_validator
 
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, NamedSection, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedSection):
+class Config(PretrainedTextSection):
     """A pretrained causal language model, and which of its weights are trained."""
 
     generates_text = True
@@ -58,14 +58,6 @@ class Config(PretrainedSection):
     @property
     def schedule(self) -> Schedule:
         return schedule_with(self.lora)
-
-    @property
-    def source(self) -> PretrainedName:
-        return self.named(self.pretrained)
-
-    @property
-    def tokenizer_source(self) -> str:
-        return self.source
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, Schedule
 from cudt.config.section import ADDED_LATER
 from cudt.data import hub
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedSection):
+class Config(PretrainedTextSection):
     """A pretrained text encoder, and which of its states the readout uses."""
 
     pretrained: str
@@ -35,14 +35,6 @@ class Config(PretrainedSection):
     @property
     def schedule(self) -> Schedule:
         return schedule_with(self.lora)
-
-    @property
-    def source(self) -> PretrainedName:
-        return self.named(self.pretrained)
-
-    @property
-    def tokenizer_source(self) -> str:
-        return self.source
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:

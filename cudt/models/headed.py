@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import FINE_TUNING, Attention, NamedSection, Schedule
 from cudt.data import hub
 from cudt.data.stored_examples import Kind
@@ -34,7 +34,7 @@ AUTO_CLASSES: dict[Kind, str] = {
 }
 
 
-class Config(PretrainedSection):
+class Config(PretrainedTextSection):
     """A pretrained model with a head."""
 
     pretrained: str
@@ -61,14 +61,6 @@ class Config(PretrainedSection):
     @property
     def schedule(self) -> Schedule:
         return FINE_TUNING
-
-    @property
-    def source(self) -> PretrainedName:
-        return self.named(self.pretrained)
-
-    @property
-    def tokenizer_source(self) -> str:
-        return self.source
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:

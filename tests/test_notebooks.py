@@ -13,8 +13,6 @@ nbclient = pytest.importorskip("nbclient")
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
-#: Run by `make test`. On a busy core each takes more than half a minute, so the others are for `make test-slow`.
-QUICKEST = "quick-start"
 
 
 def read(path: Path) -> Any:
@@ -51,11 +49,8 @@ def test_a_notebook_is_short_and_stored_without_outputs(path):
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[] if path.stem == QUICKEST else pytest.mark.slow) for path in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom_and_draws(path, kernel, tmp_path):
     notebook = read(path)
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -88,6 +88,7 @@ def refused(call: CommandLine, run: Run | Path, *options: str) -> str:
 # ---------------------------------------------------------------- the example of the guide
 
 
+@pytest.mark.slow
 def test_the_example_trains_uploads_and_reads_back(tmp_path, monkeypatch):
     """As a user runs it: with the names of a real model and dataset, which this hub has tiny ones of."""
     tiny_pretrained(tmp_path / "bert")

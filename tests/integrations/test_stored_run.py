@@ -73,7 +73,13 @@ def in_memory(trainer: DescentTrainer, rows: Rows) -> Any:
     return pytest.approx(layer_losses(trainer.model.eval(), batch).tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "lora"])
+#: The others take the same path through the code with other data.
+QUICK = ("sequence", "lora")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*MODELS, "lora")]
+)
 def test_cudts_commands_work_on_a_run_that_was_moved(name, call: CommandLine, tmp_path):
     head = "causal" if name == "lora" else name
     trainers = {}

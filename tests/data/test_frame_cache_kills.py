@@ -64,6 +64,7 @@ def check_after_a_kill(sources: list[Clip], cache: Path, decoded: list[str]) -> 
     )
 
 
+@pytest.mark.slow
 def test_the_cache_is_correct_after_a_kill_at_any_line(sources, tmp_path, decoded, monkeypatch):
     direct(sources[0])
     few, states = sources[:2], set()

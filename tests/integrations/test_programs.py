@@ -151,6 +151,7 @@ def test_the_program_of_trl_prints_a_verdict(capsys, tmp_path, monkeypatch):
     assert "every layer lowers the loss" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_program_of_stored_runs_evaluates_both_under_noise(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("stored_run.py")

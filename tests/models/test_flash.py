@@ -73,7 +73,7 @@ def losses(case: Case, root: Path, out: Path) -> Any:
     ("model", "task", "setting"),
     [
         ("bert", "text", BF16),
-        ("llama", "alpaca", BF16),
+        pytest.param("llama", "alpaca", BF16, marks=pytest.mark.slow),
         pytest.param("llama lora", "alpaca", ("model.dtype", "bf16"), marks=pytest.mark.slow),
     ],
 )

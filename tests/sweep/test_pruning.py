@@ -183,6 +183,7 @@ def test_a_sweep_of_one_worker_ends_the_same_runs_and_none_of_them_is_the_best(t
     assert (best["descent.alpha"], best["score"]) == (0.4, 0.85)
 
 
+@pytest.mark.slow
 def test_cells_end_once_though_workers_prune_at_the_same_time_and_one_dies(postgres_url, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDT_HEARTBEAT", "1")
     sweep = sweep_of(tmp_path, fixed=FOUR_EPOCHS, arms=arms(seed=[0, 1]))

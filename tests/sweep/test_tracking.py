@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cudt.sweep import slurm
 from cudt.sweep.run_sweep import SweepOptions, resume_command
 from cudt.sweep.slurm_options import parse_slurm
@@ -27,6 +29,7 @@ def test_the_runs_of_a_sweep_are_a_group(command, no_processes, tmp_path):
     assert_grouped(tmp_path, tmp_path / "outputs")
 
 
+@pytest.mark.slow
 def test_the_option_reaches_worker_processes(command, tmp_path):
     options = ("--track", "tensorboard", "--workers", "2", "--device", "cpu")
     code, _, errors = command("sweep", "--search", write_search(tmp_path), *options)

@@ -42,6 +42,10 @@ def succeed(*command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+#: One process of the tests takes them all: what they share takes twenty seconds.
+pytestmark = pytest.mark.xdist_group("sharding")
+
+
 @pytest.fixture(scope="module")
 def core(tmp_path_factory) -> Path:
     return in_groups(tmp_path_factory.mktemp("core"), "core")

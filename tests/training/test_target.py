@@ -174,6 +174,7 @@ processes.leave()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_pilot_and_share_its_target(tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cudt.config.schema import Descent, TargetLoss
 from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
 from cudt.integrations.layer_reader import LayerReader
+from cudt.integrations.log_names import layer_key
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.assemble import descent_of
@@ -68,9 +69,7 @@ class DescentProblem:
             if descent.resilience != "none":
                 values["slack"] = descent.slack
             found |= {name: dict(zip(every, value.tolist(), strict=True)) for name, value in values.items()}
-        by_layer = {
-            f"{name}/layer_{layer:02}": value for name, values in found.items() for layer, value in values.items()
-        }
+        by_layer = {layer_key(name, layer): value for name, values in found.items() for layer, value in values.items()}
         return {"loss": mean, "objective": objective, **by_layer}
 
 

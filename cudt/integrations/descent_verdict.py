@@ -8,6 +8,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from cudt.integrations.log_names import layer_key
 from cudt.method import feasibility
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
@@ -32,8 +33,8 @@ def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, floa
     return {
         "eval_feasible": float(feasibility.is_feasible(verdicts)),
         "eval_monotone": float(_is_monotone(verdicts, reference)),
-        **{f"eval_loss/layer_{one.layer:02}": one.loss for one in verdicts},
-        **{f"eval_violation/layer_{one.layer:02}": one.violation for one in verdicts},
+        **{layer_key("eval_loss", one.layer): one.loss for one in verdicts},
+        **{layer_key("eval_violation", one.layer): one.violation for one in verdicts},
     }
 
 

@@ -33,6 +33,7 @@ except ImportError as error:
     raise ImportError("cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'") from error
 
 from cudt.integrations import descent_verdict
+from cudt.integrations.log_names import layer_key
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.objectives.base import make_objective
@@ -190,7 +191,7 @@ class LayerwiseDescentCallback(pl.Callback):
             if self.descent.resilience != "none":
                 found["slack"] = self.descent.slack
         return {
-            f"{name}/layer_{layer:02}": value for name, values in found.items() for layer, value in enumerate(values, 1)
+            layer_key(name, layer): value for name, values in found.items() for layer, value in enumerate(values, 1)
         }
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,0 +1,88 @@
+"""Keep the tables of finished runs, without their weights, in small archives: results/runs/RECIPE/OBJECTIVE.tar.xz.
+
+    python scripts/stored_runs.py store outputs/reproduce-cpu
+    python scripts/stored_runs.py restore outputs/reproduce-cpu
+
+`cudt reproduce` takes restored runs for what they are, finished and evaluated, and trains only what is missing. To train
+everything anew, do not restore. The same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cudt.runs.find import open_run
+from cudt.runs.run import Run
+
+STORE = Path(__file__).parent.parent / "results" / "runs"
+#: What a run can be evaluated by, but not reported on; and locks.
+_LEFT_OUT = {"checkpoints", "model", ".lock", ".checksums.lock"}
+
+
+def finished_runs(out: Path) -> Iterator[Run]:
+    """The finished runs below a folder, in order."""
+    for file in sorted(out.glob("*/*/run.json")):
+        if (run := open_run(file.parent)).info().status == "finished":
+            yield run
+
+
+def store(out: Path, folder: Path = STORE) -> list[Path]:
+    """Write an archive for each recipe and objective; those of other recipes stay as they are."""
+    members: dict[tuple[str, str], list[Path]] = {}
+    for run in finished_runs(out):
+        found = members.setdefault((run.recipe.name, run.recipe.settings.objective), [])
+        found += sorted(file for file in run.path.rglob("*") if file.is_file() and not _is_left_out(file, run.path))
+    written = []
+    for (recipe, objective), files in members.items():
+        target = folder / recipe / f"{objective}.tar.xz"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(archived(files, out))
+        written.append(target)
+    return written
+
+
+def archived(files: list[Path], below: Path) -> bytes:
+    """An archive of files, named from a folder, with nothing of this machine: no times, no owners."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
+        for file in files:
+            member = tarfile.TarInfo(str(file.relative_to(below)))
+            member.size = file.stat().st_size
+            with file.open("rb") as content:
+                archive.addfile(member, content)
+    return buffer.getvalue()
+
+
+def restore(out: Path, folder: Path = STORE) -> int:
+    """Unpack the runs that a folder does not have; the number of them."""
+    restored = set()
+    for source in sorted(folder.glob("*/*.tar.xz")):
+        with tarfile.open(source) as archive:
+            members = archive.getmembers()
+            runs = {_run_of(member) for member in members}
+            wanted = {run for run in runs if not (out / run).exists()}
+            archive.extractall(out, [one for one in members if _run_of(one) in wanted], filter="data")
+            restored |= wanted
+    return len(restored)
+
+
+def _run_of(member: tarfile.TarInfo) -> Path:
+    return Path(*Path(member.name).parts[:2])
+
+
+def _is_left_out(file: Path, run: Path) -> bool:
+    return not _LEFT_OUT.isdisjoint(file.relative_to(run).parts)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in ("store", "restore"):
+        sys.exit(__doc__)
+    if sys.argv[1] == "store":
+        for path in store(Path(sys.argv[2])):
+            print(f"{path.stat().st_size / 1024:7.0f} KiB  {path}")
+    else:
+        print(f"{restore(Path(sys.argv[2]))} runs restored to {sys.argv[2]}")

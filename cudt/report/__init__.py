@@ -12,6 +12,7 @@ page.py, page.html   the page                          exhibits.py        its pi
 interactive.py       its charts                        figures/           one file for each figure
 manifest.py          which files a report wrote        material.py        what the page is made of
 early_exit.py        accuracy and depth over seeds     editions.py        runs with other test data
+decision.py          when runs decide, and descent     gains.py           gains over ERM by depth
 sections/            one file for each further section of the page: text and tables
 claims/              the paper's claims and their verdicts, one file for each family
 """
@@ -26,6 +27,7 @@ import pandas as pd
 
 from cudt.report import (
     claims,
+    decision,
     editions,
     headline,
     hyper_parameters,
@@ -83,7 +85,7 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
         differences, damaged_scores = paired.compare(runs)
         judged = claims.judge(runs, searched, differences)
         numbers = {"table": summary, "paired": differences, "curves": curves, "claims": claims.table(judged)}
-        _write_numbers(runs, numbers, out)
+        _write_numbers(runs, numbers | _decisions(runs), out)
         shown, files = _write_tables(compared, out / "tables")
         collected.warnings.extend([*damaged_scores, *damaged_sweeps, *planned.notes])
         made = Material(collected, compared, groups, summary, shown, searched, judged)
@@ -106,6 +108,14 @@ def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collec
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
     runs, differing = editions.mark(sweeps.with_measures(collected.runs, searched))
     return Collected(runs, [*collected.warnings, *differing, *editions.mixed_choices(runs), *tables.uneven_grids(runs)])
+
+
+def _decisions(runs: Sequence[ReadRun]) -> dict[str, pd.DataFrame]:
+    found = decision.decisions(runs)
+    return {
+        "decision": decision.table(found),
+        "decision_correlations": decision.correlations(decision.panels(found)),
+    }
 
 
 def _write_numbers(runs: Sequence[ReadRun], numbers: Mapping[str, pd.DataFrame], out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import Columns, HubSet
@@ -14,6 +15,8 @@ COLUMNS = Columns(("text",), "label")
 
 class Config(TextConfig):
     """Keys of IMDb, which has 25,000 training reviews and 25,000 test reviews."""
+
+    n_classes: ClassVar[int] = 2
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import Columns, HubSet
@@ -15,6 +15,8 @@ COLUMNS = Columns(("premise", "hypothesis"), "label")
 
 class Config(TextConfig):
     """Keys of MNLI. GLUE does not publish the labels of its test split, so a validation split serves as test data."""
+
+    n_classes: ClassVar[int] = 3
 
     max_length: Length | None = 128
     """Most tokens of a pair; longer ones are cut. null for the model's own limit, at most 512."""

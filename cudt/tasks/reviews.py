@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from cudt.config.bounds import Count, Seed
 from cudt.config.schema import NamedSection
@@ -41,6 +41,8 @@ MAX_LENGTH = 20
 
 class Config(NamedSection):
     """How many reviews to generate, and with which seed."""
+
+    n_classes: ClassVar[int] = 2
 
     train: Count = 4000
     """Training reviews to generate."""
@@ -85,7 +87,7 @@ class Reviews(Classification):
     """Two classes: negative and positive."""
 
     version = 1
-    n_classes = 2
+    n_classes = Config.n_classes
     classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH

@@ -103,9 +103,9 @@ def _is_compared(one: Run, other: Run) -> bool:
 
 def _shown(run: Run, judge: str) -> str:
     """A run in a table; the judge itself has a note, because it favours its own completions."""
-    from cudt.evaluation.judge import name_of
+    from cudt.evaluation.judged import judge_name
 
-    return f"{run.shown_as} (judge)" if name_of(run) == judge else run.shown_as
+    return f"{run.shown_as} (judge)" if judge_name(run) == judge else run.shown_as
 
 
 def _n_sets(rows: Mapping[Path, pd.DataFrame]) -> int:

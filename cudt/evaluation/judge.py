@@ -29,6 +29,7 @@ import torch
 from cudt.data.batching import n_batches
 from cudt.data.loading import batches
 from cudt.evaluation import generate
+from cudt.evaluation.judged import judge_name
 from cudt.method.objectives.base import objective_class
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
@@ -74,11 +75,6 @@ def check_judge(run: Run) -> None:
         raise UserError(f"--by '{run.path}': has objective {objective}; a judge is a run with objective erm")
 
 
-def name_of(judge: Run) -> str:
-    """What judged.csv calls a judge: `recipe/folder`."""
-    return f"{judge.recipe.name}/{judge.label}"
-
-
 def repeated_share(tokens: Sequence[int]) -> float:
     """The share of 4-grams that occurred before in the text: 0 for fewer than four tokens, nan for none."""
     if not tokens:
@@ -98,7 +94,7 @@ class Judge:
 
     @property
     def name(self) -> str:
-        return name_of(self.run)
+        return judge_name(self.run)
 
     def judge(self, run: Run, track: Track) -> pd.DataFrame:
         """Write judged.csv of a run, and return this judge's rows; completions that have a row are skipped.

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.evaluation.intervals import wilson
+from cudt.runs.run import Run
 
 #: Completions that may be averaged: of the same instructions, with the same limit of tokens, at the same γ.
 CONDITION = ["instructions", "max_new_tokens", "gamma"]
@@ -25,6 +26,11 @@ class Condition(NamedTuple):
     instructions: str
     max_new_tokens: int
     gamma: float
+
+
+def judge_name(judge: Run) -> str:
+    """What judged.csv calls a judge: `recipe/folder`."""
+    return f"{judge.recipe.name}/{judge.label}"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import signal_noise
 from cudt.noise.source import NoiseSource, example_generator, usable
-from cudt.runs.completions import Completion, read_completions, write_completions
+from cudt.runs.completions import Completion, CompletionSet, read_completions, write_completions
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
@@ -83,9 +83,14 @@ class Request:
         return Decoding(self.gamma, self.noise_seed, self.max_new_tokens, self.batch_size)
 
     @property
+    def completions(self) -> CompletionSet:
+        """Everything besides the run that completions depend on."""
+        return CompletionSet(self.instructions.stem, self.gamma, self.noise_seed, self.max_new_tokens)
+
+    @property
     def name(self) -> str:
-        """The name of the file: everything besides the run that completions depend on."""
-        return f"{self.instructions.stem}-gamma{self.gamma:g}-seed{self.noise_seed}-tokens{self.max_new_tokens}"
+        """The name of the file, without its suffix."""
+        return self.completions.name
 
     def read(self) -> list[Instruction]:
         """The instructions of the file, in order."""
@@ -163,7 +168,7 @@ def _write_as_they_come(path: Path, done: list[Completion], batches: Iterable[li
 
 def path_of(run: Run, request: Request) -> Path:
     """The file of a run's completions."""
-    return run.results / "completions" / f"{request.name}.json"
+    return request.completions.path(run.results)
 
 
 def is_done(run: Run, request: Request) -> bool:

@@ -10,7 +10,7 @@ from cudt.config.recipe import NamedRecipe
 from cudt.evaluation.grid import Grid
 from cudt.method.objectives.base import objective_class
 from cudt.noise.base import training_level
-from cudt.reproduce.scale import Experiment, Listed, Nominal
+from cudt.reproduce.scale import Completions, Experiment, Listed, Nominal
 
 #: One forward; the backward pass costs two more, for the gradients of the states and of the weights.
 _PASSES_PER_UPDATE = 3
@@ -38,8 +38,9 @@ def evaluation(experiment: Experiment, *, answers: bool = True) -> float:
             recipe = sweep.recipe(setting, arm, sweep.first_parameters(arm))
             count = 1 if listed.evaluate == "best" else sweep.budget(arm)
             total += count * _evaluation(recipe, listed, experiment.nominal)
-            if answers:
-                total += _completions(recipe, listed, experiment.nominal)
+            if answers and listed.completions is not None:
+                answering = 1 if listed.completions.runs == "best" else sweep.budget(arm)
+                total += answering * _completions(recipe, listed.completions, experiment.nominal)
     return total
 
 
@@ -59,14 +60,11 @@ def _evaluation(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
     return levels * len(listed.noise_seeds) * nominal.test * _forward(recipe, nominal)
 
 
-def _completions(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
-    """A forward pass for each prompt, plus one position for each generated token."""
-    if listed.completions is None:
-        return 0.0
-    asked = listed.completions
+def _completions(recipe: NamedRecipe, asked: Completions, nominal: Nominal) -> float:
+    """A forward pass for each prompt, plus one position for each generated token; as much again to judge them."""
     answers = (asked.limit or _INSTRUCTIONS) * len(asked.gammas)
     longer = 1 + asked.max_new_tokens / nominal.positions
-    return answers * longer * _forward(recipe, nominal, reads_all=False)
+    return (1 + asked.judge) * answers * longer * _forward(recipe, nominal, reads_all=False)
 
 
 def _forward(recipe: NamedRecipe, nominal: Nominal, *, reads_all: bool = True) -> float:

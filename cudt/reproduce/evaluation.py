@@ -14,14 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
 from cudt.evaluation import evaluate, generate, notes
+from cudt.evaluation import judge as judging
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
-from cudt.method.objectives.base import objective_class
+from cudt.evaluation.judge import Judge
+from cudt.method.objectives.base import Objective, objective_class
 from cudt.reproduce import cost, needs
 from cudt.reproduce.scale import Experiment
 from cudt.runs.find import open_run
@@ -35,6 +37,10 @@ from cudt.sweep.queue import Key, Trial, TrialQueue
 from cudt.sweep.source import Report
 from cudt.sweep.study import ArmStudy
 from cudt.utils.errors import UserError
+from cudt.utils.progress import Track
+
+#: The best run of each arm in each setting, or all runs.
+Which = Literal["best", "all"]
 
 # ---------------------------------------------------------------- which runs
 
@@ -51,16 +57,20 @@ class ChosenRun:
     """Whether it is the best run of an arm in a setting."""
 
 
-def chosen(experiment: Experiment, arms: Sequence[ArmStudy]) -> list[ChosenRun]:
-    """The runs to evaluate that are known by now, in the order of their trials, each once in each home."""
+def chosen(experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None = None) -> list[ChosenRun]:
+    """The runs to evaluate that are known by now, in the order of their trials, each once in each home.
+
+    `which` is what the experiment evaluates by default.
+    """
+    which = which or experiment.listed.evaluate
     is_over = all(arm.is_done for arm in arms)
-    if experiment.listed.evaluate == "best" and not is_over:
+    if which == "best" and not is_over:
         return []
     found: dict[tuple[str, str | None], ChosenRun] = {}
     for arm in arms:
         finished = [trial for trial in arm.known() if trial.state == "finished"]
         best = _best(experiment, finished) if is_over and finished else None
-        for trial in finished if experiment.listed.evaluate == "all" else [best]:
+        for trial in finished if which == "all" else [best]:
             if trial is not None:
                 key = trial.facts["run"], trial.facts.get("home")
                 # Two cells may be the same run.
@@ -127,6 +137,11 @@ class HomeQueue(TrialQueue):
         """The cells of a run."""
 
     @property
+    def _which(self) -> Which | None:
+        """Which runs have cells, if not those that the experiment evaluates."""
+        return None
+
+    @property
     @abstractmethod
     def n_expected(self) -> int:
         """The number of cells of all homes once the sweep has ended."""
@@ -135,11 +150,14 @@ class HomeQueue(TrialQueue):
         """The cells of the runs that are to be evaluated by now."""
         keys = self._final
         if keys is None:
-            mine = [run for run in chosen(self._experiment, self._arms) if self._is_here(run)]
-            keys = [key for run in mine for key in self._keys(run)]
+            keys = [key for run in self.runs() for key in self._keys(run)]
             if self._is_final:
                 self._final = keys
         return ((key, {}) for key in keys)
+
+    def runs(self) -> list[ChosenRun]:
+        """The runs of this home that are to be evaluated by now."""
+        return [run for run in chosen(self._experiment, self._arms, self._which) if self._is_here(run)]
 
     def _is_here(self, run: ChosenRun) -> bool:
         if run.home is None:
@@ -190,7 +208,7 @@ class EvaluationQueue(HomeQueue):
 
 
 class CompletionQueue(HomeQueue):
-    """The completions of the best run of each arm; a cell is a run and a γ."""
+    """The completions of the best run of each arm, or of all runs; a cell is a run and a γ."""
 
     KIND = "cudt/completions"
     LEFT = "files of completions were not written"
@@ -201,12 +219,20 @@ class CompletionQueue(HomeQueue):
 
     def _keys(self, run: ChosenRun) -> Iterable[str]:
         asked = self._experiment.listed.completions
-        return [f"{run.path} γ={gamma:g}" for gamma in asked.gammas] if asked and run.is_best else []
+        return [f"{run.path} γ={gamma:g}" for gamma in asked.gammas] if asked else []
+
+    @property
+    def _which(self) -> Which | None:
+        asked = self._experiment.listed.completions
+        return asked.runs if asked else None
 
     @property
     def n_expected(self) -> int:
         sweep, asked = self._experiment.sweep, self._experiment.listed.completions
-        return len(sweep.settings) * len(sweep.search.arms) * len(asked.gammas) if asked else 0
+        if asked is None:
+            return 0
+        of_arms = (1 if asked.runs == "best" else sweep.budget(arm) for arm in sweep.search.arms)
+        return len(sweep.settings) * sum(of_arms) * len(asked.gammas)
 
     def outcome(self, trial: Trial) -> str:
         """The result of a finished trial in some words."""
@@ -285,17 +311,51 @@ class CompletionSource:
     def compare(self) -> list[Path]:
         """For each request, write a file that pairs the completions of plain and of constrained training.
 
-        A pair needs a run whose objective reads the last layer only, and one whose objective is constrained; of
-        several runs the first is taken.
+        A pair needs a run whose objective reads the last layer only, and one whose objective is constrained, each the
+        best of its arm; of several runs the first is taken.
         """
         made = []
         for request in self.requests:
-            cells = [cell for cell, _ in self.queue.cells() if str(cell).endswith(f" γ={request.gamma:g}")]
-            runs = [self._asked(cell)[0] for cell in cells if self.is_done(cell)]
-            objectives = [(run, objective_class(run.recipe.settings.objective)) for run in runs]
+            objectives = [(run, _objective(run)) for run in self._answered([request], only_best=True)]
             plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
             constrained = next((run for run, objective in objectives if objective.is_constrained), None)
             if plain is not None and constrained is not None:
                 paths = [generate.path_of(run, request) for run in (plain, constrained)]
                 made.append(generate.compare(paths[0], paths[1], request.limit))
         return made
+
+    def judge(self, track: Track) -> str:
+        """Let the best ERM run judge the completions of all runs here; returns a line about it, empty if not asked.
+
+        Of several best ERM runs (one for each setting of a sweep) the first is taken.
+        """
+        asked = self.experiment.listed.completions
+        if asked is None or not asked.judge:
+            return ""
+        by = next((run for run in self._answered(only_best=True) if not _objective(run).reads_all_layers), None)
+        if by is None:
+            return f"{self.experiment.name}: completions not judged: no ERM run in {self.options.out} has answered"
+        judge = Judge(by, self.options.device, self.options.data_root, asked.batch_size)
+        runs = self._answered()
+        try:
+            for run in runs:
+                with run.locked(wait=True):
+                    judging.check(run)
+                    judge.judge(run, track)
+        except UserError as error:
+            return f"{self.experiment.name}: completions not judged: {error}"
+        return f"completions of {len(runs)} runs judged by {by.path}"
+
+    def _answered(self, requests: Sequence[Request] | None = None, *, only_best: bool = False) -> list[Run]:
+        """The runs here that have answered every instruction of some requests, by default of all."""
+        wanted = self.requests if requests is None else requests
+        paths = [run.path for run in self.queue.runs() if run.is_best or not only_best]
+        return [
+            open_run(self.options.out / path)
+            for path in paths
+            if all(self.is_done(f"{path} γ={request.gamma:g}") for request in wanted)
+        ]
+
+
+def _objective(run: Run) -> type[Objective]:
+    return objective_class(run.recipe.settings.objective)

@@ -36,7 +36,7 @@ GENERATED = "generated"
 
 
 class Completions(Section):
-    """Instructions that the best run of each arm answers."""
+    """Instructions that runs answer."""
 
     instructions: str
     """A file below the data root."""
@@ -47,6 +47,10 @@ class Completions(Section):
     batch_size: Count = 8
     limit: Count | None = None
     """The number of instructions, from the first; all by default."""
+    runs: Literal["best", "all"] = "best"
+    """Which runs answer: the best of each arm in each setting, or all."""
+    judge: bool = False
+    """Whether the best ERM run judges all completions (`cudt judge`)."""
 
 
 class Throughput(Section):

@@ -17,6 +17,7 @@ _COMMANDS = {
     "samples": "cudt eval-ood FOLDER --save-samples N",
     "exits.csv": "cudt eval-ood FOLDER --exits",
     "privacy.csv": "cudt privacy FOLDER",
+    "judged.csv": "cudt judge FOLDER --by RUN",
     "completions": "cudt generate FOLDER …",
     "model": "cudt train --recipe FOLDER/recipe.yaml",
 }

@@ -32,6 +32,10 @@ TABLES = {
     ],
     "descent": ["perturbation", "gamma", "layer", "name", "value"],
     "privacy": ["gamma", "sigma", "unit", "sensitivity", "delta", "epsilon", "metric", "value"],
+    "judged": [
+        *("instructions", "gamma", "noise_seed", "max_new_tokens", "number", "instruction", "completion"),
+        *("judge", "tokens", "log_likelihood", "repeated"),
+    ],
     "exits": [
         *("split", "perturbation", "gamma", "seed", "rule", "point", "threshold", "chosen"),
         *("accuracy", "full_accuracy", "mean_depth", "flops", "full_flops", "n"),
@@ -49,12 +53,16 @@ _NUMBERS = {
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
     "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
+    "judged": ["gamma", "log_likelihood", "repeated"],
     "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
 }
 
 
 #: The columns of integers; all that are neither these nor floating-point numbers are words.
-_COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen")
+_COUNTS = (
+    *("step", "epoch", "layer", "seed", "n", "point", "chosen"),
+    *("noise_seed", "max_new_tokens", "number", "tokens"),
+)
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:

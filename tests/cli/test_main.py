@@ -129,6 +129,7 @@ COMMANDS = (
     "sweep",
     "reproduce",
     "generate",
+    "judge",
     "runs",
     "compare",
     "privacy",

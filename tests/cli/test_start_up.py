@@ -63,6 +63,7 @@ GONE = [
     ["eval-ood", "gone"],
     ["compare", "gone", "lost"],
     ["privacy", "gone"],
+    ["judge", "gone", "--by", "lost"],
     ["runs", "gone"],
     ["report", "gone"],
     ["push", "gone"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ from cudt.reproduce import evaluation
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
+from cudt.runs.completions import CompletionSet, write_completions
+from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
 from cudt.sweep.study import ArmStudy
+from tests import instructions
+from tests.instructions import write_instructions, write_recipe
+from tests.pretrained import tiny_llama
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import fail, finish, seeds
 
@@ -45,6 +51,10 @@ def train(queues: ExperimentQueues, arm: str, score: float | None, home: str = "
     else:
         finish(study, trial, score, facts)
     study.refresh()
+
+
+def untracked(batches, total, what):
+    return batches
 
 
 def cells(queue: Any) -> list[str]:
@@ -115,6 +125,80 @@ def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storag
     runs = ("reviews-ut/constrained-0", "reviews-ut/erm-0")
     assert cells(queues.completions.queue) == [f"{run} γ={gamma}" for run in runs for gamma in ("0", "1.5")]
     assert queues.completions.queue.n_left == queues.completions.queue.n_expected == 4
+
+
+LLAMA: dict[str, Any] = {"recipe": "smoke-llama", "fixed": None, "arms": TWO_EACH}
+
+
+def answering(tmp_path: Path, **changes: Any) -> Experiment:
+    """An experiment with two runs in each arm, whose completions answer two instructions."""
+    (tmp_path / "mine.json").write_text(json.dumps([{"instruction": text} for text in ASKED]))
+    asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "max_new_tokens": 3, **changes}
+    name = write_search(tmp_path, "llama", **LLAMA)
+    (experiment,) = scale_of(tmp_path, listed(name, completions=asked)).experiments
+    return experiment
+
+
+ASKED = ("Say red.", "Say blue.")
+
+
+def test_all_runs_answer_when_they_have_ended_if_asked(storage, tmp_path):
+    queues = queues_of(answering(tmp_path, runs="all"), storage, tmp_path / "out", data_root=tmp_path)
+    assert queues.completions is not None
+    queue = queues.completions.queue
+    assert queue.n_expected == 8
+    train(queues, "erm", 0.5)
+    assert cells(queue) == ["reviews-ut/erm-0 γ=0", "reviews-ut/erm-0 γ=1.5"]
+    # Evaluations are of the best runs only, which nobody knows yet.
+    assert cells(queues.evaluations.queue) == []
+    for arm, score in (("erm", 0.7), ("constrained", 0.7), ("constrained", 0.5)):
+        train(queues, arm, score)
+    assert len(cells(queue)) == 8
+    assert cells(queues.evaluations.queue) == ["reviews-ut/constrained-0", "reviews-ut/erm-1"]
+
+
+@pytest.fixture(scope="module")
+def llamas(tmp_path_factory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("llamas")
+    write_instructions(folder)
+    write_recipe(folder, tiny_llama(folder / "llama", initializer_range=0.5))
+    return {
+        one: instructions.train(folder, folder, "training.epochs=1", objective=one) for one in ("constrained", "erm")
+    }
+
+
+def test_the_best_erm_run_judges_the_completions_of_all_runs(llamas, storage, tmp_path):
+    out = tmp_path / "out"
+    queues = queues_of(answering(tmp_path, runs="all", judge=True), storage, out, data_root=tmp_path)
+    completions = queues.completions
+    assert completions is not None
+    for arm, score in (("constrained", 0.5), ("constrained", 0.7), ("erm", 0.5), ("erm", 0.7)):
+        train(queues, arm, score)
+    assert "completions not judged: no ERM run in" in completions.judge(untracked)
+    for arm in ("constrained", "erm"):
+        for number in range(2):
+            shutil.copytree(llamas[arm].path, out / "reviews-ut" / f"{arm}-{number}")
+    for cell in cells(completions.queue):
+        if cell != "reviews-ut/erm-0 γ=1.5":
+            path, _, gamma = cell.partition(" γ=")
+            answers = [{"instruction": one, "output": one, "generator": "x", "dataset": "mine"} for one in ASKED]
+            write_completions(CompletionSet("mine", float(gamma), 0, 3).path(out / path), answers)
+    assert completions.judge(untracked) == f"completions of 3 runs judged by {out / 'reviews-ut' / 'erm-1'}"
+    judged = {path.parent.name: open_run(path.parent).read_table("judged") for path in out.glob("*/*/judged.csv")}
+    # One run has not answered everything.
+    assert sorted(judged) == ["constrained-0", "constrained-1", "erm-1"]
+    for rows in judged.values():
+        assert set(rows["judge"]) == {"tiny-alpaca/erm-1"}
+        assert rows["gamma"].tolist() == [0.0, 0.0, 1.5, 1.5]
+    # The pairs are of the best run of each arm.
+    assert [path.parent.parent.name for path in completions.compare()] == ["erm-1", "erm-1"]
+    assert completions.compare()[0].stem.endswith("-against-constrained-1")
+
+
+def test_completions_are_not_judged_unless_asked(storage, tmp_path):
+    queues = queues_of(answering(tmp_path), storage, tmp_path / "out", data_root=tmp_path)
+    assert queues.completions is not None
+    assert queues.completions.judge(untracked) == ""
 
 
 # ---------------------------------------------------------------- evaluating

@@ -124,6 +124,12 @@ class ReadRun:
         return str(getattr(model, "trained_from", None) or getattr(model, "pretrained", None) or "")
 
     @property
+    def is_cut(self) -> bool:
+        """Whether it kept only some layers of its pretrained model (model.layers)."""
+        model = self.run.recipe.settings.model
+        return hasattr(model, "pretrained") and getattr(model, "layers", None) is not None
+
+    @property
     def validation_metric(self) -> float:
         """The metric of the last layer on validation data, at γ_train; nan where it was not recorded."""
         rows = self.layers[self.layers["split"] == "validation"].sort_values("layer")

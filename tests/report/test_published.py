@@ -27,3 +27,8 @@ def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
     assert is_published(run)
     assert not is_published(with_info(run, recipe="my-own"))
     assert not is_published(planted["text-constrained"])
+
+
+def test_a_pretrained_model_that_is_cut_is_not_the_papers(planted):
+    assert is_published(published(planted["text-constrained"], "imdb-distilbert"))
+    assert not is_published(published(planted["text-constrained"], "imdb-distilbert", "model.layers=3"))

@@ -112,10 +112,16 @@ class ReadRun:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Every setting that shapes training, by dotted key; without the seed."""
+        """Every setting that shapes training, by dotted key; without the seed.
+
+        Where a recipe keeps all layers of a pretrained model (null), `model.layers` is their number.
+        """
+        found = flat_settings(self.run.recipe)
+        if "model.layers" in found and found["model.layers"] is None:
+            found["model.layers"] = self.n_layers
         edition = {"test data": self.edition} if self.edition else {}
         target = {"descent.alpha.target_loss": self.info.target.loss} if self.info.target else {}
-        return {**flat_settings(self.run.recipe), **edition, **target}
+        return {**found, **edition, **target}
 
     @property
     def pretrained(self) -> str:

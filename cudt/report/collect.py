@@ -112,16 +112,28 @@ class ReadRun:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Every setting that shapes training, by dotted key; without the seed."""
+        """Every setting that shapes training, by dotted key; without the seed.
+
+        Where a recipe keeps all layers of a pretrained model (null), `model.layers` is their number.
+        """
+        found = flat_settings(self.run.recipe)
+        if "model.layers" in found and found["model.layers"] is None:
+            found["model.layers"] = self.n_layers
         edition = {"test data": self.edition} if self.edition else {}
         target = {"descent.alpha.target_loss": self.info.target.loss} if self.info.target else {}
-        return {**flat_settings(self.run.recipe), **edition, **target}
+        return {**found, **edition, **target}
 
     @property
     def pretrained(self) -> str:
         """The pretrained model that it started from; empty without one."""
         model = self.run.recipe.settings.model
         return str(getattr(model, "trained_from", None) or getattr(model, "pretrained", None) or "")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it kept only some layers of its pretrained model (model.layers)."""
+        model = self.run.recipe.settings.model
+        return hasattr(model, "pretrained") and getattr(model, "layers", None) is not None
 
     @property
     def validation_metric(self) -> float:

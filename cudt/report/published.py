@@ -21,11 +21,11 @@ from cudt.utils.errors import UserError
 NOISE = "gaussian"
 #: Settings that may differ from the published recipe: the paper searches or compares them.
 _FREE = (
-    *("descent.", "noise.gamma_train", "model.layers"),
+    *("descent.", "noise.gamma_train"),
     # Logging and checkpoints do not change a result.
     *("training.log_every", "training.checkpoint_every"),
 )
-#: Models whose depth is a setting; pretrained ones have a fixed depth.
+#: Models that the paper has in several depths (model.layers); it has pretrained ones as a whole.
 _OF_ANY_DEPTH = ("DUST", "UT")
 #: The depth of models for which the paper prints another.
 _TRUE_DEPTHS = {"DistilBERT": 6}
@@ -118,7 +118,10 @@ def is_published(run: ReadRun) -> bool:
     if named is None or shipped is None or run.edition not in MAIN_EDITIONS:
         return False
     wanted = {**shipped, **(named.erm if run.objective == BASELINE else {})}
-    return all(run.settings.get(key) == value for key, value in wanted.items() if not key.startswith(_FREE))
+    free = (*_FREE, "model.layers") if named.model in _OF_ANY_DEPTH else _FREE
+    # As the recipe has them: there, null stands for all layers of a pretrained model.
+    found = flat_settings(run.run.recipe)
+    return all(found.get(key) == value for key, value in wanted.items() if not key.startswith(free))
 
 
 @cache

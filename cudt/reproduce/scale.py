@@ -25,6 +25,7 @@ from cudt.config import recipe as recipes
 from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive, Seed
 from cudt.config.names import checked_name
 from cudt.config.plugin_names import NoiseName
+from cudt.config.recipe import NamedRecipe
 from cudt.config.section import Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
@@ -192,8 +193,19 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"samples = {listed.samples}: task {settings.task.name} has no pictures; samples are for video tasks"
     if listed.completions is not None and not settings.model.generates_text:
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
-    if nominal.layers is None and not hasattr(settings.model, "layers"):
+    if nominal.layers is None and not all(map(_sets_layers, _recipes(sweep))):
         yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not set the number of layers"
+
+
+def _recipes(sweep: Sweep) -> Iterator[NamedRecipe]:
+    """A recipe for each arm in each compared setting."""
+    for setting, arm in itertools.product(sweep.settings, sweep.search.arms):
+        yield sweep.recipe(setting, arm, sweep.first_parameters(arm))
+
+
+def _sets_layers(recipe: NamedRecipe) -> bool:
+    """Whether a recipe sets the number of layers: null stands for all layers of a pretrained model."""
+    return getattr(recipe.settings.model, "layers", None) is not None
 
 
 def _repeated(experiments: list[Experiment]) -> Iterator[str]:

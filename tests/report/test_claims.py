@@ -358,6 +358,12 @@ def test_the_gain_of_the_deeper_model_is_compared_with_that_of_the_shallower(as_
     assert judged.verdict() == "supported"
 
 
+def test_a_cut_of_a_pretrained_model_is_no_other_size(as_pretrained, trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(ReadRun, "is_cut", property(lambda run: run.recipe == "middle"))
+    plant_sizes(trained_run, tmp_path, {("small", 5): 0.02, ("middle", 3): 0.0, ("large", 7): 0.1})
+    assert only(judged_in(tmp_path)["size"], "erm").setting.startswith("large (L = 7) and small (L = 5)")
+
+
 def test_models_are_compared_on_the_same_task_only(as_pretrained, trained_run, tmp_path):
     plant_sizes(trained_run, tmp_path, {("small", 3): 0.02})
     plant_sizes(trained_run, tmp_path, {("large", 7): 0.1}, overrides=["task.train=60"])

@@ -92,11 +92,12 @@ def _compared_slopes(
 
 
 def size(runs: Runs) -> list[Evidence]:
-    """The gain of the deepest pretrained model on a task minus that of the shallowest, with Welch's interval."""
+    """The gain of the deepest whole pretrained model on a task minus that of the shallowest, with Welch's interval."""
     by_task: dict[tuple[str, ...], list[Pair]] = {}
     for pair in runs.pairs:
         first = pair.ours[0]
-        if first.pretrained and pair.baseline[0].pretrained:
+        # Cuts of one model are compared by `depth`.
+        if all(run.pretrained and not run.is_cut for run in (first, pair.baseline[0])):
             task = first.run.recipe.settings.task.model_dump_json()
             shared = (task, first.metric, first.run.weights, f"{first.gamma_train:g}")
             by_task.setdefault((*shared, pair.noise, pair.baseline[0].objective), []).append(pair)

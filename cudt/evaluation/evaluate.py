@@ -88,6 +88,14 @@ def evaluate_ood(
                 exits.evaluate_exits(run, layerwise, grid, track)
 
 
+def evaluate_exits(run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track) -> None:
+    """Write exits.csv alone, for a run whose other tables are complete. `check` the run first."""
+    layerwise = _load(run, device, data_root)
+    check_same_test(run, layerwise.task.fingerprint(["test"]))
+    with _memory_of(run):
+        exits.evaluate_exits(run, layerwise, grid, track)
+
+
 def _memory_of(run: Run) -> AbstractContextManager[None]:
     """Say what takes less memory, if it does not suffice."""
     size, recipe = run.recipe.settings.evaluation.batch_size, run.path / "recipe.yaml"

@@ -48,22 +48,25 @@ class OtherData:
         return task.tested_on(build_unread(self.task, data_root, pretrained))
 
 
-def named(own: NamedSection, name_or_file: str) -> OtherData:
-    """The test data of a recipe or a task, for a run with the section `own`; a UserError if they do not fit it."""
-    name, given = _section(name_or_file)
+def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherData:
+    """The test data of a recipe or a task, for a run with the section `own`; a UserError if they do not fit it.
+
+    `source` is the key or option that names it.
+    """
+    name, given = _section(name_or_file, source)
     config = _config(given["name"])
     family = next((one for one in FAMILIES if isinstance(own, one) and issubclass(config, one)), None)
     if family is None:
         raise UserError(
-            f"--on {name_or_file}: task {own.name} of the run cannot be tested on data of task {given['name']}; name a "
-            "task with the same kind of examples (video, or texts with classes)"
+            f"{source} {name_or_file}: task {own.name} of the run cannot be tested on data of task {given['name']}; "
+            "name a task with the same kind of examples (video, or texts with classes)"
         )
     # The version of a dataset on the hub belongs to that dataset.
     shared = family.model_fields.keys() - HubDataSection.model_fields.keys()
     values = {**given, **{key: value for key, value in own.model_dump(mode="json").items() if key in shared}}
-    task = _validated(config, values, f"--on {name_or_file}")
+    task = _validated(config, values, f"{source} {name_or_file}")
     if task == own:
-        raise UserError(f"--on {name_or_file}: these are the run's own test data; leave out --on")
+        raise UserError(f"{source} {name_or_file}: these are the run's own test data; name other data")
     return OtherData(name, task)
 
 
@@ -73,7 +76,7 @@ def stored(folder: Path, values: dict[str, Any]) -> OtherData:
     return OtherData(folder.name.removeprefix(PREFIX), task)
 
 
-def _section(name_or_file: str) -> tuple[str, dict[str, Any]]:
+def _section(name_or_file: str, source: str) -> tuple[str, dict[str, Any]]:
     """The name and the task section of a recipe; of a task, a section with nothing but its name."""
     is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
     if is_file or name_or_file in recipes.names():
@@ -82,8 +85,8 @@ def _section(name_or_file: str) -> tuple[str, dict[str, Any]]:
     if registry.problem("task", name_or_file):
         known = [*registry.names("task"), *recipes.names()]
         hint = did_you_mean(name_or_file, known) or "; `cudt recipes` lists all recipes"
-        raise UserError(f"--on: no recipe or task is called {shown(name_or_file)}{hint}")
-    return checked_name(name_or_file, "--on"), {"name": name_or_file}
+        raise UserError(f"{source}: no recipe or task is called {shown(name_or_file)}{hint}")
+    return checked_name(name_or_file, source), {"name": name_or_file}
 
 
 def _config(name: str) -> type[NamedSection]:

@@ -169,7 +169,7 @@ def test_other_clips_than_before_are_refused(call: CommandLine, video):
     [
         ("imdb", "--on imdb: task ucsd of the run cannot be tested on data of task imdb; name a task with the same"),
         ("imdb-bert", "--on imdb-bert: task ucsd of the run cannot be tested on data of task imdb; name a task"),
-        ("ucsd", "--on ucsd: these are the run's own test data; leave out --on"),
+        ("ucsd", "--on ucsd: these are the run's own test data; name other data"),
         ("avenu", "--on: no recipe or task is called 'avenu'; did you mean 'avenue'?"),
         ("folder", "--on folder: 2 errors"),
         ("missing.yaml", "recipe file 'missing.yaml' does not exist"),

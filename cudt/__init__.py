@@ -188,6 +188,7 @@ def evaluate(
     probabilities: str | Sequence[float] | None = None,
     weights: Literal["best", "last"] | None = None,
     exits: bool = False,
+    on: str | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -197,16 +198,15 @@ def evaluate(
     `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for noise in texts; each is
     a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
     are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`, and
-    `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`).
-    `exits` also evaluates early exits, for the table `exits`.
+    `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`). `exits`
+    also evaluates early exits, for the table `exits`. `on` names a task or recipe whose test data are used instead of
+    the run's own, with the run's σ_x; the tables are then those of `open_run(run.path / "on-NAME")`.
     """
     from cudt.config.levels import GAMMA, PROBABILITY
     from cudt.evaluation.evaluate import check, evaluate_ood
     from cudt.evaluation.grid import Grid
-    from cudt.runs.run import Run
 
-    opened = run if isinstance(run, Run) else open_run(run)
-    opened = opened.with_weights(weights or opened.weights)
+    opened = _opened(run, weights, on)
     kinds = [perturbations] if isinstance(perturbations, str) else perturbations
     grid = Grid(
         None if gammas is None else _levels(gammas, GAMMA),
@@ -261,6 +261,16 @@ def _progress(quiet: bool) -> Any:
     from cudt.utils.progress import track
 
     return partial(track, console=SafeConsole(quiet=quiet))
+
+
+def _opened(run: Run | str | Path, weights: Literal["best", "last"] | None, on: str | None) -> Run:
+    """The run with some of its weights and, if it is named, other test data."""
+    from cudt.runs.run import Run
+    from cudt.tasks import other_data
+
+    opened = run if isinstance(run, Run) else open_run(run)
+    opened = opened.with_weights(weights or opened.weights)
+    return opened if on is None else opened.on(other_data.named(opened.recipe.settings.task, on))
 
 
 def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:

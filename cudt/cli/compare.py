@@ -81,17 +81,18 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
 
     recipe = run.run.recipe
     named = {"recipe": recipe.name, "objective": run.objective, "seed": run.seed, "weights": run.run.weights}
-    return {**named, **flat_settings(recipe)}
+    data = {} if run.run.other_data is None else {"test data": run.run.other_data.name}
+    return {**named, **data, **flat_settings(recipe)}
 
 
 # ---------------------------------------------------------------- layers
 
 
 def _print_layers(console: Console, a: ReadRun, b: ReadRun) -> None:
-    """Losses and verdicts of both: on validation data, or on test data if a run has weights that are not its own."""
+    """Losses and verdicts of both: on validation data, or on test data for weights or data that are not a run's own."""
     from cudt.training.picture import negative_note
 
-    on_test = any(run.run.other_weights for run in (a, b))
+    on_test = any(run.run.results != run.run.path for run in (a, b))
     verdicts = [_test_verdicts(run) if on_test else _own_verdicts(run) for run in (a, b)]
     data = "test" if on_test else "validation"
     console.print(f"\nlayer losses on {data} data at γ_train, and the verdict on each constraint")

@@ -42,6 +42,15 @@ Exits = Annotated[
     bool,
     typer.Option("--exits", help="Also evaluate early exits: accuracy against depth and FLOPs (classification only)."),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Test on the test data of another task or recipe, for example avenue, with the run's own σ_x; "
+        "results go to the subfolder on-NAME.",
+        show_default="the run's own data",
+    ),
+]
 Workers = Annotated[
     int, typer.Option(min=1, help="Number of processes: they share the runs, or the noise levels of a few runs.")
 ]
@@ -56,6 +65,7 @@ def eval_ood(
     save_samples: SavedSamples = 0,
     weights: EvaluatedWeights = None,
     exits: Exits = False,
+    on: On = None,
     workers: Workers = 1,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -77,11 +87,18 @@ def eval_ood(
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     request = EvaluationRequest(grid, device, data_root, save_samples, exits)
-    runs = [open_run(path, weights.value if weights else None) for path in dict.fromkeys(run)]
+    runs = [_on(open_run(path, weights.value if weights else None), on) for path in dict.fromkeys(run)]
     if workers == 1:
         evaluate_all(make_console(), runs, request)
     else:
         _evaluate_shared(make_console(), runs, request, workers)
+
+
+def _on(run: Run, name: str | None) -> Run:
+    """The run with the test data of another task or recipe, if one is named."""
+    from cudt.tasks import other_data
+
+    return run if name is None else run.on(other_data.named(run.recipe.settings.task, name))
 
 
 def evaluate_all(console: Console, runs: list[Run], asked: EvaluationRequest) -> None:

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast, get_args
 
-from cudt.config.schema import Weights
 from cudt.doctor.deleting import check_inside
 from cudt.doctor.diagnosis import Diagnosis
 from cudt.doctor.run_lock import held
 from cudt.runs import checksums
-from cudt.runs.info import OTHER_WEIGHTS, EvaluationNote, RunInfo, read_info, write_info
+from cudt.runs.find import folders_of_results, subfolder
+from cudt.runs.info import EVALUATION, EvaluationNote, RunInfo, read_info, write_info
 from cudt.runs.repair import remade_by
 from cudt.runs.tables import TABLES
 from cudt.utils.errors import DamagedFileError, UserError
@@ -22,8 +21,7 @@ from cudt.utils.files import delete
 
 def check(run: Path) -> Iterator[Diagnosis]:
     """Every damaged file of a run, with what to do about it."""
-    others = [run / name for name in get_args(Weights) if (run / name / OTHER_WEIGHTS).is_file()]
-    damaged = {folder: _damaged(folder, run) for folder in (run, *others)}
+    damaged = {folder: _damaged(folder, run) for folder in folders_of_results(run)}
     # Nothing can be written again without the run's weights, recipe and run.json.
     is_usable = all(_is_remade(error, run) for error in damaged[run])
     for folder, errors in damaged.items():
@@ -39,7 +37,7 @@ def check(run: Path) -> Iterator[Diagnosis]:
 def _not_yet_repaired(run: Path, folder: Path) -> Iterator[Diagnosis]:
     """What an earlier fix has deleted, until the evaluation was repeated."""
     try:
-        info = read_info(run, _other(run, folder))
+        info = read_info(run, subfolder(folder, run))
     except UserError:  # it is reported by who reads it
         return
     if commands := [command for kind, command in info.repair.items() if kind not in info.evaluated]:
@@ -49,7 +47,8 @@ def _not_yet_repaired(run: Path, folder: Path) -> Iterator[Diagnosis]:
 
 def _has_weights(run: Path, folder: Path) -> bool:
     """Whether the weights are kept (`checkpoints.keep`) that the results in a folder are of."""
-    return any((run / "checkpoints").glob("*.safetensors" if folder == run else f"{folder.name}.safetensors"))
+    name = subfolder(folder, run).weights or "*"
+    return any((run / "checkpoints").glob(f"{name}.safetensors"))
 
 
 def _is_remade(error: DamagedFileError, folder: Path) -> bool:
@@ -89,7 +88,7 @@ def _readers(folder: Path, run: Path) -> Iterator[tuple[Path, Callable[[], objec
         yield run / "run.json", partial(read_info, run)
         yield run / "recipe.yaml", partial(recipes.read_resolved, run / "recipe.yaml")
     else:
-        yield folder / OTHER_WEIGHTS, partial(read_info, run, cast(Weights, folder.name))
+        yield folder / EVALUATION, partial(read_info, run, subfolder(folder, run))
     for name in TABLES:
         yield folder / f"{name}.csv", partial(read_table, folder, name)
     yield folder / "examples.parquet", partial(read_examples, folder)
@@ -129,10 +128,9 @@ def _delete(run: Path, folder: Path, names: Sequence[str], commands: str) -> str
         # The exported model is written as a whole.
         tops = dict.fromkeys("model" if name.startswith("model/") else name for name in names)
         check_inside(run, (folder / top for top in tops))
-        other = _other(run, folder)
         if "eval-ood" in commands and (again := _evaluations(run, folder)):
             # The next check still says at which levels.
-            write_info(run, RunInfo(evaluated={}, repair=again), other)
+            write_info(run, RunInfo(evaluated={}, repair=again), subfolder(folder, run))
         for top in tops:
             below = [name for name in checksums.recorded(folder) if name == top or name.startswith(f"{top}/")]
             checksums.forget(folder, *below)
@@ -152,7 +150,7 @@ def _commands(run: Path, folder: Path, names: Sequence[str]) -> list[str]:
 
 def _evaluations(run: Path, folder: Path) -> dict[str, str]:
     """By kind of noise, the command that repeats what was evaluated, and what an earlier fix has deleted."""
-    info = read_info(run, _other(run, folder))
+    info = read_info(run, subfolder(folder, run))
     exits = ["--exits"] if (folder / "exits.csv").exists() else []
     noted = info.evaluated.items()
     return {**info.repair, **{kind: shlex.join([*_evaluation(folder, kind, note), *exits]) for kind, note in noted}}
@@ -166,10 +164,6 @@ def _evaluation(folder: Path, kind: str, note: EvaluationNote) -> list[str]:
     pictures = ["--save-samples", str(note.samples)] if note.samples else []
     grid = [levels, ",".join(map(repr, note.levels))]
     return ["cudt", "eval-ood", str(folder), "--perturbation", kind, *grid, *seeds, *pictures]
-
-
-def _other(run: Path, folder: Path) -> Weights | None:
-    return None if folder == run else cast(Weights, folder.name)
 
 
 def _name(error: DamagedFileError, folder: Path) -> str:

@@ -21,6 +21,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise.base import TextNoise, noise_kind, training_level
 from cudt.noise.source import NoiseSource
 from cudt.runs import checksums
+from cudt.runs.data_root import data_root_of
 from cudt.runs.examples import Part, Pieces
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.runs.tables import file_of
@@ -85,6 +86,14 @@ def evaluate_ood(
             _summarise(run, layerwise, grid, track)
             if with_exits:
                 exits.evaluate_exits(run, layerwise, grid, track)
+
+
+def evaluate_exits(run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track) -> None:
+    """Write exits.csv alone, for a run whose other tables are complete. `check` the run first."""
+    layerwise = _load(run, device, data_root)
+    check_same_test(run, layerwise.task.fingerprint(["test"]))
+    with _memory_of(run):
+        exits.evaluate_exits(run, layerwise, grid, track)
 
 
 def _memory_of(run: Run) -> AbstractContextManager[None]:
@@ -207,7 +216,8 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
             by_seed = {seed: _measure(run, layerwise, file, "test", noise.kind, seed, levels, track) for seed in seeds}
             rows = _constraints(run, layerwise.task, noise.kind, levels, by_seed)
         run.merge_table("constraints", rows, ["perturbation", "gamma"])
-    seen = carry_over.seen_losses(run) or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
+    known = carry_over.seen_losses(run) or carry_over.seen_losses(run.on(None))
+    seen = known or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
     run.write_table("descent", carry_over.summary_rows(run, seen))
 
 
@@ -245,9 +255,13 @@ def evaluate_validation(
 
 
 def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The trained model, on the data that it was trained with."""
+    """The trained model, on the data that it was trained with; with other test data if the run names some."""
     layerwise = trained.load_for_noise(run, device, data_root)
     check_same_data(run, layerwise.task.fingerprint(SEEN))
+    if run.other_data is not None:
+        with data_root_of(run, data_root) as root:
+            tokenizer = run.recipe.settings.model.tokenizer_source
+            layerwise.task = run.other_data.put_into(layerwise.task, root, tokenizer)
     return layerwise
 
 

@@ -90,6 +90,20 @@ def evaluate_exits(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Trac
         run.merge_table("exits", pd.concat(rows), ["split", *keys])
 
 
+def left(run: Run, grid: Grid) -> list[str]:
+    """The kinds of noise for which levels or noise seeds of the grid are still missing in exits.csv."""
+    settings, stored = run.recipe.settings.evaluation, run.read_table("exits")
+    test = stored[stored["split"] == "test"]
+    kinds = []
+    for kind in grid.kinds(settings):
+        rows, seeds = test[test["perturbation"] == kind], grid.seeds(settings)
+        wanted = {(level, seed) for level in grid.levels(kind, settings) for seed in seeds}
+        found = {*zip(rows["gamma"], rows["seed"], strict=True)}
+        if not wanted <= found or set(rows["seed"]) != set(seeds):
+            kinds.append(kind)
+    return kinds
+
+
 def read_points(run: Run) -> list[OperatingPoint]:
     """The operating points in a run's exits.csv; none before `cudt eval-ood --exits`."""
     stored = run.read_table("exits")

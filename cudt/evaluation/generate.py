@@ -105,6 +105,8 @@ class Request:
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
+    if run.other_data is not None:
+        raise UserError(f"'{run.results}': completions do not depend on test data; give '{run.results.parent}'")
     model = run.recipe.settings.model
     if not model.generates_text:
         raise UserError(

@@ -63,6 +63,8 @@ class Embeddings:
 def check(run: Run) -> None:
     """Refuse a run that is not finished, damaged, not evaluated under Gaussian noise, or that is about videos."""
     info = run.finished_info()
+    if run.other_data is not None:
+        raise UserError(f"'{run.results}': `cudt privacy` is about the run's own data; give '{run.results.parent}'")
     if info.has_pictures:
         raise UserError(
             f"'{run.path}': task {run.recipe.settings.task.name} has no tokens; `cudt privacy` is about noise on token "

@@ -64,8 +64,8 @@ class Target:
 def files_of(run: Run, target: Target) -> Files:
     """The files of a run, for a repository on the hub. Refuses a run that is not finished or has no weights."""
     run.finished_info()
-    if run.other_weights:
-        raise UserError(f"'{run.results}': the exported model has the run's own weights; give '{run.path}'")
+    if run.results != run.path:
+        raise UserError(f"'{run.results}': results of other weights or data cannot be uploaded; give '{run.path}'")
     if run.info().saved_model == _TOP:
         raise UserError(f"'{run.path}' was downloaded from the hub; upload the run folder that it was made from")
     files = _model(run)

@@ -25,7 +25,7 @@ def check_model(config: ModelSection, task: NamedSection, data_root: Path | None
 
 def missing(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
     """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
-    return list(dict.fromkeys([*_weights(recipe, data_root), *_data(recipe, data_root)]))
+    return list(dict.fromkeys([*_weights(recipe, data_root), *missing_data(recipe.settings.task, data_root)]))
 
 
 def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
@@ -38,9 +38,8 @@ def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
         yield str(error)
 
 
-def _data(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
+def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
     """The data problems that the task's module reports; a data set of the hub may be cached or downloaded instead."""
-    task = recipe.settings.task
     module = registry.load("task", task.name)
     if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
         return

@@ -13,6 +13,7 @@ interactive.py       its charts                        figures/           one fi
 manifest.py          which files a report wrote        material.py        what the page is made of
 early_exit.py        accuracy and depth over seeds     editions.py        runs with other test data
 decision.py          when runs decide, and descent     gains.py           gains over ERM by depth
+other_data.py        runs on data of other tasks
 sections/            one file for each further section of the page: text and tables
 claims/              the paper's claims and their verdicts, one file for each family
 """
@@ -32,6 +33,7 @@ from cudt.report import (
     headline,
     hyper_parameters,
     manifest,
+    other_data,
     page,
     paired,
     paper_results,
@@ -45,6 +47,7 @@ from cudt.report.comparable import without_ablations
 from cudt.report.figures import in_background, plan
 from cudt.report.groups import read_groups
 from cudt.report.material import Material
+from cudt.report.other_data import OtherDataNumbers
 from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 from cudt.utils.errors import UserError
@@ -88,9 +91,12 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
         _write_numbers(runs, numbers | _decisions(runs), out)
         shown, files = _write_tables(compared, out / "tables")
         collected.warnings.extend([*damaged_scores, *damaged_sweeps, *planned.notes])
-        made = Material(collected, compared, groups, summary, shown, searched, judged)
+        other = other_data.collect(compared)
+        collected.warnings.extend(other.warnings)
+        made = Material(collected, compared, groups, summary, shown, searched, judged, other)
         parts = sections.build(made)
         files += _write_texts([table for part in parts for table in part.tables], out / "tables")
+        files += _write_other(other, out / "tables")
         write_text(out / "index.html", page.render(made, drawn, parts))
         pictures = drawn()
     stale = manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
@@ -141,6 +147,15 @@ def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTa
     for name, text in texts.items():
         write_text(out / name, text)
     return shown, [*(out / name for name in texts), *_write_texts([table for table, _ in shown], out)]
+
+
+def _write_other(other: OtherDataNumbers, out: Path) -> list[Path]:
+    """Write the numbers on other data as CSV, if there are some; return the files."""
+    if other.numbers.empty:
+        return []
+    path = out / f"{other.text.stem}.csv"
+    write_text(path, csv_text(other.numbers))
+    return [path]
 
 
 def _write_texts(tables: Sequence[TextTable], out: Path) -> list[Path]:

@@ -55,7 +55,7 @@ class ComparableCell:
 
 def cell_of(run: ReadRun) -> ComparableCell:
     """The cell of a run, by its recipe."""
-    task = run.run.recipe.settings.task
+    task = run.run.tested_task
     origin = json.dumps(_origin(run))
     shared = (run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
     loss = _loss(run)

@@ -15,6 +15,7 @@ from cudt.report.collect import Collected, GroupKey, ReadRun
 from cudt.report.figures.words import short
 from cudt.report.groups import Group
 from cudt.report.names import labels
+from cudt.report.other_data import OtherDataNumbers
 from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 
@@ -32,6 +33,8 @@ class Material:
     """Tables in the paper's layout, each with whether it has a number of ours."""
     sweeps: list[ReadSweep]
     claims: list[JudgedClaim] = field(default_factory=list)
+    other: OtherDataNumbers | None = None
+    """Results of the compared runs on data that they were never trained on."""
 
     def groups_of(self, runs: Iterable[ReadRun]) -> list[Group]:
         """The groups that some runs belong to."""

@@ -77,7 +77,7 @@ class _Estimate:
     n: int
 
 
-def _chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
+def chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
     """The unit of the interval and the runs it is over: training seeds where both sides have several.
 
     Otherwise it is over test examples, or over the clips that they are windows of.
@@ -181,7 +181,7 @@ def of_pair(pair: Pair) -> pd.DataFrame:
 
 def _rows(pair: Pair, known: dict[tuple[Path, str], Measured], damaged: dict[str, None]) -> list[dict[str, Any]]:
     """A row for each quantity over the levels that all runs of a pair have; without an interval, with the reason."""
-    unit, *sides = _chosen(pair)
+    unit, *sides = chosen(pair)
     ours, baseline = ([_measured(run, pair.noise, known) for run in side] for side in sides)
     levels = sorted(set.intersection(*(set(one.curve) for one in [*ours, *baseline])))
     if not levels:

@@ -29,15 +29,18 @@ def training(recipe: NamedRecipe, nominal: Nominal, gammas: list[float] | None) 
     return updates + validations * _forward(recipe, nominal)
 
 
-def evaluation(experiment: Experiment, *, answers: bool = True) -> float:
-    """Operations of all evaluations of an experiment, and of its completions if `answers`."""
+def evaluation(experiment: Experiment, *, answers: bool = True, n_other: int = 0) -> float:
+    """Operations of all evaluations of an experiment, and of its completions if `answers`.
+
+    `n_other` is the number of other data sets that it evaluates on, which are taken to be as large as its own.
+    """
     sweep, listed = experiment.sweep, experiment.listed
     total = 0.0
     for setting in sweep.settings:
         for arm in sweep.search.arms:
             recipe = sweep.recipe(setting, arm, sweep.first_parameters(arm))
             count = 1 if listed.evaluate == "best" else sweep.budget(arm)
-            total += count * _evaluation(recipe, listed, experiment.nominal)
+            total += count * (1 + n_other) * _evaluation(recipe, listed, experiment.nominal)
             if answers and listed.completions is not None:
                 answering = 1 if listed.completions.runs == "best" else sweep.budget(arm)
                 total += answering * _completions(recipe, listed.completions, experiment.nominal)
@@ -57,7 +60,11 @@ def _evaluation(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
     for kind in listed.perturbations:
         asked = Grid().levels(kind, settings.evaluation)
         levels += len({*asked, training_level(kind, settings.noise.gamma_train)})
-    return levels * len(listed.noise_seeds) * nominal.test * _forward(recipe, nominal)
+    examples = levels * len(listed.noise_seeds) * nominal.test
+    if listed.exits:
+        # The same again for exits, and validation data once for their thresholds.
+        examples = 2 * examples + nominal.validation
+    return examples * _forward(recipe, nominal)
 
 
 def _completions(recipe: NamedRecipe, asked: Completions, nominal: Nominal) -> float:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation import evaluate, generate, notes
+from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation import judge as judging
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
@@ -36,6 +36,7 @@ from cudt.sweep.messages import CellResult
 from cudt.sweep.queue import Key, Trial, TrialQueue
 from cudt.sweep.source import Report
 from cudt.sweep.study import ArmStudy
+from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
 
@@ -89,10 +90,44 @@ def grid_of(experiment: Experiment) -> Grid:
     return Grid(perturbations=[*experiment.listed.perturbations], noise_seeds=experiment.listed.noise_seeds)
 
 
-def is_evaluated(experiment: Experiment, path: Path) -> bool:
+@dataclass(frozen=True)
+class RunEvaluation:
+    """What an experiment asks for about one run on one data set."""
+
+    run: Run
+    grid: Grid
+    n_samples: int
+    with_exits: bool
+
+    def left(self) -> list[str]:
+        """The kinds of noise whose tables are not complete."""
+        return notes.left(self.run, self.grid, self.n_samples)
+
+    def exits_left(self) -> list[str]:
+        """The kinds of noise for which early exits are missing."""
+        return exits.left(self.run, self.grid) if self.with_exits else []
+
+    def alone(self, *kinds: str) -> Grid:
+        """The grid with some kinds of noise only."""
+        return Grid(perturbations=[*kinds], noise_seeds=self.grid.noise_seeds)
+
+
+def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
+    """The evaluation of a run on its own test data, then those on other data that are here."""
+    run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
+    yield RunEvaluation(run, grid, listed.samples, listed.exits)
+    for name in needs.available_other(experiment, data_root):
+        # Pictures are of the run's own data.
+        yield RunEvaluation(
+            run.on(other_data.named(run.recipe.settings.task, name, "on")), grid, n_samples=0, with_exits=listed.exits
+        )
+
+
+def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = None) -> bool:
     """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
     try:
-        return not notes.left(open_run(path), grid_of(experiment), experiment.listed.samples)
+        asked = evaluations_of(experiment, path, data_root)
+        return not any(one.left() or one.exits_left() for one in asked)
     except UserError:
         return False
 
@@ -193,7 +228,9 @@ class EvaluationQueue(HomeQueue):
 
     def _asked(self) -> Any:
         listed = self._experiment.listed
-        return [listed.perturbations, listed.noise_seeds, listed.samples]
+        # Without them it is the evaluation of earlier versions.
+        more = [listed.exits, listed.on] if listed.exits or listed.on else []
+        return [listed.perturbations, listed.noise_seeds, listed.samples, *more]
 
     def _keys(self, run: ChosenRun) -> Iterable[str]:
         return [run.path]
@@ -251,25 +288,31 @@ class EvaluationSource:
     options: RunOptions
 
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
-        """Evaluate a run under every kind of noise that is still missing."""
-        run, grid = open_run(self.options.out / str(trial.cell)), grid_of(self.experiment)
-        samples = self.experiment.listed.samples
-        lease.take_run(run, self.options.out)
+        """Evaluate a run under every kind of noise that is still missing, on its own test data and on others."""
+        path, options = self.options.out / str(trial.cell), self.options
+        run = open_run(path)
+        lease.take_run(run, options.out)
         with run.locked(wait=True):
-            for kind in notes.left(run, grid, samples):
-                alone = Grid(perturbations=[kind], noise_seeds=grid.noise_seeds)
-                evaluate.check(run, alone, samples)
-                evaluate.evaluate_ood(
-                    run, alone, self.options.device, self.options.data_root, tracking(report), samples
-                )
+            for asked in evaluations_of(self.experiment, path, options.data_root):
+                self._evaluate(asked, tracking(report))
         return CellResult(0.0, self.facts(trial))
+
+    def _evaluate(self, asked: RunEvaluation, track: Track) -> None:
+        """Fill what is missing in the tables of a run on one data set."""
+        run, where = asked.run, (self.options.device, self.options.data_root, track)
+        for kind in asked.left():
+            evaluate.check(run, asked.alone(kind), asked.n_samples)
+            evaluate.evaluate_ood(run, asked.alone(kind), *where, asked.n_samples)
+        if kinds := asked.exits_left():
+            evaluate.check(run, asked.alone(*kinds), with_exits=True)
+            evaluate.evaluate_exits(run, asked.alone(*kinds), *where)
 
     def facts(self, trial: Trial) -> dict[str, Any]:
         return {"run": trial.cell}
 
     def is_done(self, cell: Key) -> bool:
         """Whether the tables of a run are complete."""
-        return is_evaluated(self.experiment, self.options.out / str(cell))
+        return is_evaluated(self.experiment, self.options.out / str(cell), self.options.data_root)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.models.needs import missing as missing_for_recipe
+from cudt.models.needs import missing_data
 from cudt.reproduce.scale import Completions, Experiment
+from cudt.tasks import other_data
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
@@ -27,3 +29,19 @@ def missing_instructions(experiment: Experiment, data_root: Path | None) -> list
     file = instructions_file(asked, data_root)
     how = f"; {asked.get.replace('FOLDER', shlex.quote(str(file.parent)))}" if asked.get else ""
     return [f"completions: file {file} does not exist{how}"]
+
+
+def available_other(experiment: Experiment, data_root: Path | None) -> list[str]:
+    """The other data, by the names in the scale, whose test data are here."""
+    return [name for name in dict.fromkeys(experiment.listed.on) if not _missing_of(experiment, name, data_root)]
+
+
+def missing_other(experiment: Experiment, data_root: Path | None) -> list[str]:
+    """What only evaluations on other data are missing, and how to get it."""
+    found = {name: _missing_of(experiment, name, data_root) for name in experiment.listed.on}
+    return [f"on {name}: {problem}" for name, problems in found.items() for problem in problems]
+
+
+def _missing_of(experiment: Experiment, name: str, data_root: Path | None) -> list[str]:
+    own = experiment.sweep.first_recipe.settings.task
+    return list(missing_data(other_data.named(own, name, "on").task, data_root))

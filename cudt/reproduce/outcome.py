@@ -67,7 +67,8 @@ def _of(one: ExperimentQueues, missing: list[str], here: Home, homes: Sequence[H
         for queue, lacking in ((evaluations, missing), (completions, missing or instructions)):
             _add(made, one, queue, home, lacking if home.id == here.id else None)
     # The same may be missing for training, evaluations and completions.
-    made.skipped = list(dict.fromkeys([*made.skipped, *instructions]))
+    others = [] if missing else needs.missing_other(one.experiment, one.options.data_root)
+    made.skipped = list(dict.fromkeys([*made.skipped, *instructions, *others]))
     return made
 
 

@@ -48,6 +48,8 @@ class PlannedExperiment:
     """What it cannot run without."""
     unanswerable: list[str]
     """What only its completions are missing."""
+    untestable: list[str]
+    """What only its evaluations on other data are missing."""
     operations: float
     """Estimated floating-point operations of the rest."""
     overhead: float
@@ -147,7 +149,8 @@ def _untimed(experiment: Experiment, options: ReproduceOptions) -> PlannedExperi
     # Generated data need not exist yet: the command generates them.
     is_generated = experiment.listed.generated
     unanswerable = [] if is_generated else needs.missing_instructions(experiment, own.data_root)
-    evaluating = cost.evaluation(experiment, answers=not unanswerable) * evaluations_left / evaluations
+    n_other = len(needs.available_other(experiment, own.data_root))
+    whole = cost.evaluation(experiment, answers=not unanswerable, n_other=n_other)
     return PlannedExperiment(
         experiment,
         len(cells),
@@ -156,7 +159,8 @@ def _untimed(experiment: Experiment, options: ReproduceOptions) -> PlannedExperi
         evaluations_left,
         missing=[] if is_generated else needs.missing(experiment, own.data_root),
         unanswerable=unanswerable,
-        operations=training + evaluating,
+        untestable=needs.missing_other(experiment, own.data_root),
+        operations=training + whole * evaluations_left / evaluations,
         overhead=startup.seconds(len(left) + evaluations_left, options.workers),
         seconds=None,
         untimed="",
@@ -241,7 +245,7 @@ def _cost(row: PlannedExperiment, plan: ReproductionPlan) -> str:
     if row.seconds == 0:
         return "done"
     cost_text = plan.text(plan.seconds_of(row))
-    marks = "*" * bool(row.missing) + "†" * bool(row.unanswerable)
+    marks = "*" * bool(row.missing) + "†" * bool(row.unanswerable) + "‡" * bool(row.untestable)
     return f"{cost_text} {marks}".rstrip()
 
 
@@ -287,6 +291,7 @@ def _missing_lines(plan: ReproductionPlan) -> Iterator[str]:
     """Each missing item once, with the numbers of the experiments that need it."""
     yield from _needed("* missing; the experiments that need it are skipped:", [row.missing for row in plan.rows])
     yield from _needed("† missing; only the completions are skipped:", [row.unanswerable for row in plan.rows])
+    yield from _needed("‡ missing; only evaluations on it are skipped:", [row.untestable for row in plan.rows])
 
 
 def _needed(heading: str, of_rows: list[list[str]]) -> Iterator[str]:

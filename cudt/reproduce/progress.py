@@ -46,7 +46,7 @@ def of(experiment: Experiment, options: SweepOptions) -> Progress:
     home, elsewhere = known_home(options.out), _evaluated_elsewhere(experiment, arms)
     runs = chosen(experiment, arms) if all(arm.is_done for arm in arms) else []
     evaluated = sum(
-        is_evaluated(experiment, options.out / run.path)
+        is_evaluated(experiment, options.out / run.path, options.data_root)
         if run.home in (None, home)
         else (run.home, run.path) in elsewhere
         for run in runs

@@ -212,12 +212,8 @@ def _is_new(out: Path) -> bool:
     """Whether no table of a run is newer than the report."""
     page = out / "report" / "index.html"
     runs = [path.parent for path in out.glob("*/*/run.json")]
-    tables = [
-        path
-        for run in runs
-        for name in ("run.json", "ood.csv", "judged.csv", "completions/*.json")
-        for path in run.glob(name)
-    ]
+    names = ("run.json", "ood.csv", "exits.csv", "on-*/ood.csv", "judged.csv", "completions/*.json")
+    tables = [path for run in runs for name in names for path in run.glob(name)]
     # Every command that ends writes completions side by side.
     last = max((path.stat().st_mtime_ns for path in tables if "against" not in path.name), default=0)
     return page.is_file() and page.stat().st_mtime_ns > last

@@ -29,6 +29,7 @@ from cudt.config.recipe import NamedRecipe
 from cudt.config.section import Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
+from cudt.tasks import other_data
 from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 
@@ -93,6 +94,10 @@ class Listed(Section):
     noise_seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default=[0])
     samples: CountFromZero = 0
     """The number of test examples saved as pictures for each evaluated run (video)."""
+    exits: bool = False
+    """Whether to evaluate early exits too, as `cudt eval-ood --exits` does (classification)."""
+    on: list[str] = Field(default=[])
+    """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
     completions: Completions | None = None
     generated: bool = False
     """Whether the command generates the data and weights, below its own folder."""
@@ -193,6 +198,13 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"samples = {listed.samples}: task {settings.task.name} has no pictures; samples are for video tasks"
     if listed.completions is not None and not settings.model.generates_text:
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
+    if listed.exits and (isinstance(settings.task, VideoConfig) or settings.model.generates_text):
+        yield f"exits: task {settings.task.name} has no classes; early exits are for classification"
+    for name in listed.on:
+        try:
+            other_data.named(settings.task, name, "on")
+        except UserError as error:
+            yield str(error)
     if nominal.layers is None and not all(map(_sets_layers, _recipes(sweep))):
         yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not set the number of layers"
 

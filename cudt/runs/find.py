@@ -10,8 +10,9 @@ from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
 from cudt.runs import checksums
-from cudt.runs.info import FORMAT, read_format
+from cudt.runs.info import EVALUATION, FORMAT, Subfolder, read_format, read_info
 from cudt.runs.run import Run
+from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command, is_text, shown_path
 from cudt.utils.walk import files_below
@@ -25,11 +26,10 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
 def open_run(path: Path, weights: Weights | None = None) -> Run:
     """The run in an existing folder, with its own weights unless others are named.
 
-    The subfolder `last` or `best` of a run is the run with these weights.
+    The subfolder `last` or `best` of a run is the run with these weights, and `on-NAME` the run on these data.
     """
-    if path != run_folder(path):
-        weights = weights or ("last" if path.name == "last" else "best")
-        return open_run(path.parent, weights)
+    if path != (around := run_folder(path)):
+        return _open_inside(path, around, weights)
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")
     if not is_text(str(path)):
@@ -50,10 +50,39 @@ def open_run(path: Path, weights: Weights | None = None) -> Run:
         ) from None
 
 
+def _open_inside(path: Path, around: Path, weights: Weights | None) -> Run:
+    """The run of a subfolder of its results."""
+    if is_of_other_data(path):
+        noted = read_info(around, subfolder(path, around)).other_task or {}
+        return open_run(path.parent, weights).on(other_data.stored(path, noted))
+    return open_run(around, weights or ("last" if path.name == "last" else "best"))
+
+
 def run_folder(path: Path) -> Path:
-    """The path itself, or the run folder around it if it has the results of weights that are not the run's own."""
-    is_inside = path.name in get_args(Weights) and path.is_dir() and (path.parent / "run.json").is_file()
-    return path.parent if is_inside else path
+    """The path itself, or the run folder around it if it has results of weights or data that are not the run's own."""
+    folder = path.parent if is_of_other_data(path) else path
+    if folder.name in get_args(Weights) and path.is_dir() and (folder.parent / "run.json").is_file():
+        return folder.parent
+    return folder
+
+
+def is_of_other_data(path: Path) -> bool:
+    """Whether a folder has results on data that are not the run's own."""
+    return path.name.startswith(other_data.PREFIX) and (path / EVALUATION).is_file()
+
+
+def subfolder(path: Path, run: Path) -> Subfolder:
+    """Which results of a run a folder has."""
+    parts = path.relative_to(run).parts
+    weights: list[Weights] = [one for one in get_args(Weights) if one in parts]
+    return Subfolder(weights[0] if weights else None, parts[-1] if is_of_other_data(path) else None)
+
+
+def folders_of_results(run: Path) -> list[Path]:
+    """The run folder, and its subfolders with results of weights or data that are not the run's own."""
+    own = [run, *(run / name for name in get_args(Weights) if (run / name).is_dir())]
+    others = [path for folder in own for path in sorted(folder.glob(f"{other_data.PREFIX}*")) if is_of_other_data(path)]
+    return [*(folder for folder in own if folder == run or (folder / EVALUATION).is_file()), *others]
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
@@ -64,7 +93,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
             raise UserError(f"folder '{folder}' does not exist")
         if (around := run_folder(folder)) != folder:
             raise UserError(
-                f"'{folder}' has results of weights that are not the run's own, which reports leave out; "
+                f"'{folder}' has results of weights or data that are not the run's own, which reports leave out; "
                 f"see them with `{as_command('compare', around, folder)}`"
             )
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.

@@ -7,6 +7,7 @@ every finished run has is required. Keys that this version does not know are kep
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,9 +23,9 @@ from cudt.utils.reading import json_object
 FORMAT = 1
 
 _NAME = "run.json"
-#: The file that says what was evaluated with weights that are not the run's own, in their subfolder. It is not called
-#: run.json, because that marks a run folder.
-OTHER_WEIGHTS = "evaluation.json"
+#: The file that says what was evaluated with weights or on data that are not the run's own, in their subfolder. It is
+#: not called run.json, because that marks a run folder.
+EVALUATION = "evaluation.json"
 
 Status = Literal["running", "interrupted", "failed", "finished"]
 
@@ -202,6 +203,8 @@ class RunInfo(InfoPart):
     """By kind of noise, the command that evaluates again what `cudt doctor --fix` has deleted."""
     test_data: str | None = None
     """Fingerprint of the test data."""
+    other_task: dict[str, Any] | None = None
+    """Only in evaluation.json: the `task` section of test data that are not the run's own."""
 
 
 class FinishedInfo(RunInfo):
@@ -237,15 +240,32 @@ class FinishedInfo(RunInfo):
         return self.has_pictures if self.windows_of_clips is None else self.windows_of_clips
 
 
-def read_info(folder: Path, other: Weights | None = None) -> RunInfo:
+@dataclass(frozen=True)
+class Subfolder:
+    """Where the results of weights or data are that are not the run's own; without both, the run folder itself."""
+
+    weights: Weights | None = None
+    data: str | None = None
+    """The name of the folder of other data, like `on-avenue`."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(part for part in (self.weights, self.data) if part is not None)
+
+
+#: The results of the run's own weights on its own data.
+OWN = Subfolder()
+
+
+def read_info(folder: Path, inside: Subfolder = OWN) -> RunInfo:
     """The run.json of a folder; all defaults where there is none.
 
-    `other` names weights that are not the run's own. What was evaluated with them is in a file in their subfolder.
+    `inside` is where results of other weights or on other data are; a file there says what was evaluated.
     """
-    return _validated(RunInfo, folder, other)
+    return _validated(RunInfo, folder, inside)
 
 
-def read_finished_info(folder: Path, other: Weights | None = None) -> FinishedInfo:
+def read_finished_info(folder: Path, inside: Subfolder = OWN) -> FinishedInfo:
     """The run.json of a finished run, as `read_info` reads it; a UserError for a run that is not finished."""
     status = read_info(folder).status
     if status != "finished":
@@ -253,7 +273,7 @@ def read_finished_info(folder: Path, other: Weights | None = None) -> FinishedIn
             f"'{folder}' is {status or 'not started'}, not finished; "
             "run `cudt train` with the same recipe and settings to resume it"
         )
-    return _validated(FinishedInfo, folder, other)
+    return _validated(FinishedInfo, folder, inside)
 
 
 def read_format(folder: Path) -> Any:
@@ -261,13 +281,13 @@ def read_format(folder: Path) -> Any:
     return _read_values(folder, _NAME).get("format")
 
 
-def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> None:
+def write_info(folder: Path, changes: RunInfo, inside: Subfolder = OWN) -> None:
     """Replace in run.json the keys that `changes` sets; all others stay, also those that this version does not know.
 
-    With `other`, write to the file of these weights instead.
+    With a subfolder, write to its file instead.
     """
-    at, name = _file_of(folder, other)
-    begin = {"format": FORMAT} if other is None else {"format": FORMAT, "weights": other}
+    at, name = _file_of(folder, inside)
+    begin = {"format": FORMAT} if inside.weights is None else {"format": FORMAT, "weights": inside.weights}
     values = {**begin, **_read_values(at, name), **changes.model_dump(exclude_unset=True)}
     checksums.write_checked(at, name, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -275,15 +295,17 @@ def write_info(folder: Path, changes: RunInfo, other: Weights | None = None) -> 
 _Info = TypeVar("_Info", bound=RunInfo)
 
 
-def _file_of(folder: Path, other: Weights | None) -> tuple[Path, str]:
+def _file_of(folder: Path, inside: Subfolder) -> tuple[Path, str]:
     """The folder and the name of the file."""
-    return (folder, _NAME) if other is None else (folder / other, OTHER_WEIGHTS)
+    return (folder, _NAME) if inside == OWN else (folder.joinpath(*inside.parts), EVALUATION)
 
 
-def _validated(kind: type[_Info], folder: Path, other: Weights | None) -> _Info:
-    at, name = _file_of(folder, other)
+def _validated(kind: type[_Info], folder: Path, inside: Subfolder) -> _Info:
+    at, name = _file_of(folder, inside)
     values = _read_values(folder, _NAME)
-    if other is not None:
+    if inside.data is not None:
+        values = {**values, "test_data": None, "data_notes": {}}
+    if inside != OWN:
         values = {**values, "evaluated": {}, "repair": {}, **_read_values(at, name)}
     try:
         return kind.model_validate(values)

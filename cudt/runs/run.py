@@ -27,6 +27,7 @@
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
         data/           the examples of a run that another trainer trained (integrations/stored_run.py)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
+        on-<name>/      the same tables, from `eval-ood --on <name>`: test data of another task or recipe
 
 history.csv is appended to while the run trains. Every other file is written under a temporary name and renamed, so that
 it is always complete.
@@ -44,11 +45,12 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import Weights
+from cudt.config.schema import NamedSection, Weights
 from cudt.runs import checksums, examples, info, tables
 from cudt.runs.examples import Part, Pieces
-from cudt.runs.info import FinishedInfo, RunInfo
+from cudt.runs.info import FinishedInfo, RunInfo, Subfolder
 from cudt.runs.predictions import Predictions
+from cudt.tasks.other_data import OtherData
 from cudt.utils import processes, temporaries
 from cudt.utils.errors import DataWarning, UserError
 
@@ -69,6 +71,8 @@ class Run:
     recipe: NamedRecipe
     other_weights: Weights | None = None
     """Weights to evaluate that are not the run's own; see `with_weights`."""
+    other_data: OtherData | None = None
+    """Test data that are not of the run's own task; see `on`."""
 
     def with_weights(self, weights: Weights | None) -> Run:
         """The run with its best or its last weights; None for its own, which `training.select` names.
@@ -78,6 +82,20 @@ class Run:
         """
         return replace(self, other_weights=None if weights == self.recipe.settings.training.select else weights)
 
+    def on(self, data: OtherData | None) -> Run:
+        """The run with test data of another task; None for its own. The results are in a subfolder, too."""
+        return replace(self, other_data=data)
+
+    @property
+    def tested_task(self) -> NamedSection:
+        """The section of the task whose test data are used."""
+        return self.recipe.settings.task if self.other_data is None else self.other_data.task
+
+    @property
+    def inside(self) -> Subfolder:
+        """Where the tables are, below the run folder."""
+        return Subfolder(self.other_weights, None if self.other_data is None else self.other_data.folder)
+
     @property
     def weights(self) -> Weights:
         """Which weights are evaluated."""
@@ -85,8 +103,8 @@ class Run:
 
     @property
     def results(self) -> Path:
-        """The folder of the tables: the run folder, or the subfolder of weights that are not its own."""
-        return self.path / self.other_weights if self.other_weights else self.path
+        """The folder of the tables: the run folder, or the subfolder of weights or data that are not its own."""
+        return self.path.joinpath(*self.inside.parts)
 
     @property
     def shown_as(self) -> str:
@@ -95,8 +113,8 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The name of the run folder; with `-best` or `-last` for weights that are not the run's own."""
-        return f"{self.path.name}-{self.other_weights}" if self.other_weights else self.path.name
+        """The name of the run folder; with `-last` or `-on-avenue` for weights or data that are not the run's own."""
+        return "-".join([self.path.name, *self.inside.parts])
 
     @property
     def checkpoints(self) -> Path:
@@ -109,15 +127,18 @@ class Run:
 
     def info(self) -> RunInfo:
         """run.json as it is now; all defaults if it does not exist yet."""
-        return info.read_info(self.path, self.other_weights)
+        return info.read_info(self.path, self.inside)
 
     def finished_info(self) -> FinishedInfo:
         """run.json of a finished run; a UserError for a run that is not finished."""
-        return info.read_finished_info(self.path, self.other_weights)
+        return info.read_finished_info(self.path, self.inside)
 
     def update_info(self, changes: RunInfo) -> None:
-        """Replace in run.json the keys that `changes` sets; for other weights, in the file of their subfolder."""
-        info.write_info(self.path, changes, self.other_weights)
+        """Replace in run.json the keys that `changes` sets; for other weights or data, in the file of their folder."""
+        if self.other_data is not None:
+            # So that the folder says which data its results are of.
+            changes = changes.model_copy(update={"other_task": self.other_data.task.model_dump(mode="json")})
+        info.write_info(self.path, changes, self.inside)
 
     def read_table(self, name: str) -> pd.DataFrame:
         """A table as a DataFrame, such as "ood", "layers" or "history"; empty if its file does not exist."""
@@ -213,7 +234,13 @@ def check_same_data(run: Run, fingerprint: str) -> None:
 
 def check_same_test(run: Run, fingerprint: str) -> None:
     """Refuse to test a run on other data than before: one curve would mix two test sets."""
-    _refuse_other(run, run.info().test_data, fingerprint, "test data or tokenizer")
+    before = run.info().test_data
+    if run.other_data is not None and before not in (None, fingerprint):
+        raise UserError(
+            f"'{run.results}' has results of other test data (fingerprint {before}, now {fingerprint}); "
+            "restore the data, or delete this folder to evaluate again"
+        )
+    _refuse_other(run, before, fingerprint, "test data or tokenizer")
 
 
 def check_same_base(run: Run, digest: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optuna.storages import BaseStorage
 
@@ -36,9 +36,21 @@ from cudt.utils.worker_processes import worker_environments
 if TYPE_CHECKING:
     from cudt.config.schema import Weights
     from cudt.runs.run import Run
+    from cudt.tasks.other_data import OtherData
 
 #: The cell that writes the tables of a run.
 _TABLES = "tables"
+
+
+class RunName(NamedTuple):
+    """What identifies a run in another process."""
+
+    path: Path
+    weights: Weights | None
+    data: OtherData | None
+
+    def open(self) -> Run:
+        return open_run(self.path, self.weights).on(self.data)
 
 
 @dataclass(frozen=True)
@@ -46,8 +58,8 @@ class EvaluationJob:
     """What a worker needs to know."""
 
     storage: str
-    runs: tuple[tuple[Path, Weights | None, Path | None], ...]
-    """Path and weights of each run, and a folder for what is measured of its shares."""
+    runs: tuple[tuple[RunName, Path | None], ...]
+    """The runs, and a folder for what is measured of the shares of each."""
     n_shares: int
     request: EvaluationRequest
 
@@ -61,7 +73,8 @@ def evaluate_runs(
         measured = [stack.enter_context(_measured_folder(run)) if n_shares > 1 else None for run in runs]
         storage = stack.enter_context(_storage_folder())
         temporary = _folder_of_logs(storage)
-        named = tuple((run.path, run.other_weights, folder) for run, folder in zip(runs, measured, strict=True))
+        names = (RunName(run.path, run.other_weights, run.other_data) for run in runs)
+        named = tuple(zip(names, measured, strict=True))
         job = EvaluationJob(own_storage(storage), named, n_shares, request)
         sources = _sources(job, open_patiently(job.storage))
         for source in sources:
@@ -162,8 +175,7 @@ class ShareSource:
     """Measures shares of a run, and writes its tables."""
 
     queue: ShareQueue
-    path: Path
-    weights: Weights | None
+    name: RunName
     measured: Path | None
     n_shares: int
     request: EvaluationRequest
@@ -172,7 +184,7 @@ class ShareSource:
         # Imported for the first trial, because it imports torch.
         from cudt.evaluation import evaluate
 
-        run, asked, track = open_run(self.path, self.weights), self.request, tracking(report)
+        run, asked, track = self.name.open(), self.request, tracking(report)
         if trial.cell == _TABLES:
             # A run that is divided is locked by the command.
             with run.locked() if self.measured is None else nullcontext():
@@ -209,8 +221,8 @@ def tracking(report: Report) -> Track:
 
 def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
     return [
-        ShareSource(ShareQueue(storage, number, path, job.n_shares), path, weights, measured, job.n_shares, job.request)
-        for number, (path, weights, measured) in enumerate(job.runs)
+        ShareSource(ShareQueue(storage, number, name.path, job.n_shares), name, measured, job.n_shares, job.request)
+        for number, (name, measured) in enumerate(job.runs)
     ]
 
 

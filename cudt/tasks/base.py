@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cudt.config import registry
 from cudt.config.schema import NamedSection
-from cudt.data.splits import Split
+from cudt.data.splits import SEEN, Split
 from cudt.noise.base import TextNoise
 from cudt.utils.errors import UserError
 
@@ -102,6 +102,13 @@ class Task(ABC):
         """Examples without a label from new texts; the id of each is its index."""
         raise UserError(f"task {type(self).__name__} does not classify texts, so there is nothing to predict for them")
 
+    def read(self, splits: Sequence[Split]) -> None:  # noqa: B027 (not every task reads its splits on demand)
+        """Read the data of some splits now, so that errors in them are reported first."""
+
+    def tested_on(self, other: Task) -> Task:
+        """The same task with the test data of another one; a UserError if they do not fit it."""
+        raise UserError(f"task {type(self).__name__} cannot be tested on other data; leave out --on")
+
     def notes(self) -> dict[str, int]:
         """The number of examples that were cut or skipped, by kind; stored with every run."""
         return {}
@@ -142,4 +149,12 @@ class Task(ABC):
 
 def build_task(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
     """The task of a recipe; `pretrained` names the model whose tokenizer it uses."""
-    return registry.load("task", config.name).build(config, data_root, pretrained)
+    task = build_unread(config, data_root, pretrained)
+    task.read(SEEN)
+    return task
+
+
+def build_unread(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
+    """The same; tasks that can read each split on its own have read none."""
+    task: Task = registry.load("task", config.name).build(config, data_root, pretrained)
+    return task

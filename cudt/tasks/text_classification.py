@@ -18,7 +18,7 @@ from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
 from cudt.noise.base import TextNoise
-from cudt.tasks.base import IGNORED
+from cudt.tasks.base import IGNORED, Task
 from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.tasks.hub_section import HubDataSection
@@ -122,6 +122,18 @@ class TextClassification(Classification):
                 raise UserError(f"text {index}: expected {expected} text(s), as in the training data, got {len(parts)}")
         new = [Text(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
         return self._tokenised(new, token_cache.cut) if new else []
+
+    def tested_on(self, other: Task) -> TextClassification:
+        if not isinstance(other, TextClassification):
+            raise UserError("texts with classes can only be tested on other texts with classes; name such a task")
+        if other.classes != self.classes:
+            mine, theirs = (", ".join(map(repr, one.classes[:20])) for one in (self, other))
+            raise UserError(f"the other data have the classes {theirs}, the run has {mine}; name data with its classes")
+        if other.has_pairs != self.has_pairs:
+            mine, theirs = ("pairs of texts" if one.has_pairs else "single texts" for one in (self, other))
+            raise UserError(f"the other data are {theirs}, the run was trained on {mine}; name data of the same kind")
+        splits = OnDemand(SPLITS, lambda split: (other if split == "test" else self)._texts[split])
+        return TextClassification(splits, self.classes, self.tokenizer, self.max_length, self.loss)
 
     def notes(self) -> dict[str, int]:
         return dict(self._notes)

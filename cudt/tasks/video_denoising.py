@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -79,7 +80,33 @@ class VideoDenoising(Task):
         self._splits = splits
         self._notes: dict[str, int] = {}
         self._checked: set[Split] = set()
-        self.n_frames, self.height, self.width = splits["train"][0].frames.shape
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames, height and width of a window."""
+        n_frames, height, width = self._splits["train"][0].frames.shape
+        return n_frames, height, width
+
+    @property
+    def n_frames(self) -> int:
+        return self.shape[0]
+
+    @property
+    def height(self) -> int:
+        return self.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.shape[2]
+
+    def read(self, splits: Sequence[Split]) -> None:
+        for split in splits:
+            self._splits[split]
+
+    def tested_on(self, other: Task) -> VideoDenoising:
+        if not isinstance(other, VideoDenoising):
+            raise UserError("a video task can only be tested on other videos; name such a task")
+        return VideoDenoising(OnDemand(SPLITS, lambda split: (other if split == "test" else self)._splits[split]))
 
     def examples(self, split: Split) -> Sequence[Window]:
         if split not in self._checked:
@@ -146,14 +173,13 @@ class VideoDenoising(Task):
 def build_video_task(config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]) -> VideoDenoising:
     """The task on some clips; without validation clips, the end of each training clip is for validation."""
     whole = OnDemand(footage, lambda split: [_Part(clip, 0, len(clip)) for clip in footage[split]])
-    held_out = {} if "validation" in footage else _hold_out(config, whole["train"])
-    splits = OnDemand(
-        SPLITS, lambda split: _windows(config, split, held_out[split] if split in held_out else whole[split])
-    )
-    # Read these now, so that errors in them are reported first.
-    for split in SEEN:
-        splits[split]
-    return VideoDenoising(splits)
+    divided = OnDemand(SEEN, lambda split: _hold_out(config, whole["train"])[split])
+
+    def windows(split: Split) -> list[Window]:
+        is_divided = split in divided and "validation" not in footage
+        return _windows(config, split, (divided if is_divided else whole)[split])
+
+    return VideoDenoising(OnDemand(SPLITS, windows))
 
 
 @dataclass(frozen=True)

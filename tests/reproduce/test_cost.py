@@ -28,6 +28,12 @@ def test_evaluation_is_a_forward_pass_an_example_level_kind_and_draw(tmp_path):
     assert cost.n_evaluations(experiment) == 2
 
 
+def test_exits_and_other_data_cost_further_passes(tmp_path):
+    experiment = experiment_of(tmp_path, exits=True)
+    # Four levels of 30 examples twice, and 20 validation examples, for each of two runs and three data sets.
+    assert cost.evaluation(experiment, n_other=2) == 2 * 3 * (2 * 4 * 30 + 20) * FORWARD
+
+
 @pytest.mark.parametrize(("evaluate", "count"), [("best", 4), ("all", 12)])
 def test_the_best_of_each_arm_in_each_setting_are_evaluated_or_all_runs(evaluate, count, tmp_path):
     arms = {"constrained": seeds(3), "erm": seeds(3, fixed={"objective": "erm"})}

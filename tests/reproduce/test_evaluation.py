@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from optuna.storages import BaseStorage
 
+from cudt.config import recipe as recipes
+from cudt.config import strict_yaml
 from cudt.evaluation import evaluate
-from cudt.reproduce import evaluation
+from cudt.reproduce import evaluation, needs
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
@@ -22,11 +24,14 @@ from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
 from cudt.sweep.study import ArmStudy
+from cudt.training import launch
 from tests import instructions
+from tests.conftest import quiet
 from tests.instructions import write_instructions, write_recipe
 from tests.pretrained import tiny_llama
-from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
+from tests.reproduce.scales import COSTS, experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import fail, finish, seeds
+from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
 
 TWO_EACH = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
 
@@ -264,3 +269,85 @@ def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monke
 def test_arms_are_studies_of_the_sweep(storage, tmp_path):
     queues = queues_of(experiment_of(tmp_path), storage, tmp_path)
     assert all(isinstance(study, ArmStudy) and study.title == "pair · reviews-ut" for study in queues.studies)
+
+
+# ---------------------------------------------------------------- early exits and other data
+
+
+def test_early_exits_are_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
+    out = tmp_path / "out"
+    path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
+    plain, with_exits = experiment_of(tmp_path), experiment_of(tmp_path, exits=True)
+    evaluate_once(plain, storage, out)
+    assert evaluation.is_evaluated(plain, path)
+    assert not evaluation.is_evaluated(with_exits, path)
+    before = (path / "ood.csv").read_bytes()
+    evaluate_once(with_exits, storage, out)
+    assert evaluated == ["gaussian"]
+    assert (path / "ood.csv").read_bytes() == before
+    assert evaluation.is_evaluated(with_exits, path)
+    table = open_run(path).read_table("exits")
+    assert {*table["split"]} == {"validation", "test"}
+    # A level that is missing makes them incomplete.
+    open_run(path).write_table("exits", table[table["gamma"] != 0.5])
+    assert not evaluation.is_evaluated(with_exits, path)
+
+
+def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None) -> None:
+    """Train both arms in name, and evaluate the run `erm-0`, which is there."""
+    queues = queues_of(experiment, storage, out, data_root=root)
+    for arm, home in (("constrained", "another"), ("erm", "mine")):
+        if any(study.left and study.arm == arm for study in queues.studies):
+            train(queues, arm, 0.5, home)
+    queue = queues.evaluations.queue
+    queues.begin(retry_failed=False)
+    queue.refresh()
+    trial = queue.next()
+    assert trial is not None
+    result = queues.evaluations.run(trial, lambda progress: None, Lease(storage, trial.trial_id))
+    finish(queue, trial, result.score, result.facts)
+
+
+@pytest.fixture
+def video(tmp_path, monkeypatch) -> Experiment:
+    """Runs on small clips of UCSD that are also evaluated on Avenue, which is there, and on ShanghaiTech."""
+    values = recipes.read(recipes.locate("smoke-video"))
+    task = {"name": "ucsd", "frames": 3, "stride": 1, "size": 16, "validation_share": 0.3}
+    own = tmp_path / "small-ucsd.yaml"
+    own.write_text(strict_yaml.dump({**values, "task": task, "evaluation": {"gammas": [0.5]}}))
+    write_ucsd(tmp_path / "data")
+    write_avenue(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    file = write_search(tmp_path, recipe=str(own), score={"measure": "loss", "direction": "minimize"}, fixed=None)
+    made = scale_of(tmp_path, listed(file, on=["avenue", "shanghaitech"], evaluate="all"), costs={"small-ucsd": COSTS})
+    return made.experiments[0]
+
+
+def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, storage, tmp_path):
+    out, root = tmp_path / "out", tmp_path / "data"
+    trained = launch.train(recipes.load("small-ucsd.yaml"), tmp_path / "trained", "cpu", root, quiet())
+    path = Path(shutil.copytree(trained.path, out / "reviews-ut" / "erm-0"))
+    (lacking,) = needs.missing_other(video, root)
+    assert lacking.startswith(f"on shanghaitech: dataset ShanghaiTech: no folder training/videos in {root}")
+    evaluate_once(video, storage, out, root)
+    assert evaluated == ["gaussian", "gaussian"]
+    assert [one.name for one in sorted(path.glob("on-*"))] == ["on-avenue"]
+    assert evaluation.is_evaluated(video, path, root)
+    # Nothing is left to do until the other data arrive; then only they are evaluated on.
+    queues = queues_of(video, storage, out, data_root=root)
+    queues.begin(retry_failed=False)
+    assert not queues.evaluations.queue.has_waiting
+    write_shanghaitech(root)
+    assert not evaluation.is_evaluated(video, path, root)
+    evaluate_once(video, storage, out, root)
+    assert evaluated == ["gaussian"] * 3
+    assert [one.name for one in sorted(path.glob("on-*"))] == ["on-avenue", "on-shanghaitech"]
+    assert evaluation.is_evaluated(video, path, root)
+
+
+def test_an_evaluation_without_exits_and_other_data_is_that_of_earlier_versions(storage, tmp_path):
+    names = [
+        queues_of(experiment_of(tmp_path, **more), storage, tmp_path).evaluations.queue.name
+        for more in ({}, {"exits": False, "on": []}, {"exits": True})
+    ]
+    assert names[0] == names[1] != names[2]

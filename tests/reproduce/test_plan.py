@@ -17,7 +17,7 @@ from cudt.sweep import cost as sweep_cost
 from cudt.sweep import startup
 from cudt.utils.progress import duration
 from tests.conftest import train_quietly
-from tests.reproduce.scales import listed, scale_of, write_search
+from tests.reproduce.scales import COSTS, listed, scale_of, write_search
 from tests.sweep.searches import seeds
 
 
@@ -195,6 +195,15 @@ def test_a_plan_of_what_is_done_says_so(tmp_path, timed):
     assert "0 runs to train and 0 to evaluate\n" in printed(done)
 
 
+def test_other_data_that_are_missing_are_marked(tmp_path, timed):
+    loaded = scale_of(tmp_path, listed("smoke-depth", on=["avenue"]), costs={"smoke-video": COSTS})
+    made = plan.make(loaded, options(tmp_path, data_root=tmp_path))
+    (row,) = made.rows
+    assert (row.missing, row.unanswerable) == ([], [])
+    assert row.untestable[0].startswith(f"on avenue: dataset Avenue: no folder training_videos in {tmp_path}/avenue")
+    assert f"‡ missing; only evaluations on it are skipped:\n for 1: {row.untestable[0]}\n" in printed(made)
+
+
 def test_completions_without_their_file_are_marked(tmp_path, timed):
     generated.make(tmp_path)
     asked = {"instructions": "eval.json", "get": "ask", "gammas": [0.0]}
@@ -232,7 +241,7 @@ def test_an_experiment_takes_two_lines_of_a_narrow_terminal(name):
     loaded = scale.load(name)
     rows = [
         PlannedExperiment(
-            one, 240, 240, 48, 48, ["data"], [], operations=0.0, overhead=468.0, seconds=None, untimed="missing"
+            one, 240, 240, 48, 48, ["data"], [], [], operations=0.0, overhead=468.0, seconds=None, untimed="missing"
         )
         for one in loaded.experiments
     ]

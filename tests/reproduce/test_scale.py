@@ -99,6 +99,24 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
     ]
 
 
+def test_exits_and_other_data_must_fit_the_task(tmp_path):
+    costs = {"smoke-video": COSTS, "smoke-llama": {**COSTS, "layers": 4}, "reviews-ut": COSTS}
+    lines = refused(
+        tmp_path,
+        listed("smoke-depth", exits=True, on=["avenue", "imdb", "avenu"]),
+        listed("smoke-llama", exits=True),
+        listed(write_search(tmp_path), exits=True),
+        costs=costs,
+    )
+    assert lines == [
+        "experiments.0.exits: task shapes has no classes; early exits are for classification",
+        "experiments.0.on imdb: task shapes of the run cannot be tested on data of task imdb; name a task with the "
+        "same kind of examples (video, or texts with classes)",
+        "experiments.0.on: no recipe or task is called 'avenu'; did you mean 'avenue'?",
+        "experiments.1.exits: task alpaca has no classes; early exits are for classification",
+    ]
+
+
 def test_an_experiment_that_is_listed_twice_is_refused(tmp_path):
     pair = write_search(tmp_path)
     assert refused(tmp_path, listed(pair), listed(pair, evaluate="all")) == [

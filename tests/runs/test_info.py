@@ -14,6 +14,7 @@ from cudt.runs.info import (
     MultiplierInfo,
     RunInfo,
     SigmaX,
+    Subfolder,
     read_finished_info,
     read_info,
     write_info,
@@ -22,6 +23,7 @@ from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 from tests.runs import plant_info, raw_info
 
+LAST = Subfolder(weights="last")
 #: A file as it is written: key order, indent, signs that are not ASCII, numbers that JSON itself does not have.
 WHOLE = """{
   "format": 1,
@@ -176,7 +178,7 @@ def test_keys_of_a_newer_version_are_kept(folder):
 def test_a_trained_run_has_the_keys_in_the_order_of_the_fields(trained_run):
     keys = list(raw_info(trained_run))
     assert keys == [name for name in RunInfo.model_fields if name in keys]
-    missing = {"evaluated", "repair", "revisions", "sharded", "stopped_early", "test_data"}
+    missing = {"evaluated", "other_task", "repair", "revisions", "sharded", "stopped_early", "test_data"}
     assert set(RunInfo.model_fields) - set(keys) == missing
 
 
@@ -281,18 +283,18 @@ def test_the_multipliers_of_earlier_versions_are_those_of_the_last_epoch(folder)
 
 def test_what_was_evaluated_with_other_weights_is_in_a_file_of_its_own(folder):
     before = (folder / "run.json").read_bytes()
-    assert read_info(folder, "last").evaluated == {}
-    assert read_info(folder, "last").test_data == "b5cf52327d1612ea"
+    assert read_info(folder, LAST).evaluated == {}
+    assert read_info(folder, LAST).test_data == "b5cf52327d1612ea"
     note = EvaluationNote(levels=[0.5], seeds=[0], samples=0)
     sigma_x = SigmaX(training=0.1, evaluation=0.2)
-    write_info(folder, RunInfo(evaluated={"uniform": note}, sigma_x=sigma_x), "last")
+    write_info(folder, RunInfo(evaluated={"uniform": note}, sigma_x=sigma_x), LAST)
     assert (folder / "run.json").read_bytes() == before
     written = json.loads((folder / "last" / "evaluation.json").read_text())
     assert list(written) == ["format", "weights", "sigma_x", "evaluated"]
     assert written["weights"] == "last"
-    assert read_finished_info(folder, "last").evaluated == {"uniform": note}
-    assert read_finished_info(folder, "last").sigma_x == sigma_x
-    assert read_finished_info(folder, "last").recipe == "smoke-llama"
+    assert read_finished_info(folder, LAST).evaluated == {"uniform": note}
+    assert read_finished_info(folder, LAST).sigma_x == sigma_x
+    assert read_finished_info(folder, LAST).recipe == "smoke-llama"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cudt.data.splits import SEEN
 from cudt.tasks import folder
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.utils.errors import DataWarning, UserError
@@ -27,7 +28,9 @@ def root(tmp_path, monkeypatch) -> Path:
 
 def build(train: str = "mine", test: str = "test", root: Path | None = Path("root"), **more: Any) -> VideoDenoising:
     settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3, **more}
-    return folder.build(folder.Config(name="folder", train=train, test=test, **settings), root, None)
+    made = folder.build(folder.Config(name="folder", train=train, test=test, **settings), root, None)
+    made.read(SEEN)
+    return made
 
 
 def error_of(*arguments: Any, **more: Any) -> str:

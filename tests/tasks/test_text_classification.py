@@ -35,6 +35,31 @@ def build(folder: Path, pretrained: str | None, **changes: Any) -> TextClassific
     return text.build(text.Config(name="text", **{**settings, **changes}), folder, pretrained)
 
 
+# ---------------------------------------------------------------- other test data
+
+
+def test_the_test_texts_of_another_task_replace_those_of_a_task(tmp_path, pretrained):
+    own = build(tmp_path, pretrained)
+    other = build(tmp_path, pretrained, limit={"test": 5}, data_seed=3)
+    tested = own.tested_on(other)
+    assert tested.fingerprint(SEEN) == own.fingerprint(SEEN)
+    assert tested.fingerprint(["test"]) == other.fingerprint(["test"]) != own.fingerprint(["test"])
+    rows = [(one.id, one.inputs["input_ids"].tolist(), one.label) for one in tested.examples("test")]
+    assert rows == [(one.id, one.inputs["input_ids"].tolist(), one.label) for one in other.examples("test")]
+
+
+def test_other_classes_and_pairs_are_refused(tmp_path, pretrained):
+    own = build(tmp_path, pretrained)
+    with pytest.raises(UserError, match="the other data have the classes 'awful', the run has 'great'; name data"):
+        _with(own, classes=["great"]).tested_on(_with(own, classes=["awful"]))
+    with pytest.raises(UserError, match="the other data are pairs of texts, the run was trained on single texts"):
+        own.tested_on(build(tmp_path, pretrained, text=["review", "opinion"]))
+
+
+def _with(task: TextClassification, classes: list[str]) -> TextClassification:
+    return TextClassification(task._texts, classes, task.tokenizer, task.max_length)
+
+
 # ---------------------------------------------------------------- splits
 
 

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from cudt.data.frame_cache import Footage
-from cudt.data.splits import SPLITS, Split
+from cudt.data.splits import SEEN, SPLITS, Split
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
 from cudt.utils.errors import DataWarning, UserError
 from tests.shapes import tiny_videos
@@ -33,7 +33,9 @@ def settings(**changes: Any) -> VideoConfig:
 def task(train: list[Footage] | None = None, **changes: Any) -> VideoDenoising:
     """Two training clips of 24 frames and a test clip of 13."""
     train = train or [clip("a", 24), clip("b", 24, seed=1)]
-    return build_video_task(settings(**changes), {"train": train, "test": [clip("c", 13, seed=2)]})
+    made = build_video_task(settings(**changes), {"train": train, "test": [clip("c", 13, seed=2)]})
+    made.read(SEEN)
+    return made
 
 
 def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:
@@ -103,10 +105,9 @@ def test_clips_that_are_long_enough_give_no_warning():
 )
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_a_split_without_windows_is_an_error(lengths, message):
+    footage = {split: [clip(split, length)] for split, length in zip(SPLITS, lengths, strict=True)}
     with pytest.raises(UserError, match=message):
-        build_video_task(
-            settings(), {split: [clip(split, length)] for split, length in zip(SPLITS, lengths, strict=True)}
-        ).examples("test")
+        build_video_task(settings(), footage).read(SPLITS)
 
 
 def test_window_ids_are_unique():

@@ -10,7 +10,7 @@ import pytest
 
 from cudt.data import frame_cache
 from cudt.data.frame_cache import Footage
-from cudt.data.splits import SPLITS, Split
+from cudt.data.splits import SEEN, SPLITS, Split
 from cudt.tasks import avenue, shanghaitech, ucsd
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.tasks.video_sets import VideoSet
@@ -70,7 +70,9 @@ def name(request, tmp_path, monkeypatch) -> str:
 def build(name: str, root: Path, **changes: Any) -> VideoDenoising:
     module = MODULES[name]
     settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
-    return module.build(module.Config(name=name, **{**settings, **changes}), root, None)
+    made: VideoDenoising = module.build(module.Config(name=name, **{**settings, **changes}), root, None)
+    made.read(SEEN)
+    return made
 
 
 def clips_of(task: VideoDenoising, split: Split) -> dict[str, int]:

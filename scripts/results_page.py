@@ -26,9 +26,8 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 TABLES = ROOT / "results" / "tables"
 _IMAGES = "images/results"
-_BLOCK = re.compile(r"^(<!-- (compare|levels|claims|search):? ?(.*?) -->)\n.*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
 _GROUP = ["recipe", "objective", "variant"]
-#: The table of each kind that says how it was chosen from; differences at single levels stay in the report.
 _COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims")
 _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
 
@@ -54,11 +53,10 @@ def copy_tables(report: Path) -> None:
 def _trials(file: Path) -> pd.DataFrame:
     """The trials of a sweep, with the settings that it searched in one column."""
     table = pd.read_csv(file)
-    known = {"setting", "arm", "trial", "state", "score", "run", "seconds", "updates", "reason"}
-    keys = [name for name in table if "." in str(name) and name not in known]
-    said = table[keys].apply(lambda row: ", ".join(f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in keys if pd.notna(row[key])), axis=1)
-    name = file.parent.name.rpartition("-")[0]
-    return table[["arm", "trial", "state", "score", "run"]].assign(search=name, recipe=file.parent.parent.name, settings=said)
+    keys = [name for name in table if "." in name and table[name].nunique() > 1]
+    said = [", ".join(f"{key} {value:.4g}" for key, value in row[keys].dropna().items()) for _, row in table.iterrows()]
+    name, recipe = file.parent.name.rpartition("-")[0], file.parent.parent.name
+    return table[["arm", "trial", "state", "score", "run"]].assign(search=name, recipe=recipe, settings=said)
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -89,8 +87,8 @@ def _read(tables: Path, name: str, wanted: dict[str, str]) -> pd.DataFrame:
     table = pd.read_csv(tables / f"{name}.csv", keep_default_na=False, na_values=[""])
     for key, value in wanted.items():
         if key in table:
-            column = table[key]
-            table = table[column == float(value) if pd.api.types.is_numeric_dtype(column) else column.astype(str) == value]
+            is_number = pd.api.types.is_numeric_dtype(table[key])
+            table = table[table[key] == (float(value) if is_number else value)]
     return table
 
 
@@ -111,7 +109,7 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
             **{f"OOD − {other}": _difference(mine[mine["against"] == other]) for other in ("erm", "supervised")},
         }
         if len(decided):
-            same = decided[(decided[_GROUP] == group[_GROUP]).all(axis=1) & (decided["layers"] == group.get("layers", decided["layers"]))]
+            same = decided[(decided[_GROUP] == group[_GROUP]).all(axis=1)]
             row["decides at layer"] = " ".join(f"{layer:g}" for layer in same.sort_values("seed")["decision_layer"])
             row["layers that lower the loss"] = f"{same['descending_share'].mean():.0%}" if len(same) else ""
         rows.append(row)
@@ -146,6 +144,7 @@ def claims(tables: Path, wanted: dict[str, str]) -> str:
         verdicts = mine.fillna({"against": ""}).groupby("against", sort=False)
         against = {str(other): part for other, part in verdicts}
         main = against.get("erm", against.get("", mine))
+        supervised = against.get("supervised")
         rows.append(
             {
                 "claim": name,
@@ -153,7 +152,7 @@ def claims(tables: Path, wanted: dict[str, str]) -> str:
                 "the paper": mine["paper"].iloc[0],
                 "verdict": main["verdict"].iloc[0],
                 "settings for, against, unclear": _outcomes(main),
-                "verdict against supervised": against["supervised"]["verdict"].iloc[0] if "supervised" in against else "",
+                "verdict against supervised": "" if supervised is None else supervised["verdict"].iloc[0],
             }
         )
     return _markdown(rows)
@@ -167,11 +166,11 @@ def search(tables: Path, wanted: dict[str, str]) -> str:
     """The trials of a search in order, the best of each arm in bold."""
     trials = _read(tables, "trials", wanted)
     best = trials.groupby("arm")["score"].transform("max")
-    rows = [
-        {"arm": row["arm"], "settings": row["settings"], "score": f"**{row['score']:.4f}**" if is_best else f"{row['score']:.4f}"}
-        for (_, row), is_best in zip(trials.iterrows(), trials["score"] == best, strict=True)
+    scores = [
+        f"**{score:.4f}**" if score == top else f"{score:.4f}" for score, top in zip(trials["score"], best, strict=True)
     ]
-    return _markdown(rows)
+    shown = zip(trials["arm"], trials["settings"], scores, strict=True)
+    return _markdown([{"arm": arm, "settings": settings, "score": score} for arm, settings, score in shown])
 
 
 def _markdown(rows: Sequence[dict[str, str]]) -> str:

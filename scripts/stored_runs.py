@@ -3,8 +3,8 @@
     python scripts/stored_runs.py store outputs/reproduce-cpu
     python scripts/stored_runs.py restore outputs/reproduce-cpu
 
-`cudt reproduce` takes restored runs for what they are, finished and evaluated, and trains only what is missing. To train
-everything anew, do not restore. The same runs give the same bytes.
+`cudt reproduce` finds restored runs finished and evaluated, and trains only what is missing. To train everything
+anew, do not restore. The same runs give the same bytes.
 """
 
 from __future__ import annotations

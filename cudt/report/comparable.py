@@ -21,6 +21,8 @@ from cudt.report.objectives import BASELINE, is_constrained
 #: The paper's objective, and both sides of its tables in their order.
 CONSTRAINED = "constrained"
 SIDES = (CONSTRAINED, BASELINE)
+#: The settings that make another kind of constraint, with the value of the paper.
+_PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
 
 
 @dataclass(frozen=True, order=True)
@@ -177,10 +179,11 @@ def _by_noise(runs: Sequence[ReadRun]) -> dict[str, list[ReadRun]]:
 
 
 def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
-    """The runs of each comparison of constrained with ERM: in each cell, one for each model that ERM was trained with.
+    """The runs of each comparison of constrained with ERM: in each cell, by ERM's model and the kind of constraints.
 
     ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary between layers). It is
-    compared with the constrained runs of the same model settings, or with all of the cell where there are none.
+    compared with the constrained runs of the same model settings, or with all of the cell where there are none. Kinds
+    of constraints (ladder, proxy, …) are other methods, so each is compared on its own, with all of its seeds.
     """
     return [match for mine in by_cell(runs).values() for match in _matches_of_cell(mine)]
 
@@ -190,11 +193,24 @@ def _matches_of_cell(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
     found = []
     for model in dict.fromkeys(map(model_settings, baseline)):
         like = [run for run in constrained if model_settings(run) == model] or constrained
-        if like:
-            found.append([*like, *(run for run in baseline if model_settings(run) == model)])
+        erm = [run for run in baseline if model_settings(run) == model]
+        for kind in dict.fromkeys(map(constraint_kind, like)):
+            found.append([*(run for run in like if constraint_kind(run) == kind), *erm])
     return found
 
 
 def model_settings(run: ReadRun) -> str:
     """The settings of a run's model, as JSON."""
     return run.run.recipe.settings.model.model_dump_json()
+
+
+def constraint_kind(run: ReadRun) -> str:
+    """What is unlike the paper in the kind of a run's constraints, like `ladder` or `proxy, decoupled`.
+
+    Empty for the paper's kind and for objectives without constraints. It is the same word in every recipe, for figures
+    of several recipes, where the names of variants would differ.
+    """
+    if not is_constrained(run.objective):
+        return ""
+    found = {key: run.settings.get(key, usual) for key, usual in _PAPER_KIND.items()}
+    return ", ".join(str(found[key]) for key, usual in _PAPER_KIND.items() if found[key] != usual)

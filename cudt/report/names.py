@@ -8,11 +8,8 @@ from collections.abc import Callable, Sequence
 from cudt.config.differences import Settings, names_apart, without_descent
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import by_group
-from cudt.report.objectives import BASELINE, is_constrained
+from cudt.report.objectives import BASELINE
 from cudt.report.objectives import labels as objective_labels
-
-#: The settings that make another kind of constraint, with the value of the paper.
-_PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
 
 
 def labels(runs: Sequence[ReadRun], shorten: Callable[[str], str] = str) -> dict[GroupKey, str]:
@@ -39,18 +36,6 @@ def variant_names(objective: str, variants: Sequence[Settings]) -> list[str]:
         if len({frozenset(settings.items()) for settings in own}) == len(own):
             return names_apart(own)
     return names_apart(variants)
-
-
-def constraint_kind(run: ReadRun) -> str:
-    """What is unlike the paper in the kind of a run's constraints, like `ladder` or `proxy, decoupled`.
-
-    Empty for the paper's kind and for objectives without constraints. It is the same word in every recipe, for figures
-    of several recipes, where the names of variants would differ.
-    """
-    if not is_constrained(run.objective):
-        return ""
-    found = {key: run.settings.get(key, usual) for key, usual in _PAPER_KIND.items()}
-    return ", ".join(str(found[key]) for key, usual in _PAPER_KIND.items() if found[key] != usual)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from matplotlib import ticker
 
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
+from cudt.report.comparable import cell_of
 from cudt.report.figures import Drawing, Figure, Job, save
 from cudt.runs import checksums
 from cudt.sweep.info import SweepInfo, read_info
@@ -63,6 +64,11 @@ class ReadSweep:
     def keys(self) -> list[str]:
         """The settings that differ between finished trials."""
         return [key for key in self.info.keys if self.finished[key].nunique() > 1]
+
+    @property
+    def is_search(self) -> bool:
+        """Whether settings were chosen among; else its runs differ in their seed and in what is compared."""
+        return bool(set(self.keys) - {"seed", *self.info.settings})
 
     @property
     def score_name(self) -> str:
@@ -111,14 +117,24 @@ def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
 
 
 def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
-    """The names of the runs of sweeps over a single objective, unless a sweep over several objectives has them too."""
-    by_name = {run.name: run.objective for run in runs}
+    """The names of the runs of sweeps over a single objective, unless a sweep over several objectives has them too.
+
+    And those of searches, where a sweep repeats the same comparison on seeds of its own: then nothing that was chosen
+    among is shown in place of it.
+    """
+    by_name = {run.name: run for run in runs}
     ablated: set[str] = set()
     compared: set[str] = set()
+    searched: set[str] = set()
+    repeated: set[str] = set()
     for sweep in sweeps:
         names = {name for name in sweep.finished["run"].dropna() if name in by_name}
-        (compared if len({by_name[name] for name in names}) > 1 else ablated).update(names)
-    return ablated - compared
+        (compared if len({by_name[name].objective for name in names}) > 1 else ablated).update(names)
+        (searched if sweep.is_search else repeated).update(names)
+    repeated -= ablated - compared
+    anew = {(cell_of(by_name[name]), by_name[name].objective) for name in repeated}
+    replaced = {name for name in searched - repeated if (cell_of(by_name[name]), by_name[name].objective) in anew}
+    return (ablated - compared) | replaced
 
 
 def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[ReadRun]:

@@ -16,6 +16,7 @@ from cudt.report.claims import JudgedClaim
 from cudt.report.claims.base import Evidence, Interval, of_every_seed, over_seeds, verdict
 from cudt.report.collect import ReadRun, collect
 from cudt.report.published import folder
+from cudt.report.sweeps import ReadSweep
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 from tests.report import GAMMA_TRAIN, make_run, make_scored_run, plant_constraints, plant_descent
@@ -153,8 +154,9 @@ def test_runs_that_a_search_chose_among_do_not_count(trained_run, tmp_path):
     names = [run.name for run in collect([tmp_path]).runs]
 
     def sweep(keys: list[str], settings: list[str]) -> Any:
-        finished = pd.DataFrame({"run": names[:3]})
-        return SimpleNamespace(keys=keys, info=SimpleNamespace(settings=settings), finished=finished)
+        trials = pd.DataFrame({"run": names[:3], "state": "finished", **dict.fromkeys(keys, range(3))})
+        info: Any = SimpleNamespace(keys=keys, settings=settings)
+        return ReadSweep(tmp_path, info, trials, trials)
 
     assert judged_in(tmp_path, [sweep(["descent.alpha", "seed"], [])])["C3"].verdict() == "not tested"
     # Seeds, and settings that are compared, were not chosen.

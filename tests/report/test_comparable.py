@@ -15,6 +15,7 @@ from cudt.report.comparable import (
     by_cell,
     by_group,
     cell_of,
+    constraint_kind,
     families,
     matches,
     pairs,
@@ -124,6 +125,13 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(constrai
     assert matches([constrained, other, erm, other_erm]) == [[constrained, erm], [other, other_erm]]
 
 
+def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(constrained, erm):
+    ladder = variant_of(constrained, "ladder", {"descent": {"form": "ladder", "gradient": "full"}})
+    stricter = variant_of(constrained, "stricter", {"descent": {"alpha": 0.3}})
+    assert [constraint_kind(run) for run in (constrained, ladder, stricter, erm)] == ["", "ladder", "", ""]
+    assert matches([constrained, ladder, stricter, erm]) == [[constrained, stricter, erm], [ladder, erm]]
+
+
 # ---------------------------------------------------------------- ablations
 
 
@@ -132,10 +140,11 @@ class Trials:
     """A sweep, as far as its runs go."""
 
     finished: pd.DataFrame
+    is_search: bool
 
 
-def sweep_of(*runs: ReadRun) -> Any:
-    return Trials(pd.DataFrame({"run": [run.name for run in runs]}))
+def sweep_of(*runs: ReadRun, is_search: bool = True) -> Any:
+    return Trials(pd.DataFrame({"run": [run.name for run in runs]}), is_search)
 
 
 def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_runs(constrained, erm):
@@ -147,6 +156,20 @@ def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_run
     assert ablations([search], runs) == set()
     # Runs that the report does not have are no part of it.
     assert ablations([ablation], [second]) == {second.name}
+
+
+def test_a_search_is_left_out_where_a_sweep_repeats_its_comparison_on_other_seeds(constrained, erm):
+    tried, tried_erm = at(constrained, "a"), at(erm, "b")
+    again, again_erm = at(constrained, "c"), at(erm, "d")
+    elsewhere = with_info(at(constrained, "e"), gamma_train=0.7)
+    search = sweep_of(tried, tried_erm, elsewhere)
+    repeated = sweep_of(again, again_erm, is_search=False)
+    runs = [tried, tried_erm, again, again_erm, elsewhere]
+    assert ablations([search, repeated], runs) == {tried.name, tried_erm.name}
+    assert ablations([search], runs) == set()
+    # A run of both was not chosen for its score alone, and ablations repeat no comparison.
+    assert ablations([search, sweep_of(tried, again_erm, is_search=False)], runs) == {tried_erm.name}
+    assert ablations([search, sweep_of(again, is_search=False)], runs) == {again.name}
 
 
 def test_runs_of_an_ablation_do_not_join_the_search_of_their_cell(constrained, erm):

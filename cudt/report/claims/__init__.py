@@ -19,8 +19,6 @@ from cudt.report.sweeps import ReadSweep
 
 __all__ = ["JudgedClaim", "all_claims", "judge", "summary", "table"]
 
-_SEED = "seed"
-
 
 @dataclass(frozen=True)
 class JudgedClaim:
@@ -53,7 +51,7 @@ def all_claims() -> list[Claim]:
 
 def judge(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep], differences: pd.DataFrame) -> list[JudgedClaim]:
     """Judge every claim; `differences` is paired.csv of all runs."""
-    searches = [sweep for sweep in sweeps if set(sweep.keys) - {_SEED, *sweep.info.settings}]
+    searches = [sweep for sweep in sweeps if sweep.is_search]
     chosen = {str(name) for sweep in searches for name in sweep.finished["run"].dropna()}
     fresh = [run for run in runs if run.name not in chosen]
     if len(fresh) < len(runs):

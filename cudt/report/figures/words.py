@@ -9,10 +9,11 @@ from typing import Any
 from cudt.noise.base import scale_of
 from cudt.report import objectives
 from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.comparable import constraint_kind
 from cudt.report.figures.choose import is_comparison
 from cudt.report.figures.style import variant_style
 from cudt.report.groups import Group
-from cudt.report.names import constraint_kind, distinct, variant_names
+from cudt.report.names import distinct, variant_names
 
 #: Characters in one line of a legend, and lines of one label.
 _LABEL_WIDTH, _LABEL_LINES = 60, 3

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from cudt.report.comparable import constraint_kind
 from cudt.report.figures import descent_or_decision
 from cudt.report.figures.words import kind_looks
-from cudt.report.comparable import constraint_kind
 from tests.report.figures import groups_of, legend_of, named_lines, points_of
 from tests.report.test_decision import make_layers, make_six
 

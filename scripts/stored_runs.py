@@ -10,12 +10,16 @@ anew, do not restore. The same runs give the same bytes.
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from cudt.runs import checksums
 from cudt.runs.find import open_run
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 
 STORE = Path(__file__).parent.parent / "results" / "runs"
@@ -33,16 +37,28 @@ def finished_runs(out: Path) -> Iterator[Run]:
 def store(out: Path, folder: Path = STORE) -> list[Path]:
     """Write an archive for each recipe and objective; those of other recipes stay as they are."""
     members: dict[tuple[str, str], list[Path]] = {}
-    for run in finished_runs(out):
-        found = members.setdefault((run.recipe.name, run.recipe.settings.objective), [])
-        found += sorted(file for file in run.path.rglob("*") if file.is_file() and not _is_left_out(file, run.path))
     written = []
-    for (recipe, objective), files in members.items():
-        target = folder / recipe / f"{objective}.tar.xz"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(archived(files, out))
-        written.append(target)
+    with tempfile.TemporaryDirectory() as temporary:
+        for run in finished_runs(out):
+            copy = _copied(run, Path(temporary) / run.path.relative_to(out))
+            found = members.setdefault((run.recipe.name, run.recipe.settings.objective), [])
+            found += sorted(file for file in copy.rglob("*") if file.is_file() and file.name not in _LEFT_OUT)
+        for (recipe, objective), files in members.items():
+            target = folder / recipe / f"{objective}.tar.xz"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(archived(files, Path(temporary)))
+            written.append(target)
     return written
+
+
+def _copied(run: Run, target: Path) -> Path:
+    """Copy what is stored of a run, without the paths of this machine."""
+    shutil.copytree(run.path, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    weights = [name for name in checksums.recorded(target) if Path(name).parts[0] in _LEFT_OUT]
+    checksums.forget(target, *weights)
+    command = f"cudt train --recipe {'/'.join(run.path.parts[-2:])}/recipe.yaml"
+    open_run(target).update_info(RunInfo(data_root="data", command=command))
+    return target
 
 
 def archived(files: list[Path], below: Path) -> bytes:
@@ -72,10 +88,6 @@ def restore(out: Path, folder: Path = STORE) -> int:
 
 def _run_of(member: tarfile.TarInfo) -> Path:
     return Path(*Path(member.name).parts[:2])
-
-
-def _is_left_out(file: Path, run: Path) -> bool:
-    return not _LEFT_OUT.isdisjoint(file.relative_to(run).parts)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from cudt.runs import checksums
 from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
 from tests.reproduce.scales import write_scale
@@ -35,8 +36,8 @@ def reproduce(command, folder: Path, out: str) -> tuple[int, str, str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of runs, without weights and locks."""
-    files = (path for path in folder.glob("reviews-ut/*/*") if path.is_file() and "lock" not in path.name)
+    """The tables of runs."""
+    files = folder.glob("reviews-ut/*/*.csv")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -50,6 +51,9 @@ def test_a_reproduction_of_restored_runs_trains_and_evaluates_nothing(command, s
     assert stored_runs.restore(elsewhere, store) == 2
     assert contents(elsewhere) == contents(reproduced)
     assert not list(elsewhere.rglob("*.safetensors"))
+    for run in elsewhere.glob("reviews-ut/*"):
+        assert str(tmp_path) not in (run / "run.json").read_text()
+        assert not checksums.damaged_files(run)
     code, printed, errors = reproduce(command, tmp_path, "elsewhere")
     assert (code, errors) == (0, "")
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed

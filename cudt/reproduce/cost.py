@@ -39,7 +39,7 @@ def evaluation(experiment: Experiment, *, answers: bool = True, n_other: int = 0
     for setting in sweep.settings:
         for arm in sweep.search.arms:
             recipe = sweep.recipe(setting, arm, sweep.first_parameters(arm))
-            count = 1 if listed.evaluate == "best" else sweep.budget(arm)
+            count = _n_evaluated(experiment, arm)
             total += count * (1 + n_other) * _evaluation(recipe, listed, experiment.nominal)
             if answers and listed.completions is not None:
                 answering = 1 if listed.completions.runs == "best" else sweep.budget(arm)
@@ -50,8 +50,12 @@ def evaluation(experiment: Experiment, *, answers: bool = True, n_other: int = 0
 def n_evaluations(experiment: Experiment) -> int:
     """The number of runs that an experiment evaluates."""
     sweep = experiment.sweep
-    of_arms = (1 if experiment.listed.evaluate == "best" else sweep.budget(arm) for arm in sweep.search.arms)
-    return len(sweep.settings) * sum(of_arms)
+    return len(sweep.settings) * sum(_n_evaluated(experiment, arm) for arm in sweep.search.arms)
+
+
+def _n_evaluated(experiment: Experiment, arm: str) -> int:
+    """The number of runs of an arm that are evaluated in each setting."""
+    return {"best": 1, "all": experiment.sweep.budget(arm), "none": 0}[experiment.listed.evaluate]
 
 
 def _evaluation(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:

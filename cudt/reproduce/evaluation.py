@@ -40,8 +40,8 @@ from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
 
-#: The best run of each arm in each setting, or all runs.
-Which = Literal["best", "all"]
+#: The best run of each arm in each setting, all runs, or none.
+Which = Literal["best", "all", "none"]
 
 # ---------------------------------------------------------------- which runs
 
@@ -65,7 +65,7 @@ def chosen(experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None
     """
     which = which or experiment.listed.evaluate
     is_over = all(arm.is_done for arm in arms)
-    if which == "best" and not is_over:
+    if which == "none" or (which == "best" and not is_over):
         return []
     found: dict[tuple[str, str | None], ChosenRun] = {}
     for arm in arms:

@@ -88,8 +88,8 @@ class Listed(Section):
     """Overrides the recipe of the search."""
     reproduces: str
     """The table or figure of the paper."""
-    evaluate: Literal["best", "all"] = "best"
-    """Which runs to evaluate: the best of each arm in each setting, or all."""
+    evaluate: Literal["best", "all", "none"] = "best"
+    """Which runs to evaluate: the best of each arm in each setting, all, or none, if they only choose settings."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
     noise_seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default=[0])
     samples: CountFromZero = 0

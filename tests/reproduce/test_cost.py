@@ -34,7 +34,7 @@ def test_exits_and_other_data_cost_further_passes(tmp_path):
     assert cost.evaluation(experiment, n_other=2) == 2 * 3 * (2 * 4 * 30 + 20) * FORWARD
 
 
-@pytest.mark.parametrize(("evaluate", "count"), [("best", 4), ("all", 12)])
+@pytest.mark.parametrize(("evaluate", "count"), [("best", 4), ("all", 12), ("none", 0)])
 def test_the_best_of_each_arm_in_each_setting_are_evaluated_or_all_runs(evaluate, count, tmp_path):
     arms = {"constrained": seeds(3), "erm": seeds(3, fixed={"objective": "erm"})}
     name = write_search(tmp_path, settings={"noise.gamma_train": [0.0, 0.5]}, arms=arms)

@@ -95,6 +95,16 @@ def test_if_all_runs_are_evaluated_each_is_when_it_has_ended(storage, tmp_path):
     assert not queue.is_done
 
 
+def test_a_sweep_that_only_chooses_settings_is_not_evaluated(storage, tmp_path):
+    queues = queues_of(four_runs(tmp_path, "none"), storage, tmp_path / "out")
+    queue = queues.evaluations.queue
+    assert queue.n_left == 0
+    for arm in ("constrained", "constrained", "erm", "erm"):
+        train(queues, arm, 0.5)
+    assert cells(queue) == []
+    assert queue.is_done
+
+
 def test_a_run_is_evaluated_in_the_home_that_has_it(storage, tmp_path):
     experiment = four_runs(tmp_path, "all")
     here, there = (queues_of(experiment, storage, tmp_path / home, home) for home in ("here", "there"))

@@ -102,7 +102,7 @@ def test_a_sweep_that_only_chooses_settings_is_not_evaluated(storage, tmp_path):
     for arm in ("constrained", "constrained", "erm", "erm"):
         train(queues, arm, 0.5)
     assert cells(queue) == []
-    assert queue.is_done
+    assert queues.is_done
 
 
 def test_a_run_is_evaluated_in_the_home_that_has_it(storage, tmp_path):

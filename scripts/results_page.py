@@ -8,12 +8,16 @@ an argument, it writes them from results/tables/ as they are. The words `key=val
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level
+summary   a row for each constrained group: its recipe, and its paired differences
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
+
+README.md has such tables too.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -24,6 +28,7 @@ import pandas as pd
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
+PAGES = (PAGE, ROOT / "README.md")
 TABLES = ROOT / "results" / "tables"
 _IMAGES = "images/results"
 _BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
@@ -51,12 +56,15 @@ def copy_tables(report: Path) -> None:
 
 
 def _trials(file: Path) -> pd.DataFrame:
-    """The trials of a sweep, with the settings that it searched in one column."""
-    table = pd.read_csv(file)
+    """The finished trials of a sweep, with the settings that it searched in one column, and the group of each run."""
+    table = pd.read_csv(file, dtype={"setting": str}).fillna({"setting": ""})
+    table = table[table["state"] == "finished"]
     keys = [name for name in table if "." in name and table[name].nunique() > 1]
     said = [", ".join(f"{key} {value:.4g}" for key, value in row[keys].dropna().items()) for _, row in table.iterrows()]
+    infos = [json.loads((file.parents[3] / run / "run.json").read_text(encoding="utf-8")) for run in table["run"]]
     name, recipe = file.parent.name.rpartition("-")[0], file.parent.parent.name
-    return table[["arm", "trial", "state", "score", "run"]].assign(search=name, recipe=recipe, settings=said)
+    columns = table[["setting", "arm", "trial", "score", "run"]]
+    return columns.assign(search=name, recipe=recipe, settings=said, variant=[info["variant"] for info in infos])
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -92,13 +100,27 @@ def _read(tables: Path, name: str, wanted: dict[str, str]) -> pd.DataFrame:
     return table
 
 
+def _groups(tables: Path, wanted: dict[str, str]) -> pd.DataFrame:
+    """The evaluated groups of runs by objective, each named after its arm in a sweep."""
+    groups = _read(tables, "table", wanted)
+    groups = groups[groups["evaluated"] > 0]
+    arms: dict[tuple[str, str], str] = {}
+    if (tables / "trials.csv").is_file():
+        for _, trial in _read(tables, "trials", {}).iterrows():
+            name = trial["arm"] if pd.isna(trial["setting"]) else f"{trial['arm']}, {trial['setting']}"
+            arms.setdefault((trial["recipe"], trial["variant"]), name)
+    keys = zip(groups["recipe"], groups["variant"], groups["label"], strict=True)
+    named = groups.assign(label=[arms.get((recipe, variant), label) for recipe, variant, label in keys])
+    return named.sort_values("objective", key=lambda names: names.map(_ORDER), kind="stable")
+
+
 def compare(tables: Path, wanted: dict[str, str]) -> str:
     """The groups of runs with their means, and their paired differences to ERM and supervised."""
-    groups = _read(tables, "table", wanted)
-    paired = _read(tables, "paired", {**wanted, "quantity": wanted.get("quantity", "ood_mean")})
+    groups = _groups(tables, wanted)
+    paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})
     decided = _read(tables, "decision", wanted) if (tables / "decision.csv").is_file() else pd.DataFrame()
     rows = []
-    for _, group in groups.sort_values("objective", key=lambda names: names.map(_ORDER)).iterrows():
+    for _, group in groups.iterrows():
         mine = paired[(paired[_GROUP] == group[_GROUP]).all(axis=1)]
         row = {
             "runs": group["label"],
@@ -110,9 +132,26 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
         }
         if len(decided):
             same = decided[(decided[_GROUP] == group[_GROUP]).all(axis=1)]
-            row["decides at layer"] = " ".join(f"{layer:g}" for layer in same.sort_values("seed")["decision_layer"])
+            row["decides at layer"] = ", ".join(f"{layer:g}" for layer in same.sort_values("seed")["decision_layer"])
             row["layers that lower the loss"] = f"{same['descending_share'].mean():.0%}" if len(same) else ""
         rows.append(row)
+    return _markdown(rows)
+
+
+def summary(tables: Path, wanted: dict[str, str]) -> str:
+    """The constrained groups of all recipes, or those of some `arms`, with their differences."""
+    groups = _groups(tables, wanted)
+    paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})
+    arms = wanted.get("arms", "").split(",")
+    rows = []
+    for _, group in groups[groups["objective"] == "constrained"].iterrows():
+        if arms != [""] and group["label"].split(",")[0] not in arms:
+            continue
+        mine = paired[(paired[_GROUP] == group[_GROUP]).all(axis=1)]
+        by_other = {other: mine[mine["against"] == other] for other in ("erm", "supervised")}
+        row = {"experiment": group["recipe"], "constraints": group["label"], "seeds": f"{group['evaluated']:g}"}
+        row[f"{group['metric']} OOD"] = f"{group['ood_mean']:.3f}"
+        rows.append(row | {f"minus {other}": _difference(found) for other, found in by_other.items()})
     return _markdown(rows)
 
 
@@ -127,12 +166,12 @@ def _difference(rows: pd.DataFrame) -> str:
 
 def levels(tables: Path, wanted: dict[str, str]) -> str:
     """The mean metric over seeds at each noise level."""
-    curves, groups = _read(tables, "curves", wanted), _read(tables, "table", wanted)
-    labels = {tuple(group[_GROUP]): group["label"] for _, group in groups.iterrows()}
+    curves = _read(tables, "curves", wanted)
     rows = []
-    for key in sorted(labels, key=lambda one: (_ORDER.get(one[1], 9), labels[one])):
-        mine = curves[(curves[_GROUP] == list(key)).all(axis=1)].sort_values("gamma")
-        rows.append({"runs": labels[key]} | {f"{row['gamma']:g}": f"{row['mean']:.3f}" for _, row in mine.iterrows()})
+    for _, group in _groups(tables, wanted).iterrows():
+        mine = curves[(curves[_GROUP] == group[_GROUP]).all(axis=1)].sort_values("gamma")
+        means = {f"γ = {row['gamma']:g}": f"{row['mean']:.3f}" for _, row in mine.iterrows()}
+        rows.append({"runs": group["label"]} | means)
     return _markdown(rows)
 
 
@@ -184,14 +223,15 @@ def _markdown(rows: Sequence[dict[str, str]]) -> str:
 KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "compare": compare,
     "levels": levels,
+    "summary": summary,
     "claims": claims,
     "search": search,
 }
 
 
 if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
     if len(sys.argv) == 2:
         copy_tables(Path(sys.argv[1]))
-        copy_figures(Path(sys.argv[1]), text)
-    PAGE.write_text(rendered(text), encoding="utf-8")
+        copy_figures(Path(sys.argv[1]), PAGE.read_text(encoding="utf-8"))
+    for page in PAGES:
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

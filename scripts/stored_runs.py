@@ -1,4 +1,4 @@
-"""Keep the tables of finished runs, without their weights, in small archives: results/runs/RECIPE/OBJECTIVE.tar.xz.
+"""Keep the tables of finished runs, without their weights, in small archives: results/runs/RECIPE.
 
     python scripts/stored_runs.py store outputs/reproduce-cpu
     python scripts/stored_runs.py restore outputs/reproduce-cpu
@@ -35,16 +35,17 @@ def finished_runs(out: Path) -> Iterator[Run]:
 
 
 def store(out: Path, folder: Path = STORE) -> list[Path]:
-    """Write an archive for each recipe and objective; those of other recipes stay as they are."""
+    """Write an archive for each group of runs that differ in their seed alone; those of others stay as they are."""
     members: dict[tuple[str, str], list[Path]] = {}
     written = []
     with tempfile.TemporaryDirectory() as temporary:
         for run in finished_runs(out):
             copy = _copied(run, Path(temporary) / run.path.relative_to(out))
-            found = members.setdefault((run.recipe.name, run.recipe.settings.objective), [])
+            group = f"{run.recipe.settings.objective}-{run.info().variant}"
+            found = members.setdefault((run.recipe.name, group), [])
             found += sorted(file for file in copy.rglob("*") if file.is_file() and file.name not in _LEFT_OUT)
-        for (recipe, objective), files in members.items():
-            target = folder / recipe / f"{objective}.tar.xz"
+        for (recipe, group), files in members.items():
+            target = folder / recipe / f"{group}.tar.xz"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(archived(files, Path(temporary)))
             written.append(target)

@@ -125,9 +125,9 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
         row = {
             "runs": group["label"],
             "seeds": f"{group['evaluated']:g}",
-            "ID": f"{group['id_mean']:.3f}",
+            **({} if pd.isna(group["id_mean"]) else {"ID": f"{group['id_mean']:.3f}"}),
             "OOD": f"{group['ood_mean']:.3f}",
-            f"AUC, {group['range']}": f"{group['auc']:.3f}",
+            **({f"AUC, {group['range']}": f"{group['auc']:.3f}"} if group["metric"] == "accuracy" else {}),
             **{f"OOD − {other}": _difference(mine[mine["against"] == other]) for other in ("erm", "supervised")},
         }
         if len(decided):

@@ -22,7 +22,7 @@ from cudt.report.objectives import BASELINE, is_constrained
 CONSTRAINED = "constrained"
 SIDES = (CONSTRAINED, BASELINE)
 #: The settings that make another kind of constraint, with the value of the paper.
-_PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
+PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
 
 
 @dataclass(frozen=True, order=True)
@@ -212,5 +212,5 @@ def constraint_kind(run: ReadRun) -> str:
     """
     if not is_constrained(run.objective):
         return ""
-    found = {key: run.settings.get(key, usual) for key, usual in _PAPER_KIND.items()}
-    return ", ".join(str(found[key]) for key, usual in _PAPER_KIND.items() if found[key] != usual)
+    found = {key: run.settings.get(key, usual) for key, usual in PAPER_KIND.items()}
+    return ", ".join(str(found[key]) for key, usual in PAPER_KIND.items() if found[key] != usual)

@@ -27,10 +27,15 @@ STORE = Path(__file__).parent.parent / "results" / "runs"
 _LEFT_OUT = {"checkpoints", "model", ".lock", ".checksums.lock"}
 
 
-def finished_runs(out: Path) -> Iterator[Run]:
-    """The finished runs below a folder, in order."""
+def complete_runs(out: Path) -> Iterator[Run]:
+    """The finished runs below a folder that need their weights no more, in order.
+
+    They are evaluated, or never will be: their weights were not to be kept.
+    """
     for file in sorted(out.glob("*/*/run.json")):
-        if (run := open_run(file.parent)).info().status == "finished":
+        info = (run := open_run(file.parent)).info()
+        needs_weights = bool(run.recipe.settings.checkpoints.kept) and not info.evaluated
+        if info.status == "finished" and not needs_weights:
             yield run
 
 
@@ -39,7 +44,7 @@ def store(out: Path, folder: Path = STORE) -> list[Path]:
     members: dict[tuple[str, str], list[Path]] = {}
     written = []
     with tempfile.TemporaryDirectory() as temporary:
-        for run in finished_runs(out):
+        for run in complete_runs(out):
             copy = _copied(run, Path(temporary) / run.path.relative_to(out))
             group = f"{run.recipe.settings.objective}-{run.info().variant}"
             found = members.setdefault((run.recipe.name, group), [])

@@ -23,7 +23,13 @@ def results_page(monkeypatch) -> ModuleType:
 @pytest.fixture
 def tables(tmp_path):
     """Two groups of a recipe and one of another, with a difference between the first two."""
-    shared = {"metric": "accuracy", "perturbation": "gaussian", "gamma_train": 0.4, "range": "γ 0 to 2.1", "evaluated": 3}
+    shared = {
+        "metric": "accuracy",
+        "perturbation": "gaussian",
+        "gamma_train": 0.4,
+        "range": "γ 0 to 2.1",
+        "evaluated": 3,
+    }
     rows = [
         {"recipe": "a", "objective": "constrained", "variant": "x1", "label": "constrained α=0.1", "auc": 1.6},
         {"recipe": "a", "objective": "erm", "variant": "x0", "label": "erm", "auc": 1.5},

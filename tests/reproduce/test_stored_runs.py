@@ -80,8 +80,9 @@ def test_runs_that_are_there_are_kept(stored_runs, reproduced, tmp_path):
     assert next(reproduced.glob("reviews-ut/constrained-*/ood.csv")).is_file()
 
 
-def test_unfinished_runs_are_left_out(stored_runs, reproduced, tmp_path):
-    open_run(next(reproduced.glob("reviews-ut/erm-*"))).update_info(RunInfo(status="interrupted"))
+@pytest.mark.parametrize("changes", [RunInfo(status="interrupted"), RunInfo(evaluated={})], ids=["training", "tests"])
+def test_runs_that_need_their_weights_are_left_out(changes, stored_runs, reproduced, tmp_path):
+    open_run(next(reproduced.glob("reviews-ut/erm-*"))).update_info(changes)
     (only,) = stored_runs.store(reproduced, tmp_path / "store")
     with tarfile.open(only) as archive:
         assert all("/constrained-" in name for name in archive.getnames())

@@ -70,7 +70,7 @@ def _shape(name: str, recipe: NamedRecipe, text: Lengths | None) -> Shape:
     kind = name.split("-")[1]
     shape = PAPER["ut_video" if kind == "ut" and text is None else kind]
     model = recipe.settings.model
-    layers, tied = getattr(model, "layers", shape.layers), getattr(model, "tie_layers", shape.tied)
+    layers, tied = getattr(model, "layers", None) or shape.layers, getattr(model, "tie_layers", shape.tied)
     shape = replace(shape, layers=layers, tied=tied)
     return shape if text is None else replace(shape, tokens=round(text.mean), read=round(text.answer))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ _ABSENT = re.compile(r"((?:model|dataset) (?:'[^']*'|\w+))(?: is neither in |: n
 _NOT_ON_THE_HUB = re.compile(r"run `hf download [^/ ]+ ")
 #: What the text `needs` of a recipe says if the recipe is not for a CPU.
 _GPU = "a GPU"
+#: The length of a list of recipes in one line.
+_LINE = 90
 
 
 def check(scope: Scope) -> Iterator[Diagnosis]:
@@ -72,12 +75,16 @@ def _joined(advice: str, needs: str) -> str:
 
 
 def _others(missed: dict[str, list[str]], scope: Scope) -> Iterator[Diagnosis]:
-    """One line for each data set or model that recipes miss that were not named: nobody may want to train them."""
+    """A line for each data set or model that recipes miss that were not named: nobody may want to train them.
+
+    Where a line would have many names, there are several.
+    """
     for what, names in missed.items():
         if others := [name for name in names if name not in scope.recipes]:
             absent = _ABSENT.match(what)
             title = f"{absent[1]} is missing" if absent else what.partition("; ")[0]
-            yield Diagnosis("note", f"{', '.join(others)}: {title}")
+            for line in textwrap.wrap(", ".join(others), _LINE, break_on_hyphens=False):
+                yield Diagnosis("note", f"{line.rstrip(',')}: {title}")
     if any(name not in scope.recipes for names in missed.values() for name in names):
         yield Diagnosis("note", "how to get them: `cudt recipes` for models, `cudt data` for data sets")
 

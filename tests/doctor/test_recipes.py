@@ -29,6 +29,10 @@ def test_what_several_recipes_miss_is_said_once_in_a_short_line():
     assert all(len(one.title) < 130 and not one.advice for one in listed)
     (avenue,) = (one for one in listed if "dataset Avenue" in one.title)
     assert avenue.title == "avenue-dust, avenue-dust-9, avenue-ut, avenue-vit: dataset Avenue is missing"
+    imdb = [one.title for one in listed if "'stanfordnlp/imdb'" in one.title]
+    assert [title.partition(": ")[2] for title in imdb] == ["dataset 'stanfordnlp/imdb' is missing"] * 2
+    assert imdb[0].startswith("imdb-bert, imdb-distilbert, ")
+    assert not imdb[1].startswith("imdb-bert")
     assert listed[-2].title == "how to get them: `cudt recipes` for models, `cudt data` for data sets"
 
 

@@ -75,7 +75,7 @@ def test_schema_errors_are_reported_together(tmp_path):
     assert lines == [
         "needs_gpu: expected true or false, got 'yes'",
         "throughput.tflops: expected a positive number, got -1.0",
-        "experiments.0.evaluate: expected one of 'best', 'all', got 'bets'; did you mean 'best'?",
+        "experiments.0.evaluate: expected one of 'best', 'all', 'none', got 'bets'; did you mean 'best'?",
         "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
 

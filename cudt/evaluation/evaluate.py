@@ -28,7 +28,7 @@ from cudt.runs.tables import file_of
 from cudt.tasks.base import Task
 from cudt.training import trained
 from cudt.utils import processes
-from cudt.utils.device import DeviceName
+from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
 from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
@@ -257,6 +257,8 @@ def evaluate_validation(
 def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The trained model, on the data that it was trained with; with other test data if the run names some."""
     layerwise = trained.load_for_noise(run, device, data_root)
+    precision = run.recipe.settings.evaluation.precision
+    warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
     check_same_data(run, layerwise.task.fingerprint(SEEN))
     if run.other_data is not None:
         with data_root_of(run, data_root) as root:

@@ -30,6 +30,7 @@ from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES, file_of
 from cudt.tasks.classification import Classification
+from cudt.utils.autocast import computing_in
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
 from cudt.utils.shown import as_command
@@ -167,24 +168,26 @@ class _Answering(Pass):
         flops = FlopCounts(layerwise.eval().model)
         for batch, drawn in with_noise(layerwise.model, self.batches(layerwise, share), self.noise):
             if self.corrupted is not None:
-                yield [_read(layerwise, flops, batch, None, self.corrupted[1])]
+                yield [self._read(layerwise, flops, batch, None, self.corrupted[1])]
             else:
                 scaled = [level * drawn if drawn is not None and level else None for level in self.levels]
                 at_levels = zip(scaled, self.levels, strict=True)
-                yield [_read(layerwise, flops, batch, noise, level) for noise, level in at_levels]
+                yield [self._read(layerwise, flops, batch, noise, level) for noise, level in at_levels]
 
+    def _read(
+        self, layerwise: LayerwiseLosses, flops: FlopCounts, batch: Batch, noise: Tensor | None, level: float
+    ) -> _Answered:
+        task, (signal, _) = layerwise.task, layerwise.model.signal(batch)
+        assert isinstance(task, Classification)
+        layers: list[LayerAnswers] = []
 
-def _read(layerwise: LayerwiseLosses, flops: FlopCounts, batch: Batch, noise: Tensor | None, level: float) -> _Answered:
-    task, (signal, _) = layerwise.task, layerwise.model.signal(batch)
-    assert isinstance(task, Classification)
-    layers: list[LayerAnswers] = []
+        def read(answer: Tensor) -> None:
+            probabilities = task.probabilities(answer.double()).cpu()
+            layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
 
-    def read(answer: Tensor) -> None:
-        probabilities = task.probabilities(answer.double()).cpu()
-        layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
-
-    counted = flops.visit(signal if noise is None else signal + noise, batch, read)
-    return _Answered(level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), counted)
+        with computing_in(self.precision, signal.device):
+            counted = flops.visit(signal if noise is None else signal + noise, batch, read)
+        return _Answered(level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), counted)
 
 
 class _Tally:

@@ -15,6 +15,7 @@ from cudt.models.layer_losses import LayerwiseLosses, measure_batches
 from cudt.noise.base import TextNoise, noise_kind
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import Task
+from cudt.utils.autocast import Precision
 
 
 @dataclass
@@ -24,6 +25,8 @@ class Pass:
     split: Split
     size: int
     workers: Workers
+    precision: Precision
+    """That of the model's forward pass."""
     noise: NoiseSource | None = None
     levels: Sequence[float] = (0.0,)
     corrupted: tuple[str, float, int] | None = None
@@ -63,9 +66,9 @@ class Measuring(Pass):
 
     def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Measurement]]:
         """The measurements of each batch of one process, one for each level."""
-        return measure_batches(layerwise, self.batches(layerwise, share), self.noise, self.levels)
+        return measure_batches(layerwise, self.batches(layerwise, share), self.noise, self.levels, self.precision)
 
 
-def loading(settings: Recipe) -> tuple[int, Workers]:
-    """How a pass loads its examples: the size of batches and the number of workers."""
-    return settings.evaluation.batch_size, settings.loading.workers
+def loading(settings: Recipe) -> tuple[int, Workers, Precision]:
+    """How a pass reads its examples: the size of batches, the number of workers, and the model's precision."""
+    return settings.evaluation.batch_size, settings.loading.workers, settings.evaluation.precision

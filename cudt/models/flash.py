@@ -7,10 +7,11 @@ chooses, and flash attention replaces it only while an update runs.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from cudt.utils.autocast import Precision
 from cudt.utils.errors import UserError
 
 _NAME = "flash_attention_2"
@@ -23,7 +24,7 @@ class FlashAttention:
         self._backbone = backbone
         self._own: str = backbone.config._attn_implementation
 
-    def check(self, device: torch.device, precision: Literal["fp32", "bf16"]) -> None:
+    def check(self, device: torch.device, precision: Precision) -> None:
         """Refuse a device, a precision or a model without flash attention; the model is on its device."""
         if device.type == "cpu":
             raise _error("there is no flash attention on the CPU; set model.attention to auto, or use an accelerator")

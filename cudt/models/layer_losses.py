@@ -20,6 +20,7 @@ from cudt.noise.source import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.token_logits import TokenLogits
+from cudt.utils.autocast import Precision, computing_in
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.transfer import sent
 
@@ -198,9 +199,16 @@ def measure(
 
 @torch.no_grad()
 def measure_batches(
-    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
+    layerwise: LayerwiseLosses,
+    examples: Iterable[Batch],
+    noise: NoiseSource | None,
+    gammas: Sequence[float],
+    precision: Precision = "fp32",
 ) -> Iterator[list[Measurement]]:
-    """The same, one batch at a time: a measurement at each level; the device is waited for once per batch."""
+    """The same, one batch at a time: a measurement at each level; the device is waited for once per batch.
+
+    `precision` is that of the model's forward pass.
+    """
     device = next(layerwise.eval().parameters()).device
     for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
         weights = sent(layerwise.task.weights(batch).double(), device)
@@ -208,7 +216,9 @@ def measure_batches(
         for gamma in gammas:
             scaled = gamma * drawn if drawn is not None and gamma else None
             inputs = layerwise.input_scores(batch, scaled)
-            rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
+            # Not around the loop: autocast would stay on in the caller, between two batches.
+            with computing_in(precision, device):
+                rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
             levels.append(torch.cat(rows if inputs is None else [*rows, inputs.unsqueeze(0)]))
         yield [_measurement(rows, batch, layerwise.model.n_layers) for rows in torch.stack(levels).cpu()]
 

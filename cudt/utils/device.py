@@ -7,7 +7,6 @@ import functools
 import random
 import warnings
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env, patch_environment
 
 from cudt.utils import processes
+from cudt.utils.autocast import Precision
 from cudt.utils.errors import DataWarning, UserError
 
 #: `auto`, `cpu`, or the name of an accelerator that torch finds, such as `cuda` or `xpu`.
@@ -119,7 +119,7 @@ def set_generator_state(state: torch.Tensor | None) -> None:
         torch.get_device_module(found).set_rng_state(state)
 
 
-def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> Accelerator:
+def accelerator_for(device: DeviceName, precision: Precision) -> Accelerator:
     """An Accelerator for one training; bf16 is autocast, on the CPU too."""
     chosen = choose(device)
     # Accelerate keeps the settings of the first training in a process; reset them, so that each has its own.
@@ -128,8 +128,7 @@ def accelerator_for(device: DeviceName, precision: Literal["fp32", "bf16"]) -> A
         GradientState._reset_state()
     processes.join()
     mixed = "bf16" if precision == "bf16" else "no"
-    if mixed == "bf16" and chosen.type == "cpu" and processes.is_main_process() and not cpu_has_bf16():
-        _warn_of_slow_bf16()
+    warn_if_slow(precision, "training.precision", chosen)
     if alone := processes.count() == 1:
         processes.warn_if_one_of_many()
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
@@ -150,12 +149,18 @@ def cpu_has_bf16() -> bool:
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
+def warn_if_slow(precision: Precision, key: str, device: torch.device) -> None:
+    """Warn of bf16 on a CPU that has no instructions for it; `key` is the recipe's key that asks for it."""
+    if precision == "bf16" and device.type == "cpu" and processes.is_main_process() and not cpu_has_bf16():
+        _warn_of_slow_bf16(key)
+
+
 @functools.cache
-def _warn_of_slow_bf16() -> None:
+def _warn_of_slow_bf16(key: str) -> None:
     """Once for all runs of a process."""
     message = (
-        "training.precision: bf16: this CPU has no instructions for bf16 and computes it through fp32, which is slower "
-        "than fp32; use training.precision: fp32"
+        f"{key}: bf16: this CPU has no instructions for bf16 and computes it through fp32, which is slower than fp32; "
+        f"use {key}: fp32"
     )
     warnings.warn(message, DataWarning, stacklevel=3)
 

@@ -5,17 +5,23 @@ import shutil
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+from cudt.data.loading import batches
 from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation import ratios, stored
 from cudt.evaluation.evaluate import check, evaluate_ood, measure_parts, parts_of
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.notes import left
+from cudt.models.layer_losses import draw_noise, measure_batches
+from cudt.noise.source import NoiseSource
 from cudt.runs import examples
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
-from cudt.utils.errors import UserError
+from cudt.training import trained
+from cudt.utils import device
+from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked
 
@@ -69,6 +75,43 @@ def test_scores_do_not_depend_on_the_batch_size(tmp_path):
         shutil.rmtree(run.path)
     assert values[0] == pytest.approx(values[1], abs=1e-5)
     assert values[0] == pytest.approx(values[2], abs=1e-5)
+
+
+def test_bf16_measures_what_autocast_computes_example_by_example(tmp_path):
+    run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
+    evaluate(run)
+    layerwise = trained.load(run, "cpu", None)
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
+    layers = run.read_table("layers")
+    for gamma in (0.0, 1.0):
+        losses = {}
+        for precision in ("fp32", "bf16"):
+            found = []
+            for batch in batches(layerwise.task, layerwise.task.examples("test"), 1, torch.device("cpu")):
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                    found.append(layerwise.judge(batch, gamma * draw_noise(layerwise.model, batch, noise))[0])
+            losses[precision] = torch.cat(found, dim=1).mean(dim=1).tolist()
+        rows = layers[(layers["split"] == "test") & (layers["gamma"] == gamma)].sort_values("layer")
+        # Padding changes the order of sums, and with it the last of the eight bits of bf16.
+        assert rows["loss"].tolist() == pytest.approx(losses["bf16"], rel=3e-3)
+        assert losses["bf16"] != pytest.approx(losses["fp32"], rel=1e-6)
+        assert rows["loss"].tolist() != pytest.approx(losses["fp32"], rel=1e-6)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_bf16_is_off_between_two_batches(run):
+    layerwise = trained.load(run, "cpu", None)
+    examples = batches(layerwise.task, layerwise.task.examples("test"), 16, torch.device("cpu"))
+    for _ in measure_batches(layerwise, examples, None, [0.0], "bf16"):
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_bf16_on_a_cpu_without_it_is_warned_of(tmp_path, monkeypatch):
+    run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
+    monkeypatch.setattr(device, "cpu_has_bf16", lambda: False)
+    device._warn_of_slow_bf16.cache_clear()
+    with pytest.warns(DataWarning, match="use evaluation.precision: fp32"):
+        evaluate(run)
 
 
 def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):

@@ -160,7 +160,8 @@ def _untimed(experiment: Experiment, options: ReproduceOptions) -> PlannedExperi
         missing=[] if is_generated else needs.missing(experiment, own.data_root),
         unanswerable=unanswerable,
         untestable=needs.missing_other(experiment, own.data_root),
-        operations=training + whole * evaluations_left / evaluations,
+        # An experiment that only chooses settings evaluates nothing.
+        operations=training + (whole * evaluations_left / evaluations if evaluations else 0.0),
         overhead=startup.seconds(len(left) + evaluations_left, options.workers),
         seconds=None,
         untimed="",

@@ -135,6 +135,18 @@ def test_where_nothing_is_timed_every_row_and_the_total_are_in_the_unit_of_the_s
     assert "at 1e-08 TFLOP/s (a slow one)" in text
 
 
+def test_an_experiment_that_evaluates_nothing_costs_its_training(tmp_path, timed):
+    """Without evaluations, a plan costs less by what they cost."""
+    rows = {}
+    for which in ("all", "none"):
+        loaded = scale_of(tmp_path, listed("smoke-llama", generated=True, evaluate=which))
+        (rows[which],) = plan.make(loaded, options(tmp_path)).rows
+    assert (rows["none"].evaluations, rows["none"].evaluations_left) == (0, 0)
+    evaluated = cost.evaluation(rows["all"].experiment)
+    assert rows["none"].operations == pytest.approx(rows["all"].operations - evaluated)
+    assert rows["none"].operations > 0
+
+
 def test_generated_data_are_not_missing(tmp_path, timed):
     (row,) = plan.make(scale_of(tmp_path, listed("smoke-llama", generated=True)), options(tmp_path)).rows
     assert (row.missing, row.untimed) == ([], "data not generated yet")

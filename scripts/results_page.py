@@ -4,13 +4,19 @@
 
 copies what the page needs of the report's tables to results/tables/ and its figures to docs/images/results/, and writes
 every table of the page anew: what stands between `<!-- compare: recipe=… gamma_train=… -->` and `<!-- end -->`. Without
-an argument, it writes them from results/tables/ as they are. The words `key=value` choose the rows.
+an argument, it writes them from results/tables/ as they are. The words `key=value` choose the rows; `search=NAME,NAME`
+chooses the runs of sweeps.
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level
 summary   a row for each constrained group: its recipe, and its paired differences
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
+other     the mean metric on test data of other tasks
+bias      how much of the accuracy under noise is a bias towards one class (class_bias.py)
+exits     early exit by one rule: accuracy (change against the full model, in points) and layers
+report    a table of the report as it is: `table=` is the name of its file in tables/
+paper     the mean gains in the paper's table of accuracy AUC
 
 README.md has such tables too.
 """
@@ -21,10 +27,15 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+
+from cudt.evaluation import intervals
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
@@ -34,6 +45,8 @@ _IMAGES = "images/results"
 _BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
 _GROUP = ["recipe", "objective", "variant"]
 _COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims")
+_REPORT_TABLE = re.compile(r"<!-- report: table=([\w.-]+) -->")
+_OTHERS = ("erm", "supervised")
 _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
 
 
@@ -50,9 +63,20 @@ def copy_tables(report: Path) -> None:
         if name == "paired":
             table = table[table["quantity"] != "metric"]
         table.to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
+    for name in {name for page in PAGES for name in _REPORT_TABLE.findall(page.read_text(encoding="utf-8"))}:
+        if (report / "tables" / f"{name}.md").is_file():
+            shutil.copyfile(report / "tables" / f"{name}.md", TABLES / f"{name}.md")
+    if (report / "tables" / "other-data.csv").is_file():
+        pd.read_csv(report / "tables" / "other-data.csv").to_csv(
+            TABLES / "other-data.csv", index=False, float_format="%.6g"
+        )
     trials = [_trials(file) for file in sorted(report.parent.glob("sweeps/*/*/trials_wide.csv"))]
     if trials:
-        pd.concat(trials).to_csv(TABLES / "trials.csv", index=False, float_format="%.6g")
+        known = pd.concat(trials)
+        known.to_csv(TABLES / "trials.csv", index=False, float_format="%.6g")
+        exited = [found for _, trial in known.iterrows() if (found := _exits(report.parent, trial)) is not None]
+        if exited:
+            pd.concat(exited).to_csv(TABLES / "exits.csv", index=False, float_format="%.6g")
 
 
 def _trials(file: Path) -> pd.DataFrame:
@@ -65,6 +89,18 @@ def _trials(file: Path) -> pd.DataFrame:
     name, recipe = file.parent.name.rpartition("-")[0], file.parent.parent.name
     columns = table[["setting", "arm", "trial", "score", "run"]]
     return columns.assign(search=name, recipe=recipe, settings=said, variant=[info["variant"] for info in infos])
+
+
+def _exits(out: Path, trial: pd.Series) -> pd.DataFrame | None:
+    """The chosen points of early exit of a trial's run on test data; None if it has none."""
+    path = out / trial["run"] / "exits.csv"
+    if not path.is_file():
+        return None
+    table = pd.read_csv(path)
+    chosen = table[(table["split"] == "test") & (table["chosen"] == 1)]
+    keys = {key: trial[key] for key in ("search", "recipe", "variant", "run")}
+    columns = ["perturbation", "gamma", "rule", "accuracy", "full_accuracy", "mean_depth"]
+    return chosen[columns].assign(**keys)
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -101,17 +137,67 @@ def _read(tables: Path, name: str, wanted: dict[str, str]) -> pd.DataFrame:
 
 
 def _groups(tables: Path, wanted: dict[str, str]) -> pd.DataFrame:
-    """The evaluated groups of runs by objective, each named after its arm in a sweep."""
+    """The evaluated groups of runs by setting and objective, each named after its setting and arm in a sweep."""
     groups = _read(tables, "table", wanted)
     groups = groups[groups["evaluated"] > 0]
-    arms: dict[tuple[str, str], str] = {}
-    if (tables / "trials.csv").is_file():
-        for _, trial in _read(tables, "trials", {}).iterrows():
-            name = trial["arm"] if pd.isna(trial["setting"]) else f"{trial['arm']}, {trial['setting']}"
-            arms.setdefault((trial["recipe"], trial["variant"]), name)
-    keys = zip(groups["recipe"], groups["variant"], groups["label"], strict=True)
-    named = groups.assign(label=[arms.get((recipe, variant), label) for recipe, variant, label in keys])
-    return named.sort_values("objective", key=lambda names: names.map(_ORDER), kind="stable")
+    cells = _cells(tables, wanted)
+    found = [cells.get((group["recipe"], _plain(group["variant"]))) for _, group in groups.iterrows()]
+    if "search" in wanted:
+        in_sweep = pd.Series([cell is not None for cell in found], groups.index, dtype=bool)
+        groups, found = groups[in_sweep], [cell for cell in found if cell is not None]
+    arms, settings = ({cell.arm for cell in cells.values()}, {cell.setting for cell in cells.values()})
+    said = {"with_arm": len(arms) > 1, "with_setting": len(settings) > 1}
+    labels = [cell.named(**said) if cell else old for cell, old in zip(found, groups["label"], strict=True)]
+    order = [cell.number if cell else 0 for cell in found]
+    named = groups.assign(label=labels, setting=[cell.setting if cell else "" for cell in found], number=order)
+    by_objective = named.sort_values("objective", key=lambda names: names.map(_ORDER), kind="stable")
+    return by_objective.sort_values("number", kind="stable")
+
+
+def _plain(variant: str) -> str:
+    """A group's variant without the number of its test data, which a report adds if a recipe has several."""
+    return variant.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """An arm of a sweep in one of its settings."""
+
+    arm: str
+    setting: str
+    number: int
+    """Of the setting, in the order of the sweep."""
+
+    def named(self, *, with_arm: bool, with_setting: bool) -> str:
+        """The arm and the setting in short, where a sweep has several of them."""
+        setting = re.sub(r"[\w.]*?(\w+)=", r"\1 ", self.setting) if with_setting else ""
+        return ", ".join([self.arm] * (with_arm or not setting) + [setting] * bool(setting))
+
+
+def _cells(tables: Path, wanted: dict[str, str]) -> dict[tuple[str, str], _Cell]:
+    """What the groups of runs, by recipe and variant, are called in sweeps; in one of them if it is named."""
+    if not (tables / "trials.csv").is_file():
+        return {}
+    trials = _read(tables, "trials", {"recipe": wanted["recipe"]} if "recipe" in wanted else {})
+    if "search" in wanted:
+        trials = trials[trials["search"].isin(wanted["search"].split(","))]
+    settings = [*dict.fromkeys(trials["setting"].fillna(""))]
+    cells: dict[tuple[str, str], _Cell] = {}
+    for _, trial in trials.fillna({"setting": ""}).iterrows():
+        cell = _Cell(trial["arm"], trial["setting"], settings.index(trial["setting"]) if "search" in wanted else 0)
+        cells.setdefault((trial["recipe"], trial["variant"]), cell)
+    return cells
+
+
+def _against(paired: pd.DataFrame, group: pd.Series, other: str, groups: pd.DataFrame) -> pd.DataFrame:
+    """The difference of a group and another objective, of the same setting of the sweep if it has several."""
+    same_group = (paired[_GROUP] == group[_GROUP]).all(axis=1)
+    if "perturbation" in paired:
+        same_group &= paired["perturbation"] == group["perturbation"]
+    mine = paired[same_group & (paired["against"] == other)]
+    beside = groups[(groups["objective"] == other) & (groups["setting"] == group["setting"])]["variant"]
+    same = mine[mine["against_variant"].isin(beside)]
+    return mine if same.empty else same
 
 
 def compare(tables: Path, wanted: dict[str, str]) -> str:
@@ -121,14 +207,13 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
     decided = _read(tables, "decision", wanted) if (tables / "decision.csv").is_file() else pd.DataFrame()
     rows = []
     for _, group in groups.iterrows():
-        mine = paired[(paired[_GROUP] == group[_GROUP]).all(axis=1)]
         row = {
             "runs": group["label"],
             "seeds": f"{group['evaluated']:g}",
             **({} if pd.isna(group["id_mean"]) else {"ID": f"{group['id_mean']:.3f}"}),
             "OOD": f"{group['ood_mean']:.3f}",
             **({f"AUC, {group['range']}": f"{group['auc']:.3f}"} if group["metric"] == "accuracy" else {}),
-            **{f"OOD − {other}": _difference(mine[mine["against"] == other]) for other in ("erm", "supervised")},
+            **{f"OOD − {other}": _difference(_against(paired, group, other, groups)) for other in _OTHERS},
         }
         if len(decided):
             same = decided[(decided[_GROUP] == group[_GROUP]).all(axis=1)]
@@ -147,10 +232,9 @@ def summary(tables: Path, wanted: dict[str, str]) -> str:
     for _, group in groups[groups["objective"] == "constrained"].iterrows():
         if arms != [""] and group["label"].split(",")[0] not in arms:
             continue
-        mine = paired[(paired[_GROUP] == group[_GROUP]).all(axis=1)]
-        by_other = {other: mine[mine["against"] == other] for other in ("erm", "supervised")}
-        row = {"experiment": group["recipe"], "constraints": group["label"], "seeds": f"{group['evaluated']:g}"}
-        row[f"{group['metric']} OOD"] = f"{group['ood_mean']:.3f}"
+        by_other = {other: _against(paired, group, other, groups) for other in _OTHERS}
+        row = {"experiment": group["recipe"], "noise": group["perturbation"], "constraints": group["label"]}
+        row |= {"seeds": f"{group['evaluated']:g}", "metric": group["metric"], "OOD": f"{group['ood_mean']:.3f}"}
         rows.append(row | {f"minus {other}": _difference(found) for other, found in by_other.items()})
     return _markdown(rows)
 
@@ -164,13 +248,80 @@ def _difference(rows: pd.DataFrame) -> str:
     return f"**{text}**" if row["low"] > 0 or row["high"] < 0 else text
 
 
+def other(tables: Path, wanted: dict[str, str]) -> str:
+    """The mean metric on test data of other tasks, with the differences to ERM and supervised of the same setting."""
+    found, groups = _read(tables, "other-data", wanted), _groups(tables, wanted)
+    rows = []
+    for data, there in found.groupby("data"):
+        for _, group in groups.iterrows():
+            mean = _mean_on(there, group["objective"], group["variant"])
+            apart = {f"minus {one}": _difference(_against(there, group, one, groups)) for one in _OTHERS}
+            rows.append({"tested on": str(data), "runs": group["label"], "mean": mean, **apart})
+    return _markdown(rows)
+
+
+def _mean_on(found: pd.DataFrame, objective: str, variant: str) -> str:
+    """The mean of a group, which is on either side of a difference."""
+    sides = [("objective", "variant", "mean"), ("against", "against_variant", "against_mean")]
+    means = [found[(found[a] == objective) & (found[b] == variant)][value] for a, b, value in sides]
+    return f"{pd.concat(means).iloc[0]:.3f}"
+
+
+def bias(tables: Path, wanted: dict[str, str]) -> str:
+    """Accuracy and unbiased accuracy above γ_train, the bias at some levels, and paired differences over seeds."""
+    found = _read(tables, "class_bias", wanted)
+    groups = _groups(tables, wanted)
+    ood = found[found["place"] == "OOD"]
+    means = ood.groupby(["variant", "seed"])[["accuracy", "unbiased"]].mean()
+    rows = []
+    for _, group in groups.iterrows():
+        variant = _plain(group["variant"])
+        mine, top = means.loc[variant], found[found["variant"] == variant]
+        row = {"runs": group["label"], "accuracy OOD": f"{mine['accuracy'].mean():.3f}"}
+        row["unbiased accuracy OOD"] = f"{mine['unbiased'].mean():.3f}"
+        beside = groups[groups["setting"] == group["setting"]]
+        for one in _OTHERS if group["objective"] != "erm" else ():
+            base = beside[beside["objective"] == one]["variant"]
+            if len(base) and one != group["objective"]:
+                row[f"unbiased − {one}"] = _paired_over_seeds(mine, means.loc[_plain(base.iloc[0])])
+        for gamma, level in top.groupby("gamma"):
+            row[f"bias at {gamma:g}"] = f"{level['bias'].mean():+.2f}"
+        rows.append(row)
+    return _markdown(rows)
+
+
+def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
+    """The mean difference in unbiased accuracy with Student's 95 % interval over the seeds that both have."""
+    differences = (ours["unbiased"] - theirs["unbiased"]).dropna()
+    mean, n = differences.mean(), len(differences)
+    (reach,) = intervals.student([(np.array([differences.var(ddof=1) / n]), n - 1)])
+    return _difference(pd.DataFrame([{"difference": mean, "low": mean - reach, "high": mean + reach}]))
+
+
+def exits(tables: Path, wanted: dict[str, str]) -> str:
+    """Early exit by one rule at each level: the means over seeds of accuracy, its change and the layers used."""
+    found = _read(tables, "exits", wanted)
+    rows = []
+    for _, group in _groups(tables, wanted).iterrows():
+        mine = found[found["variant"] == _plain(group["variant"])]
+        row = {"runs": group["label"]}
+        for gamma, level in mine.groupby("gamma"):
+            change = 100 * (level["accuracy"] - level["full_accuracy"]).mean()
+            row[f"accuracy, γ = {gamma:g}"] = f"{level['accuracy'].mean():.3f} ({change:+.1f})"
+            row[f"layers, γ = {gamma:g}"] = f"{level['mean_depth'].mean():.1f}"
+        rows.append(row)
+    return _markdown(rows)
+
+
 def levels(tables: Path, wanted: dict[str, str]) -> str:
     """The mean metric over seeds at each noise level."""
     curves = _read(tables, "curves", wanted)
     rows = []
     for _, group in _groups(tables, wanted).iterrows():
         mine = curves[(curves[_GROUP] == group[_GROUP]).all(axis=1)].sort_values("gamma")
-        means = {f"γ = {row['gamma']:g}": f"{row['mean']:.3f}" for _, row in mine.iterrows()}
+        mine = mine[mine["perturbation"] == group["perturbation"]]
+        symbol = str(group["range"]).split()[0]
+        means = {f"{symbol} = {row['gamma']:g}": f"{row['mean']:.3f}" for _, row in mine.iterrows()}
         rows.append({"runs": group["label"]} | means)
     return _markdown(rows)
 
@@ -212,6 +363,32 @@ def search(tables: Path, wanted: dict[str, str]) -> str:
     return _markdown([{"arm": arm, "settings": settings, "score": score} for arm, settings, score in shown])
 
 
+def report(tables: Path, wanted: dict[str, str]) -> str:
+    """A table of the report without its title, its notes wrapped."""
+    path = tables / f"{wanted['table']}.md"
+    if not path.is_file():
+        return _markdown([])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith("#")]
+    wrapped = [line if line.startswith("|") else textwrap.fill(line, 100, break_on_hyphens=False) for line in kept]
+    return "\n".join(wrapped).strip()
+
+
+def paper(tables: Path, wanted: dict[str, str]) -> str:
+    """Constrained minus unconstrained in the paper's table of accuracy AUC: mean and range over γ_train and depths."""
+    auc = pd.read_csv(ROOT / "data" / "paper" / "accuracy_auc.csv").fillna({"layers": 0})
+    keys = ["model", "dataset", "layers", "gamma_train"]
+    wide = auc.pivot(index=keys, columns="objective", values="value").reset_index()
+    wide["gain"] = wide["constrained"] - wide["erm"]
+    rows = []
+    for model, mine in wide.groupby("model", sort=False):
+        row = {"mean difference in accuracy AUC (range)": str(model)}
+        for dataset, gains in mine.groupby("dataset", sort=False)["gain"]:
+            row[str(dataset)] = f"{gains.mean():+.3f} ({gains.min():+.3f} to {gains.max():+.3f})"
+        rows.append(row)
+    return _markdown(rows)
+
+
 def _markdown(rows: Sequence[dict[str, str]]) -> str:
     if not rows:
         return "*No runs yet.*"
@@ -223,9 +400,14 @@ def _markdown(rows: Sequence[dict[str, str]]) -> str:
 KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "compare": compare,
     "levels": levels,
+    "other": other,
+    "bias": bias,
+    "exits": exits,
     "summary": summary,
     "claims": claims,
     "search": search,
+    "report": report,
+    "paper": paper,
 }
 
 

@@ -36,7 +36,14 @@ def tables(tmp_path):
         {"recipe": "b", "objective": "erm", "variant": "x2", "label": "erm", "auc": 1.0},
     ]
     pd.DataFrame([{**shared, "id_mean": 0.8, "ood_mean": 0.7, **row} for row in rows]).to_csv(tmp_path / "table.csv")
-    pair = {**rows[0], "against": "erm", "quantity": "ood_mean", "gamma_train": 0.4, "perturbation": "gaussian"}
+    pair = {
+        **rows[0],
+        "against": "erm",
+        "against_variant": "x0",
+        "quantity": "ood_mean",
+        "gamma_train": 0.4,
+        "perturbation": "gaussian",
+    }
     pd.DataFrame([{**pair, "difference": 0.02, "low": 0.01, "high": 0.03}]).to_csv(tmp_path / "paired.csv")
     return tmp_path
 
@@ -67,6 +74,93 @@ def test_groups_are_compared(results_page, tables):
     ]
     assert made[8:] == ["", "<!-- end -->", "after"]
     assert results_page.rendered("\n".join(made), tables) == "\n".join(made)
+
+
+def test_the_runs_of_a_sweep_are_compared_setting_by_setting(results_page, tables):
+    """Two settings with an ERM of their own each; the paired table has both differences, the wrong one first."""
+    table = pd.read_csv(tables / "table.csv", index_col=0)
+    second = table[table["recipe"] == "a"].assign(variant=["y1", "y0"])
+    pd.concat([table, second]).to_csv(tables / "table.csv")
+    paired = pd.read_csv(tables / "paired.csv", index_col=0)
+    crossed = paired.assign(against_variant="y0", difference=0.5)
+    second = paired.assign(variant="y1", against_variant="y0", low=-0.01)
+    pd.concat([crossed, paired, second]).to_csv(tables / "paired.csv")
+    cells = [("x0", "erm", "model.tie=false"), ("x1", "full", "model.tie=false"), ("y0", "erm", "model.tie=true")]
+    trials = [{"variant": variant, "arm": arm, "setting": setting} for variant, arm, setting in cells]
+    trials += [{"variant": "y1", "arm": "full", "setting": "model.tie=true"}]
+    pd.DataFrame(trials).assign(recipe="a", search="sweep").to_csv(tables / "trials.csv")
+    made = results_page.compare(tables, {"search": "sweep"}).splitlines()[2:]
+    assert [row.split(" | ")[0] for row in made] == [
+        "| erm, tie false",
+        "| full, tie false",
+        "| erm, tie true",
+        "| full, tie true",
+    ]
+    assert "| **+0.020 (+0.010 to +0.030)** |" in made[1]
+    assert "| +0.020 (-0.010 to +0.030) |" in made[3]
+    assert results_page.compare(tables, {"search": "another"}) == "*No runs yet.*"
+
+
+def test_a_sweep_of_one_arm_is_named_by_its_settings(results_page, tables):
+    cells = {"x1": "descent.alpha=0.1", "y1": "descent.alpha=0.2"}
+    rows = [{"variant": variant, "setting": setting} for variant, setting in cells.items()]
+    pd.DataFrame(rows).assign(recipe="a", arm="full", search="alpha").to_csv(tables / "trials.csv")
+    (row,) = results_page.compare(tables, {"search": "alpha"}).splitlines()[2:]
+    assert row.startswith("| alpha 0.1 | 3 |")
+    assert "**+0.020 (+0.010 to +0.030)**" in row
+
+
+def test_bias_is_paired_over_seeds(results_page, tables):
+    """Differences in unbiased accuracy of 0.03 and 0.05: 0.04 ± t(1)·0.01, which is 12.706·0.01."""
+    values = {("x0", 0): 0.70, ("x0", 1): 0.72, ("x1", 0): 0.73, ("x1", 1): 0.77}
+    rows = [
+        {"recipe": "a", "variant": variant, "seed": seed, "gamma": 1.0, "place": "OOD", "unbiased": value}
+        for (variant, seed), value in values.items()
+    ]
+    pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5).to_csv(tables / "class_bias.csv")
+    made = results_page.bias(tables, {"recipe": "a"}).splitlines()
+    assert made[2].startswith("| erm | 0.600 | 0.710 |")
+    assert "| +0.040 (-0.087 to +0.167) |" in made[3]
+    assert "| +0.50 |" in made[3]
+
+
+def test_early_exits_are_means_over_seeds(results_page, tables):
+    rows = [{"accuracy": 0.7, "mean_depth": 4.0}, {"accuracy": 0.8, "mean_depth": 6.0}]
+    shared = {"recipe": "a", "variant": "x0", "gamma": 0.4, "full_accuracy": 0.76}
+    pd.DataFrame(rows).assign(**shared).to_csv(tables / "exits.csv")
+    assert results_page.exits(tables, {"recipe": "a"}).splitlines() == [
+        "| runs | accuracy, γ = 0.4 | layers, γ = 0.4 |",
+        "| --- | --- | --- |",
+        "| erm | 0.750 (-1.0) | 5.0 |",
+        "| constrained α=0.1 |  |  |",
+    ]
+
+
+def test_other_data_are_compared_within_a_setting(results_page, tables):
+    row = {"recipe": "a", "data": "there", "objective": "constrained", "variant": "x1", "mean": 3.0, "against": "erm"}
+    row |= {"against_variant": "x0", "against_mean": 4.0, "difference": -1.0, "low": -1.5, "high": -0.5}
+    pd.DataFrame([{**row, "perturbation": "gaussian"}]).to_csv(tables / "other-data.csv")
+    assert results_page.other(tables, {"recipe": "a"}).splitlines()[2:] == [
+        "| there | erm | 4.000 |  |  |",
+        "| there | constrained α=0.1 | 3.000 | **-1.000 (-1.500 to -0.500)** |  |",
+    ]
+
+
+def test_a_table_of_the_report_is_shown_without_its_title(results_page, tables):
+    (tables / "early-exit.md").write_text("# Early exit\n\n| rule |\n| --- |\n| patience |\n", encoding="utf-8")
+    assert results_page.report(tables, {"table": "early-exit"}) == "| rule |\n| --- |\n| patience |"
+    assert results_page.report(tables, {"table": "missing"}) == "*No runs yet.*"
+
+
+def test_the_papers_gains_are_those_of_its_table(results_page, tables):
+    """DistilBERT on IMDb: the mean of six differences, added up by hand."""
+    row = next(line for line in results_page.paper(tables, {}).splitlines() if "DistilBERT" in line)
+    paper = pd.read_csv(SCRIPTS.parent / "data" / "paper" / "accuracy_auc.csv")
+    mine = paper[(paper["model"] == "DistilBERT") & (paper["dataset"] == "IMDb")]
+    sides = [sorted(zip(side["gamma_train"], side["value"], strict=True)) for _, side in mine.groupby("objective")]
+    gains = [ours - theirs for (_, ours), (_, theirs) in zip(*sides, strict=True)]
+    assert len(gains) == 6
+    assert f"| {sum(gains) / 6:+.3f} ({min(gains):+.3f} to {max(gains):+.3f}) |" in row
 
 
 def test_an_interval_with_zero_is_not_bold(results_page, tables):

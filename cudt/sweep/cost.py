@@ -21,6 +21,8 @@ from cudt.utils.device import DeviceName, synchronize
 
 #: Timed repetitions, after an untimed one because the first is slower.
 _REPETITIONS = 3
+#: Seconds after which nothing is repeated: what takes this long is hardly slower the first time.
+_LONG = 3.0
 
 
 def cost_key(recipe: NamedRecipe) -> str:
@@ -71,11 +73,12 @@ def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    times = []
-    for _ in range(1 + _REPETITIONS):
+    """The median of a few repetitions without the first; fewer of what takes long."""
+    times: list[float] = []
+    while len(times) < 1 + _REPETITIONS and sum(times) < _LONG:
         synchronize()
         began = time.perf_counter()
         act()
         synchronize()
         times.append(time.perf_counter() - began)
-    return statistics.median(times[1:])
+    return statistics.median(times[1:] or times)

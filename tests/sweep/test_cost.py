@@ -72,9 +72,17 @@ def test_timing_changes_no_weight(monkeypatch):
 
 
 def test_the_first_of_what_is_timed_does_not_count(monkeypatch):
-    moments = iter([0.0, 100.0, 100.0, 103.0, 103.0, 105.0, 105.0, 109.0])
+    moments = iter([0.0, 1.0, 1.0, 1.3, 1.3, 1.5, 1.5, 1.9])
     monkeypatch.setattr("time.perf_counter", lambda: next(moments))
-    assert cost._seconds(lambda: None) == 3.0
+    assert cost._seconds(lambda: None) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("moments", "seconds"), [([0.0, 20.0], 20.0), ([0.0, 2.0, 2.0, 3.5], 1.5)])
+def test_what_takes_long_is_timed_less_often(monkeypatch, moments, seconds):
+    left = list(moments)
+    monkeypatch.setattr("time.perf_counter", lambda: left.pop(0))
+    assert cost._seconds(lambda: None) == seconds
+    assert not left
 
 
 @pytest.mark.parametrize(

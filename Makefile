@@ -100,7 +100,6 @@ RESULTS := outputs/reproduce-cpu
 results: $(VENV)/.installed-minilm gte smollm dinov2
 	$(if $(FRESH),,$(BIN)/python scripts/stored_runs.py restore $(RESULTS))
 	OMP_NUM_THREADS=1 $(MAKE) reproduce-paper SCALE=cpu
-	$(BIN)/python scripts/class_bias.py $(RESULTS) $(DATA_ROOT)
 	$(BIN)/python scripts/results_page.py $(RESULTS)/report
 
 test: $(VENV)/.installed-dev

@@ -13,7 +13,7 @@ summary   a row for each constrained group: its recipe, and its paired differenc
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
 other     the mean metric on test data of other tasks
-bias      how much of the accuracy under noise is a bias towards one class (class_bias.py)
+bias      how much of the accuracy under noise is a bias towards one class
 exits     early exit by one rule: accuracy (change against the full model, in points) and layers
 report    a table of the report as it is: `table=` is the name of its file in tables/
 paper     the mean gains in the paper's table of accuracy AUC
@@ -44,7 +44,7 @@ TABLES = ROOT / "results" / "tables"
 _IMAGES = "images/results"
 _BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
 _GROUP = ["recipe", "objective", "variant"]
-_COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims")
+_COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims", "class_bias")
 _REPORT_TABLE = re.compile(r"<!-- report: table=([\w.-]+) -->")
 _OTHERS = ("erm", "supervised")
 _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
@@ -271,7 +271,7 @@ def bias(tables: Path, wanted: dict[str, str]) -> str:
     """Accuracy and unbiased accuracy above γ_train, the bias at some levels, and paired differences over seeds."""
     found = _read(tables, "class_bias", wanted)
     groups = _groups(tables, wanted)
-    ood = found[found["place"] == "OOD"]
+    ood = found[found["distribution"] == "OOD"]
     means = ood.groupby(["variant", "seed"])[["accuracy", "unbiased"]].mean()
     rows = []
     for _, group in groups.iterrows():

@@ -114,7 +114,7 @@ def test_bias_is_paired_over_seeds(results_page, tables):
     """Differences in unbiased accuracy of 0.03 and 0.05: 0.04 ± t(1)·0.01, which is 12.706·0.01."""
     values = {("x0", 0): 0.70, ("x0", 1): 0.72, ("x1", 0): 0.73, ("x1", 1): 0.77}
     rows = [
-        {"recipe": "a", "variant": variant, "seed": seed, "gamma": 1.0, "place": "OOD", "unbiased": value}
+        {"recipe": "a", "variant": variant, "seed": seed, "gamma": 1.0, "distribution": "OOD", "unbiased": value}
         for (variant, seed), value in values.items()
     ]
     pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5).to_csv(tables / "class_bias.csv")

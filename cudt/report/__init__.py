@@ -13,7 +13,7 @@ interactive.py       its charts                        figures/           one fi
 manifest.py          which files a report wrote        material.py        what the page is made of
 early_exit.py        accuracy and depth over seeds     editions.py        runs with other test data
 decision.py          when runs decide, and descent     gains.py           gains over ERM by depth
-other_data.py        runs on data of other tasks
+other_data.py        runs on data of other tasks       class_bias.py      bias towards one class
 sections/            one file for each further section of the page: text and tables
 claims/              the paper's claims and their verdicts, one file for each family
 """
@@ -28,6 +28,7 @@ import pandas as pd
 
 from cudt.report import (
     claims,
+    class_bias,
     decision,
     editions,
     headline,
@@ -88,7 +89,7 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
         differences, damaged_scores = paired.compare(runs)
         judged = claims.judge(runs, searched, differences)
         numbers = {"table": summary, "paired": differences, "curves": curves, "claims": claims.table(judged)}
-        _write_numbers(runs, numbers | _decisions(runs), out)
+        _write_numbers(runs, numbers | _of_classifiers(runs), out)
         shown, files = _write_tables(compared, out / "tables")
         collected.warnings.extend([*damaged_scores, *damaged_sweeps, *planned.notes])
         other = other_data.collect(compared)
@@ -116,9 +117,10 @@ def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collec
     return Collected(runs, [*collected.warnings, *differing, *editions.mixed_choices(runs), *tables.uneven_grids(runs)])
 
 
-def _decisions(runs: Sequence[ReadRun]) -> dict[str, pd.DataFrame]:
+def _of_classifiers(runs: Sequence[ReadRun]) -> dict[str, pd.DataFrame]:
     found = decision.decisions(runs)
     return {
+        "class_bias": class_bias.table(runs),
         "decision": decision.table(found),
         "decision_correlations": decision.correlations(decision.panels(found)),
     }

@@ -91,10 +91,26 @@ def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
         found.setdefault(run.recipe, {}).setdefault(key, []).append(run)
     named = {}
     for recipe, mine in found.items():
-        texts = names_apart([{"metric": metric, **json.loads(origin)} for metric, origin in mine])
+        told = [{"metric": metric, **json.loads(origin)} for metric, origin in mine]
+        texts = names_apart(_with_tasks(told, [*mine.values()]))
         for text, members in zip(texts, mine.values(), strict=True):
             named[f"{recipe}, {text}" if text else recipe] = members
     return named
+
+
+def _with_tasks(origins: Sequence[dict[str, Any]], parts: Sequence[Sequence[ReadRun]]) -> list[dict[str, Any]]:
+    """The origins; where the settings of the task make the test data differ, with these in place of a number."""
+    tasks = [_shared_task(runs) for runs in parts]
+    editions = {origin["test data"] for origin in origins}
+    if len(editions) < 2 or any(one in tasks[:index] for index, one in enumerate(tasks)):
+        return [*origins]
+    return [{**origin, "test data": "", **task} for origin, task in zip(origins, tasks, strict=True)]
+
+
+def _shared_task(runs: Sequence[ReadRun]) -> dict[str, Any]:
+    """The settings of the task that all runs have in common."""
+    first, *others = ({key: value for key, value in run.settings.items() if key.startswith("task.")} for run in runs)
+    return {key: value for key, value in first.items() if all(one.get(key) == value for one in others)}
 
 
 def by_cell(

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from cudt.report import paired
-from cudt.report.collect import ReadRun, read_run
-from cudt.report.comparable import Pair, by_cell, by_group, pairs
-from cudt.report.objectives import label
+from cudt.report.collect import GroupKey, ReadRun, read_run
+from cudt.report.comparable import Pair, by_cell, by_group, model_settings, pairs
+from cudt.report.figures.words import short
+from cudt.report.names import labels
 from cudt.report.tables import deviation
 from cudt.report.text_table import Entry, TextTable
 from cudt.runs.find import is_of_other_data
@@ -20,8 +21,8 @@ from cudt.utils.errors import UserError
 
 COLUMNS = [
     *("recipe", "data", "layers", "gamma_train", "perturbation", "metric", "levels"),
-    *("objective", "variant", "seeds", "mean", "std"),
-    *("against", "against_variant", "against_seeds", "against_mean", "against_std"),
+    *("objective", "variant", "label", "seeds", "mean", "std"),
+    *("against", "against_variant", "against_label", "against_seeds", "against_mean", "against_std"),
     *("difference", "low", "high", "unit", "n", "better", "reason"),
 ]
 _STEM = "other-data"
@@ -57,8 +58,17 @@ def table(tested: dict[str, list[ReadRun]]) -> pd.DataFrame:
 
 
 def _rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
+    called = labels(runs, short)
+    for row in _unnamed_rows(runs):
+        row["label"] = called[row["recipe"], row["objective"], row["variant"]]
+        if "against" in row:
+            row["against_label"] = called[row["recipe"], row["against"], row["against_variant"]]
+        yield row
+
+
+def _unnamed_rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
     seen = set()
-    for pair in pairs(runs):
+    for pair in _of_one_model(pairs(runs)):
         seen |= {(pair.noise, run.run.path) for run in (*pair.ours, *pair.baseline)}
         yield from _of_pair(pair)
     for cell in by_cell(runs).values():
@@ -67,6 +77,18 @@ def _rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
                 alone = [run for run in group if noise in run.curves and (noise, run.run.path) not in seen]
                 if alone:
                     yield {**_shared(alone, noise, _levels(alone, noise)), **_side(alone, noise, _levels(alone, noise))}
+
+
+def _of_one_model(found: Sequence[Pair]) -> list[Pair]:
+    """The pairs with the same model settings on both sides, and those of groups that have no such partner."""
+    alike = [pair for pair in found if model_settings(pair.ours[0]) == model_settings(pair.baseline[0])]
+    have = {_compared(pair) for pair in alike}
+    return [pair for pair in found if pair in alike or _compared(pair) not in have]
+
+
+def _compared(pair: Pair) -> tuple[str, GroupKey, str]:
+    """A group, and the objective that it is compared with, under a kind of noise."""
+    return pair.noise, pair.ours[0].group, pair.baseline[0].objective
 
 
 def _of_pair(pair: Pair) -> Iterator[dict[str, Any]]:
@@ -126,12 +148,12 @@ def collect(runs: Sequence[ReadRun]) -> OtherDataNumbers:
 
 def _entries(row: dict[Any, Any]) -> list[Entry]:
     settings = [row["recipe"], row["data"], f"{row['layers']}", f"{row['gamma_train']:g}", row["perturbation"]]
-    ours = [Entry(label(row["objective"])), _mean(row["mean"], row["seeds"])]
+    ours = [Entry(row["label"]), _mean(row["mean"], row["seeds"])]
     if not isinstance(row["against"], str):
         return [*map(Entry, settings), *ours, Entry(), Entry(), Entry()]
     difference = f"{row['difference']:+.3f}".replace("-", "−")
     ends = f"{row['low']:+.3f} to {row['high']:+.3f}".replace("-", "−") if np.isfinite(row["low"]) else row["reason"]
-    against = [Entry(label(row["against"])), _mean(row["against_mean"], int(row["against_seeds"]))]
+    against = [Entry(row["against_label"]), _mean(row["against_mean"], int(row["against_seeds"]))]
     return [*map(Entry, settings), *ours, *against, Entry(difference, ends, bool(row["better"]))]
 
 

@@ -42,6 +42,18 @@ def test_runs_of_one_recipe_on_other_test_data_are_apart(trained_run, tmp_path):
     assert sorted(len(group.runs) for group in read_groups(runs)) == [1, 1, 1, 1, 2]
 
 
+def test_test_data_are_named_by_the_settings_of_the_task_where_these_make_the_difference(trained_run, tmp_path):
+    for size in (40, 60):
+        for objective in ("constrained", "erm"):
+            overrides = [f"task.test={size}"]
+            make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=overrides, test_data=str(size))
+    runs, _ = editions.mark(collect([tmp_path]).runs)
+    assert {name: len(mine) for name, mine in families(runs).items()} == {
+        "reviews-ut, test=40": 2,
+        "reviews-ut, test=60": 2,
+    }
+
+
 def test_frozen_weights_of_the_same_name_tell_runs_apart(trained_run, tmp_path):
     for seed, weights in enumerate("ab"):
         make_run(trained_run, tmp_path, CURVE, seed=seed, test_data="same", frozen_weights=weights)

@@ -104,3 +104,25 @@ def test_without_such_runs_there_is_no_table(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", {0.0: 1.0})
     made = other_data.collect(collect([tmp_path / "runs"]).runs)
     assert made.numbers.empty
+
+
+def test_variants_are_named_and_compared_with_the_same_model(trained_run, tmp_path):
+    scores = {gamma: np.full(EXAMPLES, 0.5) for gamma in (0.0, 1.0)}
+    for width, accuracy in ((8, 0.9), (16, 0.7)):
+        for objective in ("constrained", "erm"):
+            overrides = [f"model.width={width}"]
+            run = make_scored_run(trained_run, tmp_path, scores, objective=objective, overrides=overrides)
+            plant(run, "imdb", accuracy)
+    table = other_data.collect(collect([tmp_path]).runs).numbers
+    named = [*zip(table["label"], table["against_label"], strict=True)]
+    assert sorted(named) == [(f"constrained width={width}", f"erm width={width}") for width in (16, 8)]
+    assert table["difference"].tolist() == [0, 0]
+
+
+def test_a_model_without_a_partner_is_compared_with_another(trained_run, tmp_path):
+    scores = {gamma: np.full(EXAMPLES, 0.5) for gamma in (0.0, 1.0)}
+    for objective, width in (("constrained", 8), ("erm", 16)):
+        run = make_scored_run(trained_run, tmp_path, scores, objective=objective, overrides=[f"model.width={width}"])
+        plant(run, "imdb", 0.8)
+    table = other_data.collect(collect([tmp_path]).runs).numbers
+    assert [*zip(table["label"], table["against_label"], strict=True)] == [("constrained", "erm")]

@@ -28,8 +28,8 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     settings = ("dual-video", "dual-language", "dual-llama", "dual-other")
     laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings, "claims") for kind in ("md", "tex")}
     long = {"tables/dual.csv", *(f"tables/{name}.csv" for name in results)}
-    numbers = ("table", "paired", "curves", "layers", "ratio_bins", "claims", "decision", "decision_correlations")
-    plain = {f"{name}.csv" for name in numbers}
+    numbers = ("table", "paired", "curves", "layers", "ratio_bins", "claims", "class_bias")
+    plain = {f"{name}.csv" for name in (*numbers, "decision", "decision_correlations")}
     assert files == {"index.html", "report.json", "tables/missing.txt", *plain, *laid_out, *long, *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)

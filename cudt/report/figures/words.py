@@ -23,7 +23,7 @@ _KIND_MARKERS = "Dv*pX"
 def labels(
     groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] | None = None
 ) -> dict[GroupKey, str]:
-    """The label of each group: its objective, the settings that set it apart, and its number of seeds.
+    """The label of each group: its objective, what sets it apart, its kind of constraints and its number of seeds.
 
     `written` shortens and escapes the settings; by default for a legend.
     """
@@ -34,8 +34,10 @@ def labels(
         mine = [group for group in groups if group.objective == objective]
         names = distinct([written(name) for name in variant_names(objective, [group.settings for group in mine])])
         for group, name in zip(mine, names, strict=True):
-            seeds = f" ({how_many(group, kind)})" if counts else ""
-            named[group.key] = text + (f" {name}" if name else "") + seeds
+            # Of several, the name says it.
+            method = constraint_kind(group.runs[0]) if len(mine) == 1 else ""
+            notes = [method] * bool(method) + [how_many(group, kind)] * counts
+            named[group.key] = text + (f" {name}" if name else "") + (f" ({', '.join(notes)})" if notes else "")
     return {group.key: named[group.key] for group in groups}
 
 

@@ -33,6 +33,14 @@ def test_variants_are_named_and_sorted_by_what_sets_them_apart(settings, names, 
     assert list(named.values()) == [f"{name} (1 seed)" for name in [*names, "erm"]]
 
 
+def test_a_single_group_of_an_objective_says_its_kind_of_constraints(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE, overrides=["descent.gradient=proxy"])
+    make_run(trained_run, tmp_path, CURVE, objective="erm", overrides=["descent.gradient=proxy"])
+    groups = groups_of(tmp_path)
+    assert [*words.labels(groups, "gaussian").values()] == ["constrained (proxy, 1 seed)", "erm (1 seed)"]
+    assert [*words.labels(groups, "gaussian", counts=False).values()] == ["constrained (proxy)", "erm"]
+
+
 def test_variants_that_differ_in_many_settings_are_named_by_the_fewest_that_tell_them_apart(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE)
     many = ["descent.alpha=0.3", "model.layers=5", "training.epochs=7"]

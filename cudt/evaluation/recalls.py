@@ -70,7 +70,7 @@ def recall_rows(
 
 def _test_labels(task: Classification) -> dict[str, int]:
     """The class of each test example, by its id."""
-    examples, found = task.examples("test"), {}
+    examples, found = task.examples("test"), dict[str, int]()
     for start in range(0, len(examples), _AT_ONCE):
         batch = task.collate([examples[number] for number in range(start, min(start + _AT_ONCE, len(examples)))])
         found |= dict(zip(batch["ids"], batch["labels"].tolist(), strict=True))

@@ -45,8 +45,8 @@ def draw(groups: Sequence[Group], kind: str, note: str = "") -> Drawing:
     for panel, label in zip(axes, classes, strict=True):
         for group in groups:
             rows = found[group.key][found[group.key]["class"] == label]
-            ends = [(rows["mean"] + sign * rows["std"]).clip(0, 1) for sign in (-1, 1)]
-            line(panel, rows["gamma"], rows["mean"], *ends, named[group.key], drawn[group.key])
+            low, high = ((rows["mean"] + sign * rows["std"]).clip(0, 1) for sign in (-1, 1))
+            line(panel, rows["gamma"], rows["mean"], low, high, named[group.key], drawn[group.key])
         if len(seen) == 1 and max(seen):
             shade_seen(panel, max(seen), low=True)
         panel.set(title=f"class {label}", xlabel=scale_of(kind).axis, ylim=(0, 1.03), xlim=(0, None))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from cudt.noise.base import scale_of
 from cudt.report.class_bias import table
-from cudt.report.collect import ReadRun
+from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.words import chosen_text, labels, short
 from cudt.report.groups import Group
@@ -35,26 +35,30 @@ class BiasTables(SectionType):
         groups = made.groups_of(runs)
         kind = main_kind(groups)
         shown = pair(groups, kind) if kind is not None else []
-        numbers = table([run for group in shown for run in group.runs])
-        if kind is None or numbers.empty:
+        numbers = {group.key: _by_level(group, kind) for group in shown if kind is not None}
+        known = [group for group in shown if not numbers[group.key].empty]
+        if kind is None or not known:
             return None
-        note = chosen_text(shown, with_curve(groups, kind))
-        return Content(tables=[_text(shown, kind, numbers[numbers["perturbation"] == kind], note)])
+        return Content(tables=[_text(known, kind, numbers, chosen_text(shown, with_curve(groups, kind)))])
 
 
-def _text(groups: Sequence[Group], kind: str, numbers: pd.DataFrame, note: str) -> TextTable:
+def _by_level(group: Group, kind: str) -> pd.DataFrame:
+    """The means over seeds, by level; empty without two classes."""
+    rows = table(group.runs)
+    return rows[rows["perturbation"] == kind].groupby("gamma")[_HEADINGS].mean()
+
+
+def _text(groups: Sequence[Group], kind: str, numbers: Mapping[GroupKey, pd.DataFrame], note: str) -> TextTable:
     """A row for each level, and the columns of each objective."""
-    means = numbers.groupby(["objective", "variant", "gamma"])[_HEADINGS].mean()
-    shown = [group for group in groups if group.key[1:] in means.index.droplevel("gamma")]
-    named = labels(shown, kind, written=short)
-    levels = sorted(set.intersection(*(set(means.loc[group.key[1:]].index) for group in shown)))
+    named = labels(groups, kind, written=short)
+    levels = sorted(set.intersection(*(set(numbers[group.key].index) for group in groups)))
     return TextTable(
         "class-bias",
         f"Accuracy with and without the bias towards one class, under {kind} noise{note}",
-        groups=[("", 1), *((named[group.key], len(_HEADINGS)) for group in shown)],
-        headings=[scale_of(kind).symbol, *(heading for _ in shown for heading in _HEADINGS)],
+        groups=[("", 1), *((named[group.key], len(_HEADINGS)) for group in groups)],
+        headings=[scale_of(kind).symbol, *(heading for _ in groups for heading in _HEADINGS)],
         rows=[
-            [Entry(f"{level:g}"), *(cell for group in shown for cell in _cells(means.loc[(*group.key[1:], level)]))]
+            [Entry(f"{level:g}"), *(cell for group in groups for cell in _cells(numbers[group.key].loc[level]))]
             for level in levels
         ],
         notes=[_NOTE],

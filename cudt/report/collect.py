@@ -51,6 +51,8 @@ class ReadRun:
     """Which test data and frozen weights it has, where those of its recipe differ (editions.py)."""
     measure: str = ""
     """What a sweep scored it by: loss, metric or grid; empty without a sweep."""
+    is_repeated: bool = False
+    """Whether a sweep repeats its settings on several seeds, and does not choose among settings."""
 
     @property
     def recipe(self) -> str:

@@ -199,7 +199,8 @@ def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
 
     ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary between layers). It is
     compared with the constrained runs of the same model settings, or with all of the cell where there are none. Kinds
-    of constraints (ladder, proxy, …) are other methods, so each is compared on its own, with all of its seeds.
+    of constraints (ladder, proxy, …) are other methods, so each is compared on its own, with all of its seeds. So are
+    settings that a sweep repeats on several seeds: nothing was chosen among them.
     """
     return [match for mine in by_cell(runs).values() for match in _matches_of_cell(mine)]
 
@@ -210,9 +211,14 @@ def _matches_of_cell(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
     for model in dict.fromkeys(map(model_settings, baseline)):
         like = [run for run in constrained if model_settings(run) == model] or constrained
         erm = [run for run in baseline if model_settings(run) == model]
-        for kind in dict.fromkeys(map(constraint_kind, like)):
-            found.append([*(run for run in like if constraint_kind(run) == kind), *erm])
+        for method in dict.fromkeys(map(_method, like)):
+            found.append([*(run for run in like if _method(run) == method), *erm])
     return found
+
+
+def _method(run: ReadRun) -> tuple[str, GroupKey | None]:
+    """The kind of a run's constraints; and its group, if its settings were not chosen among others."""
+    return constraint_kind(run), run.group if run.is_repeated else None
 
 
 def model_settings(run: ReadRun) -> str:

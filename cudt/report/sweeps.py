@@ -138,9 +138,10 @@ def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
 
 
 def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[ReadRun]:
-    """The runs, each with what a sweep scored it by."""
+    """The runs, each with what a sweep scored it by, and whether it repeats settings on several seeds."""
     measures = {str(name): sweep.info.measure for sweep in sweeps for name in sweep.finished["run"].dropna()}
-    return [replace(run, measure=measures.get(run.name, "")) for run in runs]
+    repeated = {str(name) for sweep in sweeps if not sweep.is_search for name in sweep.finished["run"].dropna()}
+    return [replace(run, measure=measures.get(run.name, ""), is_repeated=run.name in repeated) for run in runs]
 
 
 # ---------------------------------------------------------------- figures

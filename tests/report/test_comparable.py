@@ -23,7 +23,7 @@ from cudt.report.comparable import (
 )
 from cudt.report.compare import compare
 from cudt.report.headline import comparisons
-from cudt.report.sweeps import ablations
+from cudt.report.sweeps import ablations, with_measures
 from tests.report import make_run, with_info
 from tests.report.figures import variant_of
 from tests.report.test_compare import NOISE, at, constrained, erm, hows
@@ -132,7 +132,23 @@ def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(constrained, e
     assert matches([constrained, ladder, stricter, erm]) == [[constrained, stricter, erm], [ladder, erm]]
 
 
+def test_settings_that_a_sweep_repeats_on_several_seeds_are_compared_on_their_own(constrained, erm):
+    first, second = variants(constrained, 0.2, 0.1)
+    first, second = at(first, "a"), at(second, "b")
+    of_seeds, search = sweep_of(first, second, is_search=False), sweep_of(first, second)
+    runs = with_measures([first, second, erm], [of_seeds])
+    assert [[run.name for run in match] for match in matches(runs)] == [[one.name, erm.name] for one in (first, second)]
+    assert [hows(compare(match, NOISE)) for match in matches(runs)] == [["1 seed", "1 seed"]] * 2
+    chosen = with_measures([first, second, erm], [search])
+    assert [len(match) for match in matches(chosen)] == [3]
+
+
 # ---------------------------------------------------------------- ablations
+
+
+@dataclass(frozen=True)
+class SweepInfo:
+    measure: str = "metric"
 
 
 @dataclass(frozen=True)
@@ -141,6 +157,7 @@ class Trials:
 
     finished: pd.DataFrame
     is_search: bool
+    info: SweepInfo = SweepInfo()
 
 
 def sweep_of(*runs: ReadRun, is_search: bool = True) -> Any:

@@ -77,6 +77,13 @@ def check(run: Run) -> None:
         raise UserError(f"'{run.path}': not evaluated under Gaussian noise; run `{command}`")
 
 
+def has_rows(run: Run, delta: float) -> bool:
+    """Whether privacy.csv has the rows of a δ."""
+    return (
+        not checksums.is_lost(run.results, file_of("privacy")) and (run.read_table("privacy")["delta"] == delta).any()
+    )
+
+
 def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | None) -> Embeddings:
     """Write the rows of one δ into privacy.csv; rows of other δ stay. `check` the run first."""
     layerwise = trained.load(run, device, data_root)

@@ -98,6 +98,8 @@ class Listed(Section):
     """Whether to evaluate early exits too, as `cudt eval-ood --exits` does (classification)."""
     on: list[str] = Field(default=[])
     """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
+    privacy: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """δ, to compute the ε of each level of Gaussian noise, as `cudt privacy` does (texts)."""
     completions: Completions | None = None
     generated: bool = False
     """Whether the command generates the data and weights, below its own folder."""
@@ -200,6 +202,8 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
     if listed.exits and (isinstance(settings.task, VideoConfig) or settings.model.generates_text):
         yield f"exits: task {settings.task.name} has no classes; early exits are for classification"
+    if listed.privacy and (isinstance(settings.task, VideoConfig) or "gaussian" not in listed.perturbations):
+        yield "privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task and noise"
     for name in listed.on:
         try:
             other_data.named(settings.task, name, "on")

@@ -105,7 +105,8 @@ def test_exits_and_other_data_must_fit_the_task(tmp_path):
         tmp_path,
         listed("smoke-depth", exits=True, on=["avenue", "imdb", "avenu"]),
         listed("smoke-llama", exits=True),
-        listed(write_search(tmp_path), exits=True),
+        listed(write_search(tmp_path), exits=True, privacy=1e-5),
+        listed("smoke-alpha", privacy=1e-5, perturbations=["uniform"]),
         costs=costs,
     )
     assert lines == [
@@ -114,6 +115,8 @@ def test_exits_and_other_data_must_fit_the_task(tmp_path):
         "same kind of examples (video, or texts with classes)",
         "experiments.0.on: no recipe or task is called 'avenu'; did you mean 'avenue'?",
         "experiments.1.exits: task alpaca has no classes; early exits are for classification",
+        "experiments.3.privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task "
+        "and noise",
     ]
 
 

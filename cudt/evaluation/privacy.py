@@ -79,9 +79,9 @@ def check(run: Run) -> None:
 
 def has_rows(run: Run, delta: float) -> bool:
     """Whether privacy.csv has the rows of a δ."""
-    return (
-        not checksums.is_lost(run.results, file_of("privacy")) and (run.read_table("privacy")["delta"] == delta).any()
-    )
+    if checksums.is_lost(run.results, file_of("privacy")):
+        return False
+    return delta in set(run.read_table("privacy")["delta"])
 
 
 def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | None) -> Embeddings:

@@ -101,6 +101,7 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
 
 def test_exits_and_other_data_must_fit_the_task(tmp_path):
     costs = {"smoke-video": COSTS, "smoke-llama": {**COSTS, "layers": 4}, "reviews-ut": COSTS}
+    costs["smoke-text"] = COSTS
     lines = refused(
         tmp_path,
         listed("smoke-depth", exits=True, on=["avenue", "imdb", "avenu"]),

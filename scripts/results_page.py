@@ -14,6 +14,7 @@ claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
 other     the mean metric on test data of other tasks
 bias      how much of the accuracy under noise is a bias towards one class
+layers    descent under noise: layers that lower the loss, the best one, what reading the last costs; negative weights
 exits     early exit by one rule: accuracy (change against the full model, in points) and layers
 report    a table of the report as it is: `table=` is the name of its file in tables/
 paper     the mean gains in the paper's table of accuracy AUC
@@ -47,6 +48,7 @@ _GROUP = ["recipe", "objective", "variant"]
 _COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims", "class_bias")
 _REPORT_TABLE = re.compile(r"<!-- report: table=([\w.-]+) -->")
 _OTHERS = ("erm", "supervised")
+_OF_TRIAL = ["search", "recipe", "variant", "run"]
 _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
 
 
@@ -74,9 +76,10 @@ def copy_tables(report: Path) -> None:
     if trials:
         known = pd.concat(trials)
         known.to_csv(TABLES / "trials.csv", index=False, float_format="%.6g")
-        exited = [found for _, trial in known.iterrows() if (found := _exits(report.parent, trial)) is not None]
-        if exited:
-            pd.concat(exited).to_csv(TABLES / "exits.csv", index=False, float_format="%.6g")
+        for name, read in (("exits", _exits), ("descent", _descent)):
+            found = [rows for _, trial in known.iterrows() if (rows := read(report.parent, trial)) is not None]
+            if found:
+                pd.concat(found).to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
 
 
 def _trials(file: Path) -> pd.DataFrame:
@@ -98,9 +101,26 @@ def _exits(out: Path, trial: pd.Series) -> pd.DataFrame | None:
         return None
     table = pd.read_csv(path)
     chosen = table[(table["split"] == "test") & (table["chosen"] == 1)]
-    keys = {key: trial[key] for key in ("search", "recipe", "variant", "run")}
     columns = ["perturbation", "gamma", "rule", "accuracy", "full_accuracy", "mean_depth"]
-    return chosen[columns].assign(**keys)
+    return chosen[columns].assign(**trial[_OF_TRIAL])
+
+
+def _descent(out: Path, trial: pd.Series) -> pd.DataFrame | None:
+    """What is left of descent at each level, and the share of logged updates with a negative weight of some layer."""
+    folder = out / trial["run"]
+    if not (folder / "ood.csv").is_file():
+        return None
+    reference = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reference"]
+    table, history = (pd.read_csv(folder / f"{name}.csv") for name in ("layers", "history"))
+    rows = []
+    for (kind, gamma), level in table[table["split"] == "test"].groupby(["perturbation", "gamma"]):
+        losses = level.sort_values("layer")["loss"].to_numpy()
+        falling = (np.diff(losses, prepend=reference) < 0).mean()
+        numbers = {"falling": falling, "best_layer": losses.argmin() + 1, "gap": losses[-1] - losses.min()}
+        rows.append({"perturbation": kind, "gamma": gamma, **numbers})
+    weights = history[(history["split"] == "train") & (history["name"] == "weight")]
+    negative = (weights.groupby("step")["value"].min() < 0).mean() if len(weights) else np.nan
+    return pd.DataFrame(rows).assign(negative=negative, **trial[_OF_TRIAL])
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -298,6 +318,25 @@ def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
     return _difference(pd.DataFrame([{"difference": mean, "low": mean - reach, "high": mean + reach}]))
 
 
+def layers(tables: Path, wanted: dict[str, str]) -> str:
+    """At some levels the share of layers that lower the loss, the layer with the lowest, and f_L − min f_k."""
+    found = _read(tables, "descent", wanted)
+    rows = []
+    for _, group in _groups(tables, wanted).iterrows():
+        mine = found[found["variant"] == _plain(group["variant"])].drop_duplicates(["run", "gamma"])
+        negative = mine["negative"].mean()
+        row = {"runs": group["label"], "updates with a negative weight": "" if pd.isna(negative) else f"{negative:.0%}"}
+        for gamma in map(float, wanted["at"].split(",")):
+            level = mine[mine["gamma"] == gamma]
+            if len(level):
+                first, last = level["best_layer"].min(), level["best_layer"].max()
+                row[f"layers that lower the loss, γ = {gamma:g}"] = f"{level['falling'].mean():.0%}"
+                row[f"best layer, γ = {gamma:g}"] = f"{first:g}" if first == last else f"{first:g} to {last:g}"
+                row[f"f_L − min f_k, γ = {gamma:g}"] = f"{level['gap'].mean():.3f}"
+        rows.append(row)
+    return _markdown(rows)
+
+
 def exits(tables: Path, wanted: dict[str, str]) -> str:
     """Early exit by one rule at each level: the means over seeds of accuracy, its change and the layers used."""
     found = _read(tables, "exits", wanted)
@@ -402,6 +441,7 @@ KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "levels": levels,
     "other": other,
     "bias": bias,
+    "layers": layers,
     "exits": exits,
     "summary": summary,
     "claims": claims,

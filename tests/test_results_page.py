@@ -136,6 +136,28 @@ def test_early_exits_are_means_over_seeds(results_page, tables):
     ]
 
 
+def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, tables, tmp_path):
+    """Losses .6 .7 .4 .5 from f_0 = .65: layers 1 and 3 fall, layer 3 is the best; one of two updates has w < 0."""
+    folder = tmp_path / "out" / "a" / "run"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"reference": 0.65}')
+    (folder / "ood.csv").write_text("")
+    losses = pd.DataFrame({"layer": [1, 2, 3, 4], "loss": [0.6, 0.7, 0.4, 0.5]})
+    losses.assign(split="test", perturbation="gaussian", gamma=0.4).to_csv(folder / "layers.csv")
+    weights = pd.DataFrame({"step": [1, 1, 2, 2], "value": [0.1, 1.0, -0.1, 1.0]})
+    weights.assign(split="train", name="weight").to_csv(folder / "history.csv")
+    trial = pd.Series({"search": "s", "recipe": "a", "variant": "x0", "run": "a/run", "score": 1.0})
+    found = results_page._descent(tmp_path / "out", trial)
+    assert found[["falling", "best_layer", "negative"]].to_numpy().tolist() == [[0.5, 3, 0.5]]
+    assert found["gap"].tolist() == pytest.approx([0.1])
+    pd.concat([found, found.assign(run="a/other", best_layer=4)]).to_csv(tables / "descent.csv")
+    assert (
+        results_page.layers(tables, {"recipe": "a", "at": "0.4,2"}).splitlines()[2]
+        == "| erm | 50% | 50% | 3 to 4 | 0.100 |"
+    )
+    assert results_page._descent(tmp_path / "out", pd.Series({"run": "none"})) is None
+
+
 def test_other_data_are_compared_within_a_setting(results_page, tables):
     row = {"recipe": "a", "data": "there", "objective": "constrained", "variant": "x1", "mean": 3.0, "against": "erm"}
     row |= {"against_variant": "x0", "against_mean": 4.0, "difference": -1.0, "low": -1.5, "high": -0.5}

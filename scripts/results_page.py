@@ -2,10 +2,10 @@
 
     python scripts/results_page.py outputs/reproduce-cpu/report
 
-copies what the page needs of the report's tables to results/tables/ and its figures to docs/images/results/, and writes
-every table of the page anew: what stands between `<!-- compare: recipe=… gamma_train=… -->` and `<!-- end -->`. Without
-an argument, it writes them from results/tables/ as they are. The words `key=value` choose the rows; `search=NAME,NAME`
-chooses the runs of sweeps.
+copies what the page needs of the report's tables to results/tables/ (results_tables.py) and its figures to
+docs/images/results/, and writes every table of the page anew: what stands between
+`<!-- compare: recipe=… gamma_train=… -->` and `<!-- end -->`. Without an argument, it writes them from results/tables/
+as they are. The words `key=value` choose the rows; `search=NAME,NAME` chooses the runs of sweeps.
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level
@@ -16,6 +16,7 @@ other     the mean metric on test data of other tasks
 bias      how much of the accuracy under noise is a bias towards one class
 layers    descent under noise: layers that lower the loss, the best one, what reading the last costs; negative weights
 exits     early exit by one rule: accuracy (change against the full model, in points) and layers
+privacy   the metric next to ε of one token, at each level of Gaussian noise
 report    a table of the report as it is: `table=` is the name of its file in tables/
 paper     the mean gains in the paper's table of accuracy AUC
 
@@ -24,7 +25,6 @@ README.md has such tables too.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -35,92 +35,22 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from results_tables import TABLES, copy_tables
 
 from cudt.evaluation import intervals
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 PAGES = (PAGE, ROOT / "README.md")
-TABLES = ROOT / "results" / "tables"
 _IMAGES = "images/results"
 _BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
 _GROUP = ["recipe", "objective", "variant"]
-_COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims", "class_bias")
 _REPORT_TABLE = re.compile(r"<!-- report: table=([\w.-]+) -->")
 _OTHERS = ("erm", "supervised")
-_OF_TRIAL = ["search", "recipe", "variant", "run"]
 _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
 
 
-# ---------------------------------------------------------------- from a report to results/tables
-
-
-def copy_tables(report: Path) -> None:
-    """Copy the report's tables, without differences at single levels and paths of this machine."""
-    TABLES.mkdir(parents=True, exist_ok=True)
-    for name in _COPIED:
-        if not (report / f"{name}.csv").is_file():
-            continue
-        table = pd.read_csv(report / f"{name}.csv")
-        if name == "paired":
-            table = table[table["quantity"] != "metric"]
-        table.to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
-    for name in {name for page in PAGES for name in _REPORT_TABLE.findall(page.read_text(encoding="utf-8"))}:
-        if (report / "tables" / f"{name}.md").is_file():
-            shutil.copyfile(report / "tables" / f"{name}.md", TABLES / f"{name}.md")
-    if (report / "tables" / "other-data.csv").is_file():
-        pd.read_csv(report / "tables" / "other-data.csv").to_csv(
-            TABLES / "other-data.csv", index=False, float_format="%.6g"
-        )
-    trials = [_trials(file) for file in sorted(report.parent.glob("sweeps/*/*/trials_wide.csv"))]
-    if trials:
-        known = pd.concat(trials)
-        known.to_csv(TABLES / "trials.csv", index=False, float_format="%.6g")
-        for name, read in (("exits", _exits), ("descent", _descent)):
-            found = [rows for _, trial in known.iterrows() if (rows := read(report.parent, trial)) is not None]
-            if found:
-                pd.concat(found).to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
-
-
-def _trials(file: Path) -> pd.DataFrame:
-    """The finished trials of a sweep, with the settings that it searched in one column, and the group of each run."""
-    table = pd.read_csv(file, dtype={"setting": str}).fillna({"setting": ""})
-    table = table[table["state"] == "finished"]
-    keys = [name for name in table if "." in name and table[name].nunique() > 1]
-    said = [", ".join(f"{key} {value:.4g}" for key, value in row[keys].dropna().items()) for _, row in table.iterrows()]
-    infos = [json.loads((file.parents[3] / run / "run.json").read_text(encoding="utf-8")) for run in table["run"]]
-    name, recipe = file.parent.name.rpartition("-")[0], file.parent.parent.name
-    columns = table[["setting", "arm", "trial", "score", "run"]]
-    return columns.assign(search=name, recipe=recipe, settings=said, variant=[info["variant"] for info in infos])
-
-
-def _exits(out: Path, trial: pd.Series) -> pd.DataFrame | None:
-    """The chosen points of early exit of a trial's run on test data; None if it has none."""
-    path = out / trial["run"] / "exits.csv"
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path)
-    chosen = table[(table["split"] == "test") & (table["chosen"] == 1)]
-    columns = ["perturbation", "gamma", "rule", "accuracy", "full_accuracy", "mean_depth"]
-    return chosen[columns].assign(**trial[_OF_TRIAL])
-
-
-def _descent(out: Path, trial: pd.Series) -> pd.DataFrame | None:
-    """What is left of descent at each level, and the share of logged updates with a negative weight of some layer."""
-    folder = out / trial["run"]
-    if not (folder / "ood.csv").is_file():
-        return None
-    reference = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reference"]
-    table, history = (pd.read_csv(folder / f"{name}.csv") for name in ("layers", "history"))
-    rows = []
-    for (kind, gamma), level in table[table["split"] == "test"].groupby(["perturbation", "gamma"]):
-        losses = level.sort_values("layer")["loss"].to_numpy()
-        falling = (np.diff(losses, prepend=reference) < 0).mean()
-        numbers = {"falling": falling, "best_layer": losses.argmin() + 1, "gap": losses[-1] - losses.min()}
-        rows.append({"perturbation": kind, "gamma": gamma, **numbers})
-    weights = history[(history["split"] == "train") & (history["name"] == "weight")]
-    negative = (weights.groupby("step")["value"].min() < 0).mean() if len(weights) else np.nan
-    return pd.DataFrame(rows).assign(negative=negative, **trial[_OF_TRIAL])
+# ---------------------------------------------------------------- figures
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -352,6 +282,20 @@ def exits(tables: Path, wanted: dict[str, str]) -> str:
     return _markdown(rows)
 
 
+def privacy(tables: Path, wanted: dict[str, str]) -> str:
+    """At each level with noise ε of one token, as a range over all runs, and the mean metric of each group."""
+    found = _read(tables, "privacy", wanted)
+    groups = _groups(tables, wanted)
+    rows = []
+    for gamma, level in found[(found["unit"] == "token") & (found["gamma"] > 0)].groupby("gamma"):
+        ends = f"{level['epsilon'].min():,.0f}", f"{level['epsilon'].max():,.0f}"
+        row = {"γ": f"{gamma:g}", "ε of a token": " to ".join(dict.fromkeys(ends))}
+        for _, group in groups.iterrows():
+            row[group["label"]] = f"{level[level['variant'] == _plain(group['variant'])]['value'].mean():.3f}"
+        rows.append(row)
+    return _markdown(rows)
+
+
 def levels(tables: Path, wanted: dict[str, str]) -> str:
     """The mean metric over seeds at each noise level."""
     curves = _read(tables, "curves", wanted)
@@ -443,6 +387,7 @@ KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "bias": bias,
     "layers": layers,
     "exits": exits,
+    "privacy": privacy,
     "summary": summary,
     "claims": claims,
     "search": search,
@@ -453,7 +398,8 @@ KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        copy_tables(Path(sys.argv[1]))
+        texts = [page.read_text(encoding="utf-8") for page in PAGES]
+        copy_tables(Path(sys.argv[1]), {name for text in texts for name in _REPORT_TABLE.findall(text)})
         copy_figures(Path(sys.argv[1]), PAGE.read_text(encoding="utf-8"))
     for page in PAGES:
         page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

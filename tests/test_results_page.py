@@ -21,6 +21,12 @@ def results_page(monkeypatch) -> ModuleType:
 
 
 @pytest.fixture
+def results_tables(monkeypatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("results_tables")
+
+
+@pytest.fixture
 def tables(tmp_path):
     """Two groups of a recipe and one of another, with a difference between the first two."""
     shared = {
@@ -136,7 +142,7 @@ def test_early_exits_are_means_over_seeds(results_page, tables):
     ]
 
 
-def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, tables, tmp_path):
+def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, results_tables, tables, tmp_path):
     """Losses .6 .7 .4 .5 from f_0 = .65: layers 1 and 3 fall, layer 3 is the best; one of two updates has w < 0."""
     folder = tmp_path / "out" / "a" / "run"
     folder.mkdir(parents=True)
@@ -147,7 +153,7 @@ def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, t
     weights = pd.DataFrame({"step": [1, 1, 2, 2], "value": [0.1, 1.0, -0.1, 1.0]})
     weights.assign(split="train", name="weight").to_csv(folder / "history.csv")
     trial = pd.Series({"search": "s", "recipe": "a", "variant": "x0", "run": "a/run", "score": 1.0})
-    found = results_page._descent(tmp_path / "out", trial)
+    found = results_tables._descent(tmp_path / "out", trial)
     assert found[["falling", "best_layer", "negative"]].to_numpy().tolist() == [[0.5, 3, 0.5]]
     assert found["gap"].tolist() == pytest.approx([0.1])
     pd.concat([found, found.assign(run="a/other", best_layer=4)]).to_csv(tables / "descent.csv")
@@ -155,7 +161,21 @@ def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, t
         results_page.layers(tables, {"recipe": "a", "at": "0.4,2"}).splitlines()[2]
         == "| erm | 50% | 50% | 3 to 4 | 0.100 |"
     )
-    assert results_page._descent(tmp_path / "out", pd.Series({"run": "none"})) is None
+    assert results_tables._descent(tmp_path / "out", pd.Series({"run": "none"})) is None
+
+
+def test_privacy_is_shown_for_one_token_with_the_metric_of_each_group(results_page, tables):
+    rows = [
+        {"variant": variant, "gamma": gamma, "unit": unit, "epsilon": epsilon, "value": value}
+        for variant, value in (("x0", 0.6), ("x1", 0.7))
+        for gamma, unit, epsilon in ((0.0, "token", float("inf")), (1.0, "token", 100 * value), (1.0, "text", 9e9))
+    ]
+    pd.DataFrame(rows).assign(recipe="a").to_csv(tables / "privacy.csv")
+    assert results_page.privacy(tables, {"recipe": "a"}).splitlines() == [
+        "| γ | ε of a token | erm | constrained α=0.1 |",
+        "| --- | --- | --- | --- |",
+        "| 1 | 60 to 70 | 0.600 | 0.700 |",
+    ]
 
 
 def test_other_data_are_compared_within_a_setting(results_page, tables):

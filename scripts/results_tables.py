@@ -1,0 +1,92 @@
+"""Copy what docs/results.md needs of a report, and of the runs behind it, to results/tables/ (results_page.py)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+TABLES = Path(__file__).parent.parent / "results" / "tables"
+_COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims", "class_bias")
+_OF_TRIAL = ["search", "recipe", "variant", "run"]
+
+
+def copy_tables(report: Path, shown: Iterable[str]) -> None:
+    """Copy the report's tables, without differences at single levels and paths of this machine.
+
+    `shown` are the tables for people that pages show as they are.
+    """
+    TABLES.mkdir(parents=True, exist_ok=True)
+    for name in _COPIED:
+        if not (report / f"{name}.csv").is_file():
+            continue
+        table = pd.read_csv(report / f"{name}.csv")
+        if name == "paired":
+            table = table[table["quantity"] != "metric"]
+        table.to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
+    for name in shown:
+        if (report / "tables" / f"{name}.md").is_file():
+            shutil.copyfile(report / "tables" / f"{name}.md", TABLES / f"{name}.md")
+    if (report / "tables" / "other-data.csv").is_file():
+        pd.read_csv(report / "tables" / "other-data.csv").to_csv(
+            TABLES / "other-data.csv", index=False, float_format="%.6g"
+        )
+    trials = [_trials(file) for file in sorted(report.parent.glob("sweeps/*/*/trials_wide.csv"))]
+    if trials:
+        known = pd.concat(trials)
+        known.to_csv(TABLES / "trials.csv", index=False, float_format="%.6g")
+        for name, read in (("exits", _exits), ("descent", _descent), ("privacy", _privacy)):
+            found = [rows for _, trial in known.iterrows() if (rows := read(report.parent, trial)) is not None]
+            if found:
+                pd.concat(found).to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
+
+
+def _trials(file: Path) -> pd.DataFrame:
+    """The finished trials of a sweep, with the settings that it searched in one column, and the group of each run."""
+    table = pd.read_csv(file, dtype={"setting": str}).fillna({"setting": ""})
+    table = table[table["state"] == "finished"]
+    keys = [name for name in table if "." in name and table[name].nunique() > 1]
+    said = [", ".join(f"{key} {value:.4g}" for key, value in row[keys].dropna().items()) for _, row in table.iterrows()]
+    infos = [json.loads((file.parents[3] / run / "run.json").read_text(encoding="utf-8")) for run in table["run"]]
+    name, recipe = file.parent.name.rpartition("-")[0], file.parent.parent.name
+    columns = table[["setting", "arm", "trial", "score", "run"]]
+    return columns.assign(search=name, recipe=recipe, settings=said, variant=[info["variant"] for info in infos])
+
+
+def _exits(out: Path, trial: pd.Series) -> pd.DataFrame | None:
+    """The chosen points of early exit of a trial's run on test data; None if it has none."""
+    path = out / trial["run"] / "exits.csv"
+    if not path.is_file():
+        return None
+    table = pd.read_csv(path)
+    chosen = table[(table["split"] == "test") & (table["chosen"] == 1)]
+    columns = ["perturbation", "gamma", "rule", "accuracy", "full_accuracy", "mean_depth"]
+    return chosen[columns].assign(**trial[_OF_TRIAL])
+
+
+def _descent(out: Path, trial: pd.Series) -> pd.DataFrame | None:
+    """What is left of descent at each level, and the share of logged updates with a negative weight of some layer."""
+    folder = out / trial["run"]
+    if not (folder / "ood.csv").is_file():
+        return None
+    reference = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reference"]
+    table, history = (pd.read_csv(folder / f"{name}.csv") for name in ("layers", "history"))
+    rows = []
+    for (kind, gamma), level in table[table["split"] == "test"].groupby(["perturbation", "gamma"]):
+        losses = level.sort_values("layer")["loss"].to_numpy()
+        falling = (np.diff(losses, prepend=reference) < 0).mean()
+        numbers = {"falling": falling, "best_layer": losses.argmin() + 1, "gap": losses[-1] - losses.min()}
+        rows.append({"perturbation": kind, "gamma": gamma, **numbers})
+    weights = history[(history["split"] == "train") & (history["name"] == "weight")]
+    negative = (weights.groupby("step")["value"].min() < 0).mean() if len(weights) else np.nan
+    return pd.DataFrame(rows).assign(negative=negative, **trial[_OF_TRIAL])
+
+
+def _privacy(out: Path, trial: pd.Series) -> pd.DataFrame | None:
+    """The ε of each level next to the metric; None if it was not computed."""
+    path = out / trial["run"] / "privacy.csv"
+    return pd.read_csv(path).assign(**trial[_OF_TRIAL]) if path.is_file() else None

@@ -54,12 +54,14 @@ _ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
 
 
 def copy_figures(report: Path, page: str) -> None:
-    """Copy the figures that the page shows."""
-    for name in re.findall(rf"\({_IMAGES}/([\w.-]+\.png)\)", page):
+    """Copy the figures that the page shows; those that the report does not have stay, with a line about it."""
+    for name in re.findall(rf"\({_IMAGES}/([^)]+\.png)\)", page):
         source, target = report / "figures" / name, PAGE.parent / _IMAGES / name
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+        else:
+            print(f"{PAGE.name} shows {name}, which {report} does not have")
 
 
 # ---------------------------------------------------------------- from results/tables to the page
@@ -77,12 +79,14 @@ def rendered(page: str, tables: Path = TABLES) -> str:
 
 
 def _read(tables: Path, name: str, wanted: dict[str, str]) -> pd.DataFrame:
-    """The rows of a table that have the wanted values; numbers are compared as numbers."""
+    """The rows of a table that have one of the wanted values; numbers are compared as numbers. Empty without a file."""
+    if not (tables / f"{name}.csv").is_file():
+        return pd.DataFrame()
     table = pd.read_csv(tables / f"{name}.csv", keep_default_na=False, na_values=[""])
     for key, value in wanted.items():
         if key in table:
             is_number = pd.api.types.is_numeric_dtype(table[key])
-            table = table[table[key] == (float(value) if is_number else value)]
+            table = table[table[key].isin([float(one) if is_number else one for one in value.split(",")])]
     return table
 
 
@@ -214,26 +218,29 @@ def _mean_on(found: pd.DataFrame, objective: str, variant: str) -> str:
     """The mean of a group, which is on either side of a difference."""
     sides = [("objective", "variant", "mean"), ("against", "against_variant", "against_mean")]
     means = [found[(found[a] == objective) & (found[b] == variant)][value] for a, b, value in sides]
-    return f"{pd.concat(means).iloc[0]:.3f}"
+    known = pd.concat(means)
+    return f"{known.iloc[0]:.3f}" if len(known) else ""
 
 
 def bias(tables: Path, wanted: dict[str, str]) -> str:
     """Accuracy and unbiased accuracy above γ_train, the bias at some levels, and paired differences over seeds."""
     found = _read(tables, "class_bias", wanted)
+    if found.empty:
+        return _markdown([])
     groups = _groups(tables, wanted)
+    groups = groups[groups["variant"].isin(found["variant"])]
     ood = found[found["distribution"] == "OOD"]
     means = ood.groupby(["variant", "seed"])[["accuracy", "unbiased"]].mean()
     rows = []
     for _, group in groups.iterrows():
-        variant = _plain(group["variant"])
-        mine, top = means.loc[variant], found[found["variant"] == variant]
+        mine, top = means.loc[group["variant"]], found[found["variant"] == group["variant"]]
         row = {"runs": group["label"], "accuracy OOD": f"{mine['accuracy'].mean():.3f}"}
         row["unbiased accuracy OOD"] = f"{mine['unbiased'].mean():.3f}"
         beside = groups[groups["setting"] == group["setting"]]
         for one in _OTHERS if group["objective"] != "erm" else ():
             base = beside[beside["objective"] == one]["variant"]
             if len(base) and one != group["objective"]:
-                row[f"unbiased − {one}"] = _paired_over_seeds(mine, means.loc[_plain(base.iloc[0])])
+                row[f"unbiased − {one}"] = _paired_over_seeds(mine, means.loc[base.iloc[0]])
         for gamma, level in top.groupby("gamma"):
             row[f"bias at {gamma:g}"] = f"{level['bias'].mean():+.2f}"
         rows.append(row)
@@ -241,9 +248,14 @@ def bias(tables: Path, wanted: dict[str, str]) -> str:
 
 
 def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
-    """The mean difference in unbiased accuracy with Student's 95 % interval over the seeds that both have."""
+    """The mean difference in unbiased accuracy with Student's 95 % interval over the seeds that both have.
+
+    The interval is over seeds alone: recalls do not say which examples of a class two runs both recognise.
+    """
     differences = (ours["unbiased"] - theirs["unbiased"]).dropna()
     mean, n = differences.mean(), len(differences)
+    if n < 2:
+        return ""
     (reach,) = intervals.student([(np.array([differences.var(ddof=1) / n]), n - 1)])
     return _difference(pd.DataFrame([{"difference": mean, "low": mean - reach, "high": mean + reach}]))
 
@@ -251,6 +263,8 @@ def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
 def layers(tables: Path, wanted: dict[str, str]) -> str:
     """At some levels the share of layers that lower the loss, the layer with the lowest, and f_L − min f_k."""
     found = _read(tables, "descent", wanted)
+    if found.empty:
+        return _markdown([])
     rows = []
     for _, group in _groups(tables, wanted).iterrows():
         mine = found[found["variant"] == _plain(group["variant"])].drop_duplicates(["run", "gamma"])
@@ -285,6 +299,8 @@ def exits(tables: Path, wanted: dict[str, str]) -> str:
 def privacy(tables: Path, wanted: dict[str, str]) -> str:
     """At each level with noise ε of one token, as a range over all runs, and the mean metric of each group."""
     found = _read(tables, "privacy", wanted)
+    if found.empty:
+        return _markdown([])
     groups = _groups(tables, wanted)
     rows = []
     for gamma, level in found[(found["unit"] == "token") & (found["gamma"] > 0)].groupby("gamma"):

@@ -126,8 +126,19 @@ def test_bias_is_paired_over_seeds(results_page, tables):
     pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5).to_csv(tables / "class_bias.csv")
     made = results_page.bias(tables, {"recipe": "a"}).splitlines()
     assert made[2].startswith("| erm | 0.600 | 0.710 |")
+    assert results_page.bias(tables, {"recipe": "none"}) == "*No runs yet.*"
     assert "| +0.040 (-0.087 to +0.167) |" in made[3]
     assert "| +0.50 |" in made[3]
+
+
+def test_bias_of_runs_on_other_test_data_has_the_variant_of_the_report(results_page, tables):
+    table = pd.read_csv(tables / "table.csv").query("recipe == 'a'")
+    table.assign(variant=table["variant"] + "-2").to_csv(tables / "table.csv")
+    row = {"recipe": "a", "variant": "x0-2", "seed": 0, "gamma": 1.0, "distribution": "OOD"}
+    pd.DataFrame([row]).assign(accuracy=0.6, unbiased=0.7, bias=0.5).to_csv(tables / "class_bias.csv")
+    # The other group has no recalls.
+    (made,) = results_page.bias(tables, {"recipe": "a"}).splitlines()[2:]
+    assert made == "| erm | 0.600 | 0.700 | +0.50 |"
 
 
 def test_early_exits_are_means_over_seeds(results_page, tables):

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -77,11 +78,13 @@ def check(run: Run) -> None:
         raise UserError(f"'{run.path}': not evaluated under Gaussian noise; run `{command}`")
 
 
-def has_rows(run: Run, delta: float) -> bool:
-    """Whether privacy.csv has the rows of a δ."""
+def is_current(run: Run, delta: float) -> bool:
+    """Whether privacy.csv has the rows of a δ for the levels and values that ood.csv has now."""
     if checksums.is_lost(run.results, file_of("privacy")):
         return False
-    return delta in set(run.read_table("privacy")["delta"])
+    table, curve = run.read_table("privacy"), _curve(run)
+    rows = table[(table["delta"] == delta) & (table["unit"] == UNIT)].set_index("gamma")["value"]
+    return not rows.empty and rows.index.equals(curve.index) and bool(np.allclose(rows, curve, equal_nan=True))
 
 
 def write_privacy(run: Run, delta: float, device: DeviceName, data_root: Path | None) -> Embeddings:

@@ -100,7 +100,8 @@ def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
 
 def _with_tasks(origins: Sequence[dict[str, Any]], parts: Sequence[Sequence[ReadRun]]) -> list[dict[str, Any]]:
     """The origins; where the settings of the task make the test data differ, with these in place of a number."""
-    tasks = [_shared_task(runs) for runs in parts]
+    shared = [_shared_task(runs) for runs in parts]
+    tasks = [{key: value for key, value in one.items() if all(key in each for each in shared)} for one in shared]
     editions = {origin["test data"] for origin in origins}
     if len(editions) < 2 or any(one in tasks[:index] for index, one in enumerate(tasks)):
         return [*origins]

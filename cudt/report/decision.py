@@ -23,7 +23,7 @@ from cudt.noise.base import training_level
 from cudt.report.claims.base import mean_metric, trained_noise
 from cudt.report.claims.descent import falling
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import ComparableCell, by_cell
+from cudt.report.comparable import ComparableCell, by_cell, families
 from cudt.report.names import labels
 from cudt.tasks.classification import Classification
 
@@ -176,6 +176,8 @@ def table(cells: Mapping[ComparableCell, Sequence[Decision]]) -> pd.DataFrame:
 class Panel:
     """Runs of one cell that were evaluated at the same levels, so that their means over levels can be compared."""
 
+    family: str
+    """The recipe, and what sets it apart where a recipe has several sets of test data (comparable.families)."""
     cell: ComparableCell
     noise: str
     shown: list[Decision]
@@ -186,6 +188,11 @@ class Panel:
 def panels(cells: Mapping[ComparableCell, Sequence[Decision]]) -> list[Panel]:
     """Cells and kinds of noise with at least six runs that have all numbers, at the levels that most of these have."""
     made = []
+    named = {
+        run.group: name
+        for name, runs in families(one.run for mine in cells.values() for one in mine).items()
+        for run in runs
+    }
     for cell, mine in cells.items():
         for noise in dict.fromkeys(trained_noise(one.run) for one in mine):
             found = [one for one in mine if trained_noise(one.run) == noise]
@@ -193,7 +200,7 @@ def panels(cells: Mapping[ComparableCell, Sequence[Decision]]) -> list[Panel]:
             usual = [levels for levels, _ in Counter(one.levels for one in complete).most_common(1)]
             shown = [one for one in complete if one.levels in usual]
             if len(shown) >= FEWEST_RUNS:
-                made.append(Panel(cell, noise, shown, len(found) - len(shown)))
+                made.append(Panel(named[shown[0].run.group], cell, noise, shown, len(found) - len(shown)))
     return made
 
 
@@ -231,7 +238,7 @@ def correlations(found: Sequence[Panel]) -> pd.DataFrame:
             one = correlate(panel, measure)
             rows.append(
                 {
-                    "recipe": panel.cell.model,
+                    "recipe": panel.family,
                     "layers": panel.cell.layers,
                     "gamma_train": panel.cell.gamma_train,
                     "perturbation": panel.noise,

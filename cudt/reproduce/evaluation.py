@@ -111,8 +111,8 @@ class RunEvaluation:
 
     @property
     def privacy_is_left(self) -> bool:
-        """Whether privacy.csv lacks the rows of δ."""
-        return self.delta is not None and not privacy.has_rows(self.run, self.delta)
+        """Whether privacy.csv lacks rows of δ, or has those of an earlier evaluation."""
+        return self.delta is not None and not privacy.is_current(self.run, self.delta)
 
     def alone(self, *kinds: str) -> Grid:
         """The grid with some kinds of noise only."""

@@ -21,8 +21,8 @@ from cudt.utils.device import DeviceName, synchronize
 
 #: Timed repetitions, after an untimed one because the first is slower.
 _REPETITIONS = 3
-#: Seconds after which nothing is repeated: what takes this long is hardly slower the first time.
-_LONG = 3.0
+#: Seconds in all after which one repetition suffices, and seconds of the first time after which none is needed.
+_ENOUGH, _LONG = 3.0, 20.0
 
 
 def cost_key(recipe: NamedRecipe) -> str:
@@ -75,7 +75,7 @@ def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
 def _seconds(act: Callable[[], object]) -> float:
     """The median of a few repetitions without the first; fewer of what takes long."""
     times: list[float] = []
-    while len(times) < 1 + _REPETITIONS and sum(times) < _LONG:
+    while len(times) < (1 if sum(times) > _LONG else 2 if sum(times) > _ENOUGH else 1 + _REPETITIONS):
         synchronize()
         began = time.perf_counter()
         act()

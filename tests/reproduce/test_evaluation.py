@@ -313,6 +313,9 @@ def test_privacy_is_added_without_evaluating_again(trained_run, evaluated, stora
     assert evaluated == ["gaussian"]
     assert evaluation.is_evaluated(with_privacy, path)
     assert {*open_run(path).read_table("privacy")["delta"]} == {1e-5}
+    # A level that was evaluated since is missing.
+    open_run(path).write_table("privacy", open_run(path).read_table("privacy").query("gamma != 0.5"))
+    assert not evaluation.is_evaluated(with_privacy, path)
     # Rows of another δ are other rows.
     assert not evaluation.is_evaluated(experiment_of(tmp_path, privacy=1e-6), path)
 

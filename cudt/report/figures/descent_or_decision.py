@@ -57,7 +57,7 @@ def draw(shown: Sequence[Panel], page: str = "") -> Drawing:
             _write_correlation(axes, correlate(panel, measure))
         cell = panel.cell
         setting = f"L = {cell.layers}, γ_train = {cell.gamma_train:g}{cell.apart}, {panel.noise}"
-        grid[0, column].set_title(f"{plain(cell.model)}\n{setting}", fontsize=9)
+        grid[0, column].set_title(f"{plain(panel.family)}\n{setting}", fontsize=9)
     for row in range(len(MEASURES)):
         grid[row, 0].set_ylabel("mean OOD accuracy")
     legend_below(figure)

@@ -33,9 +33,10 @@ def labels(
     for objective, text in called.items():
         mine = [group for group in groups if group.objective == objective]
         names = distinct([written(name) for name in variant_names(objective, [group.settings for group in mine])])
+        methods = {constraint_kind(group.runs[0]) for group in mine}
+        # Where they differ, the names say it.
+        method = methods.pop() if len(methods) == 1 else ""
         for group, name in zip(mine, names, strict=True):
-            # Of several, the name says it.
-            method = constraint_kind(group.runs[0]) if len(mine) == 1 else ""
             notes = [method] * bool(method) + [how_many(group, kind)] * counts
             named[group.key] = text + (f" {name}" if name else "") + (f" ({', '.join(notes)})" if notes else "")
     return {group.key: named[group.key] for group in groups}

@@ -38,7 +38,7 @@ def _table(found: list[Panel]) -> TextTable:
     heading = ["all runs", "within objectives", "other fixed"]
     rows = [
         [
-            Entry(panel.cell.model),
+            Entry(panel.family),
             Entry(f"L = {panel.cell.layers}, γ_train = {panel.cell.gamma_train:g}{panel.cell.apart}, {panel.noise}"),
             Entry(str(len(panel.shown))),
             *(entry for measure in MEASURES for entry in _entries(correlate(panel, measure))),

@@ -39,6 +39,8 @@ def test_a_single_group_of_an_objective_says_its_kind_of_constraints(trained_run
     groups = groups_of(tmp_path)
     assert [*words.labels(groups, "gaussian").values()] == ["constrained (proxy, 1 seed)", "erm (1 seed)"]
     assert [*words.labels(groups, "gaussian", counts=False).values()] == ["constrained (proxy)", "erm"]
+    make_run(trained_run, tmp_path, CURVE, overrides=["descent.gradient=proxy", "descent.alpha=0.3"])
+    assert "constrained α=0.3 (proxy)" in words.labels(groups_of(tmp_path), "gaussian", counts=False).values()
 
 
 def test_variants_that_differ_in_many_settings_are_named_by_the_fewest_that_tell_them_apart(trained_run, tmp_path):

@@ -236,6 +236,7 @@ def bias(tables: Path, wanted: dict[str, str]) -> str:
         mine, top = means.loc[group["variant"]], found[found["variant"] == group["variant"]]
         row = {"runs": group["label"], "accuracy OOD": f"{mine['accuracy'].mean():.3f}"}
         row["unbiased accuracy OOD"] = f"{mine['unbiased'].mean():.3f}"
+        row["ID − OOD"], row["unbiased"] = (f"{_drop(top, name):.3f}" for name in ("accuracy", "unbiased"))
         beside = groups[groups["setting"] == group["setting"]]
         for one in _OTHERS if group["objective"] != "erm" else ():
             base = beside[beside["objective"] == one]["variant"]
@@ -245,6 +246,12 @@ def bias(tables: Path, wanted: dict[str, str]) -> str:
             row[f"bias at {gamma:g}"] = f"{level['bias'].mean():+.2f}"
         rows.append(row)
     return _markdown(rows)
+
+
+def _drop(found: pd.DataFrame, name: str) -> float:
+    """The mean of a number up to γ_train minus that above."""
+    means = found.groupby("distribution")[name].mean()
+    return float(means.get("ID", np.nan) - means["OOD"])
 
 
 def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:

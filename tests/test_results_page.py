@@ -123,9 +123,11 @@ def test_bias_is_paired_over_seeds(results_page, tables):
         {"recipe": "a", "variant": variant, "seed": seed, "gamma": 1.0, "distribution": "OOD", "unbiased": value}
         for (variant, seed), value in values.items()
     ]
-    pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5).to_csv(tables / "class_bias.csv")
+    noisy = pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5)
+    clean = noisy.assign(gamma=0.0, distribution="ID", accuracy=0.81, unbiased=0.8)
+    pd.concat([noisy, clean]).to_csv(tables / "class_bias.csv")
     made = results_page.bias(tables, {"recipe": "a"}).splitlines()
-    assert made[2].startswith("| erm | 0.600 | 0.710 |")
+    assert made[2].startswith("| erm | 0.600 | 0.710 | 0.210 | 0.090 |")
     assert results_page.bias(tables, {"recipe": "none"}) == "*No runs yet.*"
     assert "| +0.040 (-0.087 to +0.167) |" in made[3]
     assert "| +0.50 |" in made[3]
@@ -138,7 +140,7 @@ def test_bias_of_runs_on_other_test_data_has_the_variant_of_the_report(results_p
     pd.DataFrame([row]).assign(accuracy=0.6, unbiased=0.7, bias=0.5).to_csv(tables / "class_bias.csv")
     # The other group has no recalls.
     (made,) = results_page.bias(tables, {"recipe": "a"}).splitlines()[2:]
-    assert made == "| erm | 0.600 | 0.700 | +0.50 |"
+    assert made == "| erm | 0.600 | 0.700 | nan | nan | +0.50 |"
 
 
 def test_early_exits_are_means_over_seeds(results_page, tables):

@@ -9,6 +9,7 @@ as they are. The words `key=value` choose the rows; `search=NAME,NAME` chooses t
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level
+apart     paired differences to ERM and supervised at each noise level
 summary   a row for each constrained group: its recipe, and its paired differences
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
@@ -332,6 +333,20 @@ def levels(tables: Path, wanted: dict[str, str]) -> str:
     return _markdown(rows)
 
 
+def apart(tables: Path, wanted: dict[str, str]) -> str:
+    """At each noise level, the paired differences of each group to ERM and to supervised."""
+    groups = _groups(tables, wanted)
+    paired = _read(tables, "paired", {**wanted, "quantity": "metric"})
+    rows: dict[float, dict[str, str]] = {}
+    for _, group in groups.iterrows():
+        for other in _OTHERS:
+            found = _against(paired, group, other, groups)
+            for gamma, level in found.groupby("gamma"):
+                rows.setdefault(float(gamma), {})[f"{group['label']} − {other}"] = _difference(level)
+    symbol = str(groups["range"].iloc[0]).split()[0] if len(groups) else ""
+    return _markdown([{symbol: f"{gamma:g}", **row} for gamma, row in sorted(rows.items())])
+
+
 def claims(tables: Path, wanted: dict[str, str]) -> str:
     """Each claim of the paper once: its figure, the verdict against ERM and against supervised, and the settings."""
     found = _read(tables, "claims", wanted)
@@ -406,6 +421,7 @@ def _markdown(rows: Sequence[dict[str, str]]) -> str:
 KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "compare": compare,
     "levels": levels,
+    "apart": apart,
     "other": other,
     "bias": bias,
     "layers": layers,

@@ -16,7 +16,7 @@ _OF_TRIAL = ["search", "recipe", "variant", "run"]
 
 
 def copy_tables(report: Path, shown: Iterable[str]) -> None:
-    """Copy the report's tables, without differences at single levels and paths of this machine.
+    """Copy the report's tables, without paths of this machine.
 
     `shown` are the tables for people that pages show as they are.
     """
@@ -24,10 +24,7 @@ def copy_tables(report: Path, shown: Iterable[str]) -> None:
     for name in _COPIED:
         if not (report / f"{name}.csv").is_file():
             continue
-        table = pd.read_csv(report / f"{name}.csv")
-        if name == "paired":
-            table = table[table["quantity"] != "metric"]
-        table.to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
+        pd.read_csv(report / f"{name}.csv").to_csv(TABLES / f"{name}.csv", index=False, float_format="%.6g")
     for name in shown:
         if (report / "tables" / f"{name}.md").is_file():
             shutil.copyfile(report / "tables" / f"{name}.md", TABLES / f"{name}.md")

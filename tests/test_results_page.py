@@ -116,6 +116,19 @@ def test_a_sweep_of_one_arm_is_named_by_its_settings(results_page, tables):
     assert "**+0.020 (+0.010 to +0.030)**" in row
 
 
+def test_differences_at_each_level_are_those_of_the_report(results_page, tables):
+    paired = pd.read_csv(tables / "paired.csv")
+    at_levels = [paired.assign(quantity="metric", gamma=gamma, difference=-gamma) for gamma in (2.0, 0.5)]
+    pd.concat([paired, *at_levels]).to_csv(tables / "paired.csv")
+    assert results_page.apart(tables, {"recipe": "a"}).splitlines() == [
+        "| γ | constrained α=0.1 − erm |",
+        "| --- | --- |",
+        "| 0.5 | **-0.500 (+0.010 to +0.030)** |",
+        "| 2 | **-2.000 (+0.010 to +0.030)** |",
+    ]
+    assert results_page.apart(tables, {"recipe": "none"}) == "*No runs yet.*"
+
+
 def test_bias_is_paired_over_seeds(results_page, tables):
     """Differences in unbiased accuracy of 0.03 and 0.05: 0.04 ± t(1)·0.01, which is 12.706·0.01."""
     values = {("x0", 0): 0.70, ("x0", 1): 0.72, ("x1", 0): 0.73, ("x1", 1): 0.77}

@@ -179,16 +179,17 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
 
 
 def summary(tables: Path, wanted: dict[str, str]) -> str:
-    """The constrained groups of all recipes, or those of some `arms`, with their differences."""
+    """The groups of the paper's form in all recipes under Gaussian noise; of several settings, the one that is named."""
+    wanted = {"perturbation": "gaussian", **wanted}
     groups = _groups(tables, wanted)
     paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})
-    arms = wanted.get("arms", "").split(",")
     rows = []
     for _, group in groups[groups["objective"] == "constrained"].iterrows():
-        if arms != [""] and group["label"].split(",")[0] not in arms:
+        is_paper = group["label"].split(",")[0] in ("full", "constrained")
+        if not is_paper or not group["setting"].endswith(wanted["setting"] if group["setting"] else ""):
             continue
         by_other = {other: _against(paired, group, other, groups) for other in _OTHERS}
-        row = {"experiment": group["recipe"], "noise": group["perturbation"], "constraints": group["label"]}
+        row = {"experiment": group["recipe"], "constraints": group["label"]}
         row |= {"seeds": f"{group['evaluated']:g}", "metric": group["metric"], "OOD": f"{group['ood_mean']:.3f}"}
         rows.append(row | {f"minus {other}": _difference(found) for other, found in by_other.items()})
     return _markdown(rows)
@@ -237,7 +238,7 @@ def bias(tables: Path, wanted: dict[str, str]) -> str:
         mine, top = means.loc[group["variant"]], found[found["variant"] == group["variant"]]
         row = {"runs": group["label"], "accuracy OOD": f"{mine['accuracy'].mean():.3f}"}
         row["unbiased accuracy OOD"] = f"{mine['unbiased'].mean():.3f}"
-        row["ID − OOD"], row["unbiased"] = (f"{_drop(top, name):.3f}" for name in ("accuracy", "unbiased"))
+        row["ID − OOD"], row["ID − OOD, unbiased"] = (f"{_drop(top, name):.3f}" for name in ("accuracy", "unbiased"))
         beside = groups[groups["setting"] == group["setting"]]
         for one in _OTHERS if group["objective"] != "erm" else ():
             base = beside[beside["objective"] == one]["variant"]
@@ -413,7 +414,9 @@ def paper(tables: Path, wanted: dict[str, str]) -> str:
 def _markdown(rows: Sequence[dict[str, str]]) -> str:
     if not rows:
         return "*No runs yet.*"
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [
+        name for name in dict.fromkeys(name for row in rows for name in row) if any(row.get(name) for row in rows)
+    ]
     lines = [columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 #: Figures of single recipes in one report; each takes about half a second.
-MOST_FIGURES = 40
+MOST_FIGURES = 60
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,20 @@ _UNITS = {
 
 
 def comparisons(runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]) -> list[dict[str, Any]]:
-    """A row for each comparison of constrained with ERM (comparable.matches) under each kind of noise."""
+    """A row for each comparison of constrained with ERM (comparable.matches) under each kind of noise.
+
+    ERM may be part of several comparisons: kinds of noise that it alone was evaluated under are none of this one's.
+    """
     rows = []
     for match in matches(runs):
-        for noise in dict.fromkeys(kind for run in match for kind in run.ood["perturbation"].unique()):
-            rows.append(_row(compare(match, str(noise)), match, labels))
+        noises = _noises([run for run in match if run.objective == CONSTRAINED]) or _noises(match)
+        rows += [_row(compare(match, noise), match, labels) for noise in noises]
     return rows
+
+
+def _noises(runs: Sequence[ReadRun]) -> list[str]:
+    """The kinds of noise that one of the runs was evaluated under."""
+    return [*dict.fromkeys(str(kind) for run in runs for kind in run.ood["perturbation"].unique())]
 
 
 def _row(compared: Comparison, runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]) -> dict[str, Any]:

@@ -97,6 +97,14 @@ def test_a_side_that_is_not_evaluated_names_the_command(trained_run, tmp_path):
     assert ">nan<" not in html
 
 
+def test_noise_that_erm_alone_was_evaluated_under_is_no_comparison(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.7})
+    for kind in ("gaussian", "uniform"):
+        make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.5}, objective="erm", kind=kind)
+    (row,) = compared(tmp_path)
+    assert row["setting"].endswith("gaussian")
+
+
 def test_runs_of_another_training_level_are_not_compared(trained_run, tmp_path):
     curve = {0.0: 0.9, 1.0: 0.5}
     make_run(trained_run, tmp_path, curve)

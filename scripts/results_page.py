@@ -179,7 +179,7 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
 
 
 def summary(tables: Path, wanted: dict[str, str]) -> str:
-    """The groups of the paper's form in all recipes under Gaussian noise; of several settings, the one that is named."""
+    """The groups of the paper's form in all recipes under Gaussian noise; of several settings, the named one."""
     wanted = {"perturbation": "gaussian", **wanted}
     groups = _groups(tables, wanted)
     paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ import torch.distributed.distributed_c10d  # noqa: F401
 
 #: Seconds after which a group of processes is taken to hang.
 LIMIT = 120.0
+#: Seconds that a process waits for the others before it ends.
+PATIENCE = 20.0
 
 
 def environment(index: int, count: int, port: int) -> dict[str, str]:
@@ -156,5 +159,14 @@ def _run(work: Callable[[], Any], variables: dict[str, str], result: Path) -> No
     except BaseException:
         content = ("error", traceback.format_exc())
     result.write_bytes(pickle.dumps(content))
+    if content[0] == "value":
+        _wait_for_others(result.parent, int(variables["WORLD_SIZE"]))
     # Without torch's and pytest's clean-up, which belongs to the parent.
     os._exit(0 if content[0] == "value" else 1)
+
+
+def _wait_for_others(folder: Path, count: int) -> None:
+    """Wait until all processes have a result: the end of one closes its connections, which others may still use."""
+    until = time.monotonic() + PATIENCE
+    while len([*folder.glob("*.pkl")]) < count and time.monotonic() < until:
+        time.sleep(0.01)

@@ -157,10 +157,10 @@ def test_a_main_process_that_writes_slowly_is_not_taken_for_lost(tmp_path, monke
     def save_slowly(tensors: dict[str, torch.Tensor], file: Path) -> None:
         # Twice is enough: within the first epoch, and at its end.
         if "checkpoint-1." in file.name or "checkpoint-2." in file.name:
-            time.sleep(1.0)
+            time.sleep(2.5)
         save_file(tensors, file)
 
-    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=0.7))
+    monkeypatch.setattr("cudt.utils.processes.PATIENCE", timedelta(seconds=2.0))
     monkeypatch.setattr("cudt.training.checkpoint_file.save_file", save_slowly)
     ended = commands(2, *TRAIN, "--set", "training.checkpoint_every=2", "--out", tmp_path)
     assert [(one.code, one.errors) for one in ended] == [(0, ""), (0, "")]

@@ -58,13 +58,19 @@ def names_apart(variants: Sequence[Settings]) -> list[str]:
         return [""] * len(variants)
     keys = _telling_keys(variants)
     usual = _usual_values(variants, keys) if len(keys) > _MOST_NAMED else {}
-    texts = [{key: value_text(settings.get(key)) for key in keys} for settings in variants]
+    texts = [{key: value_text(settings.get(key)) for key in keys if _is_named(key, settings)} for settings in variants]
     names = [
         ", ".join(f"{symbol(key)}={text}" for key, text in mine.items() if text != usual.get(key)) for mine in texts
     ]
     if len(set(names)) == len(names):
         return names
     return [f"{name} #{names[: index + 1].count(name)}".strip() for index, name in enumerate(names)]
+
+
+def _is_named(key: str, settings: Settings) -> bool:
+    """False for `descent.alpha` in settings that have `descent.alpha.target_loss` instead, and the other way round."""
+    others = [one for one, value in settings.items() if value is not None]
+    return key in settings or not any(one.startswith(f"{key}.") or key.startswith(f"{one}.") for one in others)
 
 
 def _telling_keys(variants: Sequence[Settings]) -> list[str]:

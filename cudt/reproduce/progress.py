@@ -8,6 +8,7 @@ from cudt.reproduce import cost
 from cudt.reproduce.evaluation import EvaluationQueue, chosen, is_evaluated
 from cudt.reproduce.scale import Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
+from cudt.runs.find import run_for
 from cudt.sweep import plan as sweep_plans
 from cudt.sweep import recovery
 from cudt.sweep.definition import Sweep
@@ -42,7 +43,7 @@ def of(experiment: Experiment, options: SweepOptions) -> Progress:
     """The progress of an experiment on all machines."""
     arms = sweep_plans.known_studies(experiment.sweep, options)
     if not arms:
-        return NO_PROGRESS
+        return Progress(_evaluated_here(experiment, options))
     home, elsewhere = known_home(options.out), _evaluated_elsewhere(experiment, arms)
     runs = chosen(experiment, arms) if all(arm.is_done for arm in arms) else []
     evaluated = sum(
@@ -52,6 +53,18 @@ def of(experiment: Experiment, options: SweepOptions) -> Progress:
         for run in runs
     )
     return Progress(evaluated, *_spent(experiment, arms))
+
+
+def _evaluated_here(experiment: Experiment, options: SweepOptions) -> int:
+    """The evaluated runs of an experiment that was never begun in this folder: they were restored to it.
+
+    Only a sweep that was begun knows its best runs.
+    """
+    if experiment.listed.evaluate != "all":
+        return 0
+    recipes = [recipe for _, recipe, _ in sweep_plans.cells(experiment.sweep, options) if recipe is not None]
+    paths = [run_for(recipe, options.out).path for recipe in recipes]
+    return sum(is_evaluated(experiment, path, options.data_root) for path in paths)
 
 
 def _evaluated_elsewhere(experiment: Experiment, arms: list[ArmStudy]) -> set[tuple[str, str]]:

@@ -42,6 +42,10 @@ def test_a_key_that_only_one_variant_has_is_a_difference():
             [{ALPHA: 0.1, LAYERS: 3}, {ALPHA: 0.3, LAYERS: 3}, {ALPHA: 0.1, LAYERS: 5}],
             ["α=0.1, L=3", "α=0.3, L=3", "α=0.1, L=5"],
         ),
+        # α is a number or comes from a target loss; nothing is said of what a variant has in the other way.
+        ([{ALPHA: 0.1}, {f"{ALPHA}.target_loss": 0.4}], ["α=0.1", "target_loss=0.4"]),
+        ([{"model.lora": None}, {"model.lora.rank": 8}], ["rank=none", "rank=8"]),
+        ([{ALPHA: 0.1}, {ALPHA: 0.1, LAYERS: 3}], ["L=none", "L=3"]),
         ([{ALPHA: 0.1}, {ALPHA: 0.1}], ["#1", "#2"]),
         ([{ALPHA: 0.1}, {ALPHA: 0.3}, {ALPHA: 0.1}], ["α=0.1 #1", "α=0.3 #1", "α=0.1 #2"]),
     ],

@@ -10,10 +10,12 @@ from types import ModuleType
 
 import pytest
 
+from cudt.reproduce import plan
+from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs import checksums
 from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
-from tests.reproduce.scales import write_scale
+from tests.reproduce.scales import listed, scale_of, write_scale, write_search
 from tests.test_dinov2_weights import SCRIPTS
 
 
@@ -54,6 +56,10 @@ def test_a_reproduction_of_restored_runs_trains_and_evaluates_nothing(command, s
     for run in elsewhere.glob("reviews-ut/*"):
         assert str(tmp_path) not in (run / "run.json").read_text()
         assert not checksums.damaged_files(run)
+    # The plan knows it before anything is begun in that folder.
+    every = scale_of(tmp_path, listed(write_search(tmp_path), evaluate="all"))
+    made = plan.make(every, ReproduceOptions(elsewhere, "cpu"))
+    assert [(row.left, row.evaluations_left) for row in made.rows] == [(0, 0)]
     code, printed, errors = reproduce(command, tmp_path, "elsewhere")
     assert (code, errors) == (0, "")
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed

@@ -3,13 +3,14 @@
     python scripts/results_page.py outputs/reproduce-cpu/report
 
 copies what the page needs of the report's tables to results/tables/ (results_tables.py) and its figures to
-docs/images/results/, and writes every table of the page anew: what stands between
+docs/images/results/, and writes every table of the page anew (results_blocks.py): what stands between
 `<!-- compare: recipe=… gamma_train=… -->` and `<!-- end -->`. Without an argument, it writes them from results/tables/
 as they are. The words `key=value` choose the rows; `search=NAME,NAME` chooses the runs of sweeps.
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level
 apart     paired differences to ERM and supervised at each noise level
+versus    two groups with different settings, `ours=ARM@GAMMA_TRAIN theirs=ARM@GAMMA_TRAIN`, and their paired difference
 summary   a row for each constrained group: its recipe, and its paired differences
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
@@ -29,29 +30,18 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-from results_tables import TABLES, copy_tables
-
-from cudt.evaluation import intervals
+from results_blocks import KINDS
+from results_groups import Side, side
+from results_tables import TABLES, copy_tables, write_versus
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 PAGES = (PAGE, ROOT / "README.md")
 _IMAGES = "images/results"
 _BLOCK = re.compile(r"^(<!-- (\w+):? ?(.*?) -->)\n(?:(?!<!-- ).*\n)*(<!-- end -->)$", re.MULTILINE)
-_GROUP = ["recipe", "objective", "variant"]
-_REPORT_TABLE = re.compile(r"<!-- report: table=([\w.-]+) -->")
-_OTHERS = ("erm", "supervised")
-_ORDER = {"erm": 0, "supervised": 1, "constrained": 2}
-
-
-# ---------------------------------------------------------------- figures
 
 
 def copy_figures(report: Path, page: str) -> None:
@@ -65,383 +55,40 @@ def copy_figures(report: Path, page: str) -> None:
             print(f"{PAGE.name} shows {name}, which {report} does not have")
 
 
-# ---------------------------------------------------------------- from results/tables to the page
-
-
 def rendered(page: str, tables: Path = TABLES) -> str:
     """The page with every table written anew."""
 
     def block(found: re.Match[str]) -> str:
         begin, kind, words, end = found.groups()
-        wanted = dict(word.split("=", 1) for word in words.split())
-        return f"{begin}\n\n{KINDS[kind](tables, wanted)}\n\n{end}"
+        return f"{begin}\n\n{KINDS[kind](tables, _wanted(words))}\n\n{end}"
 
     return _BLOCK.sub(block, page)
 
 
-def _read(tables: Path, name: str, wanted: dict[str, str]) -> pd.DataFrame:
-    """The rows of a table that have one of the wanted values; numbers are compared as numbers. Empty without a file."""
-    if not (tables / f"{name}.csv").is_file():
-        return pd.DataFrame()
-    table = pd.read_csv(tables / f"{name}.csv", keep_default_na=False, na_values=[""])
-    for key, value in wanted.items():
-        if key in table:
-            is_number = pd.api.types.is_numeric_dtype(table[key])
-            table = table[table[key].isin([float(one) if is_number else one for one in value.split(",")])]
-    return table
+def _wanted(words: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words.split())
 
 
-def _groups(tables: Path, wanted: dict[str, str]) -> pd.DataFrame:
-    """The evaluated groups of runs by setting and objective, each named after its setting and arm in a sweep."""
-    groups = _read(tables, "table", wanted)
-    groups = groups[groups["evaluated"] > 0]
-    cells = _cells(tables, wanted)
-    found = [cells.get((group["recipe"], _plain(group["variant"]))) for _, group in groups.iterrows()]
-    if "search" in wanted:
-        in_sweep = pd.Series([cell is not None for cell in found], groups.index, dtype=bool)
-        groups, found = groups[in_sweep], [cell for cell in found if cell is not None]
-    arms, settings = ({cell.arm for cell in cells.values()}, {cell.setting for cell in cells.values()})
-    said = {"with_arm": len(arms) > 1, "with_setting": len(settings) > 1}
-    labels = [cell.named(**said) if cell else old for cell, old in zip(found, groups["label"], strict=True)]
-    order = [cell.number if cell else 0 for cell in found]
-    named = groups.assign(label=labels, setting=[cell.setting if cell else "" for cell in found], number=order)
-    by_objective = named.sort_values("objective", key=lambda names: names.map(_ORDER), kind="stable")
-    return by_objective.sort_values("number", kind="stable")
+def blocks(page: str, kind: str) -> Iterator[dict[str, str]]:
+    """What each block of a kind asks for."""
+    for found in _BLOCK.finditer(page):
+        if found[2] == kind:
+            yield _wanted(found[3])
 
 
-def _plain(variant: str) -> str:
-    """A group's variant without the number of its test data, which a report adds if a recipe has several."""
-    return variant.partition("-")[0]
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """An arm of a sweep in one of its settings."""
-
-    arm: str
-    setting: str
-    number: int
-    """Of the setting, in the order of the sweep."""
-
-    def named(self, *, with_arm: bool, with_setting: bool) -> str:
-        """The arm and the setting in short, where a sweep has several of them."""
-        setting = re.sub(r"[\w.]*?(\w+)=", r"\1 ", self.setting) if with_setting else ""
-        return ", ".join([self.arm] * (with_arm or not setting) + [setting] * bool(setting))
-
-
-def _cells(tables: Path, wanted: dict[str, str]) -> dict[tuple[str, str], _Cell]:
-    """What the groups of runs, by recipe and variant, are called in sweeps; in one of them if it is named."""
-    if not (tables / "trials.csv").is_file():
-        return {}
-    trials = _read(tables, "trials", {"recipe": wanted["recipe"]} if "recipe" in wanted else {})
-    if "search" in wanted:
-        trials = trials[trials["search"].isin(wanted["search"].split(","))]
-    settings = [*dict.fromkeys(trials["setting"].fillna(""))]
-    cells: dict[tuple[str, str], _Cell] = {}
-    for _, trial in trials.fillna({"setting": ""}).iterrows():
-        cell = _Cell(trial["arm"], trial["setting"], settings.index(trial["setting"]) if "search" in wanted else 0)
-        cells.setdefault((trial["recipe"], trial["variant"]), cell)
-    return cells
-
-
-def _against(paired: pd.DataFrame, group: pd.Series, other: str, groups: pd.DataFrame) -> pd.DataFrame:
-    """The difference of a group and another objective, of the same setting of the sweep if it has several."""
-    same_group = (paired[_GROUP] == group[_GROUP]).all(axis=1)
-    if "perturbation" in paired:
-        same_group &= paired["perturbation"] == group["perturbation"]
-    mine = paired[same_group & (paired["against"] == other)]
-    beside = groups[(groups["objective"] == other) & (groups["setting"] == group["setting"])]["variant"]
-    same = mine[mine["against_variant"].isin(beside)]
-    return mine if same.empty else same
-
-
-def compare(tables: Path, wanted: dict[str, str]) -> str:
-    """The groups of runs with their means, and their paired differences to ERM and supervised."""
-    groups = _groups(tables, wanted)
-    paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})
-    decided = _read(tables, "decision", wanted) if (tables / "decision.csv").is_file() else pd.DataFrame()
-    rows = []
-    for _, group in groups.iterrows():
-        row = {
-            "runs": group["label"],
-            "seeds": f"{group['evaluated']:g}",
-            **({} if pd.isna(group["id_mean"]) else {"ID": f"{group['id_mean']:.3f}"}),
-            "OOD": f"{group['ood_mean']:.3f}",
-            **({f"AUC, {group['range']}": f"{group['auc']:.3f}"} if group["metric"] == "accuracy" else {}),
-            **{f"OOD − {other}": _difference(_against(paired, group, other, groups)) for other in _OTHERS},
-        }
-        if len(decided):
-            same = decided[(decided[_GROUP] == group[_GROUP]).all(axis=1)]
-            row["decides at layer"] = ", ".join(f"{layer:g}" for layer in same.sort_values("seed")["decision_layer"])
-            row["layers that lower the loss"] = f"{same['descending_share'].mean():.0%}" if len(same) else ""
-        rows.append(row)
-    return _markdown(rows)
-
-
-def summary(tables: Path, wanted: dict[str, str]) -> str:
-    """The groups of the paper's form in all recipes under Gaussian noise; of several settings, the named one."""
-    wanted = {"perturbation": "gaussian", **wanted}
-    groups = _groups(tables, wanted)
-    paired = _read(tables, "paired", {**wanted, "quantity": "ood_mean"})
-    rows = []
-    for _, group in groups[groups["objective"] == "constrained"].iterrows():
-        is_paper = group["label"].split(",")[0] in ("full", "constrained")
-        if not is_paper or not group["setting"].endswith(wanted["setting"] if group["setting"] else ""):
-            continue
-        by_other = {other: _against(paired, group, other, groups) for other in _OTHERS}
-        row = {"experiment": group["recipe"], "constraints": group["label"]}
-        row |= {"seeds": f"{group['evaluated']:g}", "metric": group["metric"], "OOD": f"{group['ood_mean']:.3f}"}
-        rows.append(row | {f"minus {other}": _difference(found) for other, found in by_other.items()})
-    return _markdown(rows)
-
-
-def _difference(rows: pd.DataFrame) -> str:
-    """A difference with its interval, bold if it excludes 0; empty if there is none."""
-    if rows.empty:
-        return ""
-    row = rows.iloc[0]
-    text = f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-    return f"**{text}**" if row["low"] > 0 or row["high"] < 0 else text
-
-
-def other(tables: Path, wanted: dict[str, str]) -> str:
-    """The mean metric on test data of other tasks, with the differences to ERM and supervised of the same setting."""
-    found, groups = _read(tables, "other-data", wanted), _groups(tables, wanted)
-    rows = []
-    for data, there in found.groupby("data"):
-        for _, group in groups.iterrows():
-            mean = _mean_on(there, group["objective"], group["variant"])
-            apart = {f"minus {one}": _difference(_against(there, group, one, groups)) for one in _OTHERS}
-            rows.append({"tested on": str(data), "runs": group["label"], "mean": mean, **apart})
-    return _markdown(rows)
-
-
-def _mean_on(found: pd.DataFrame, objective: str, variant: str) -> str:
-    """The mean of a group, which is on either side of a difference."""
-    sides = [("objective", "variant", "mean"), ("against", "against_variant", "against_mean")]
-    means = [found[(found[a] == objective) & (found[b] == variant)][value] for a, b, value in sides]
-    known = pd.concat(means)
-    return f"{known.iloc[0]:.3f}" if len(known) else ""
-
-
-def bias(tables: Path, wanted: dict[str, str]) -> str:
-    """Accuracy and unbiased accuracy above γ_train, the bias at some levels, and paired differences over seeds."""
-    found = _read(tables, "class_bias", wanted)
-    if found.empty:
-        return _markdown([])
-    groups = _groups(tables, wanted)
-    groups = groups[groups["variant"].isin(found["variant"])]
-    ood = found[found["distribution"] == "OOD"]
-    means = ood.groupby(["variant", "seed"])[["accuracy", "unbiased"]].mean()
-    rows = []
-    for _, group in groups.iterrows():
-        mine, top = means.loc[group["variant"]], found[found["variant"] == group["variant"]]
-        row = {"runs": group["label"], "accuracy OOD": f"{mine['accuracy'].mean():.3f}"}
-        row["unbiased accuracy OOD"] = f"{mine['unbiased'].mean():.3f}"
-        row["ID − OOD"], row["ID − OOD, unbiased"] = (f"{_drop(top, name):.3f}" for name in ("accuracy", "unbiased"))
-        beside = groups[groups["setting"] == group["setting"]]
-        for one in _OTHERS if group["objective"] != "erm" else ():
-            base = beside[beside["objective"] == one]["variant"]
-            if len(base) and one != group["objective"]:
-                row[f"unbiased − {one}"] = _paired_over_seeds(mine, means.loc[base.iloc[0]])
-        for gamma, level in top.groupby("gamma"):
-            row[f"bias at {gamma:g}"] = f"{level['bias'].mean():+.2f}"
-        rows.append(row)
-    return _markdown(rows)
-
-
-def _drop(found: pd.DataFrame, name: str) -> float:
-    """The mean of a number up to γ_train minus that above."""
-    means = found.groupby("distribution")[name].mean()
-    return float(means.get("ID", np.nan) - means["OOD"])
-
-
-def _paired_over_seeds(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
-    """The mean difference in unbiased accuracy with Student's 95 % interval over the seeds that both have.
-
-    The interval is over seeds alone: recalls do not say which examples of a class two runs both recognise.
-    """
-    differences = (ours["unbiased"] - theirs["unbiased"]).dropna()
-    mean, n = differences.mean(), len(differences)
-    if n < 2:
-        return ""
-    (reach,) = intervals.student([(np.array([differences.var(ddof=1) / n]), n - 1)])
-    return _difference(pd.DataFrame([{"difference": mean, "low": mean - reach, "high": mean + reach}]))
-
-
-def layers(tables: Path, wanted: dict[str, str]) -> str:
-    """At some levels the share of layers that lower the loss, the layer with the lowest, and f_L − min f_k."""
-    found = _read(tables, "descent", wanted)
-    if found.empty:
-        return _markdown([])
-    rows = []
-    for _, group in _groups(tables, wanted).iterrows():
-        mine = found[found["variant"] == _plain(group["variant"])].drop_duplicates(["run", "gamma"])
-        negative = mine["negative"].mean()
-        row = {"runs": group["label"], "updates with a negative weight": "" if pd.isna(negative) else f"{negative:.0%}"}
-        for gamma in map(float, wanted["at"].split(",")):
-            level = mine[mine["gamma"] == gamma]
-            if len(level):
-                first, last = level["best_layer"].min(), level["best_layer"].max()
-                row[f"layers that lower the loss, γ = {gamma:g}"] = f"{level['falling'].mean():.0%}"
-                row[f"best layer, γ = {gamma:g}"] = f"{first:g}" if first == last else f"{first:g} to {last:g}"
-                row[f"f_L − min f_k, γ = {gamma:g}"] = f"{level['gap'].mean():.3f}"
-        rows.append(row)
-    return _markdown(rows)
-
-
-def exits(tables: Path, wanted: dict[str, str]) -> str:
-    """Early exit by one rule at each level: the means over seeds of accuracy, its change and the layers used."""
-    found = _read(tables, "exits", wanted)
-    rows = []
-    for _, group in _groups(tables, wanted).iterrows():
-        mine = found[found["variant"] == _plain(group["variant"])]
-        row = {"runs": group["label"]}
-        for gamma, level in mine.groupby("gamma"):
-            change = 100 * (level["accuracy"] - level["full_accuracy"]).mean()
-            row[f"accuracy, γ = {gamma:g}"] = f"{level['accuracy'].mean():.3f} ({change:+.1f})"
-            row[f"layers, γ = {gamma:g}"] = f"{level['mean_depth'].mean():.1f}"
-        rows.append(row)
-    return _markdown(rows)
-
-
-def privacy(tables: Path, wanted: dict[str, str]) -> str:
-    """At each level with noise ε of one token, as a range over all runs, and the mean metric of each group."""
-    found = _read(tables, "privacy", wanted)
-    if found.empty:
-        return _markdown([])
-    groups = _groups(tables, wanted)
-    rows = []
-    for gamma, level in found[(found["unit"] == "token") & (found["gamma"] > 0)].groupby("gamma"):
-        ends = f"{level['epsilon'].min():,.0f}", f"{level['epsilon'].max():,.0f}"
-        row = {"γ": f"{gamma:g}", "ε of a token": " to ".join(dict.fromkeys(ends))}
-        for _, group in groups.iterrows():
-            row[group["label"]] = f"{level[level['variant'] == _plain(group['variant'])]['value'].mean():.3f}"
-        rows.append(row)
-    return _markdown(rows)
-
-
-def levels(tables: Path, wanted: dict[str, str]) -> str:
-    """The mean metric over seeds at each noise level."""
-    curves = _read(tables, "curves", wanted)
-    rows = []
-    for _, group in _groups(tables, wanted).iterrows():
-        mine = curves[(curves[_GROUP] == group[_GROUP]).all(axis=1)].sort_values("gamma")
-        mine = mine[mine["perturbation"] == group["perturbation"]]
-        symbol = str(group["range"]).split()[0]
-        means = {f"{symbol} = {row['gamma']:g}": f"{row['mean']:.3f}" for _, row in mine.iterrows()}
-        rows.append({"runs": group["label"]} | means)
-    return _markdown(rows)
-
-
-def apart(tables: Path, wanted: dict[str, str]) -> str:
-    """At each noise level, the paired differences of each group to ERM and to supervised."""
-    groups = _groups(tables, wanted)
-    paired = _read(tables, "paired", {**wanted, "quantity": "metric"})
-    rows: dict[float, dict[str, str]] = {}
-    for _, group in groups.iterrows():
-        for other in _OTHERS:
-            found = _against(paired, group, other, groups)
-            for gamma, level in found.groupby("gamma"):
-                rows.setdefault(float(gamma), {})[f"{group['label']} − {other}"] = _difference(level)
-    symbol = str(groups["range"].iloc[0]).split()[0] if len(groups) else ""
-    return _markdown([{symbol: f"{gamma:g}", **row} for gamma, row in sorted(rows.items())])
-
-
-def claims(tables: Path, wanted: dict[str, str]) -> str:
-    """Each claim of the paper once: its figure, the verdict against ERM and against supervised, and the settings."""
-    found = _read(tables, "claims", wanted)
-    rows = []
-    for name, mine in found.groupby("claim", sort=False):
-        verdicts = mine.fillna({"against": ""}).groupby("against", sort=False)
-        against = {str(other): part for other, part in verdicts}
-        main = against.get("erm", against.get("", mine))
-        supervised = against.get("supervised")
-        rows.append(
-            {
-                "claim": name,
-                "in words": mine["statement"].iloc[0],
-                "the paper": mine["paper"].iloc[0],
-                "verdict": main["verdict"].iloc[0],
-                "settings for, against, unclear": _outcomes(main),
-                "verdict against supervised": "" if supervised is None else supervised["verdict"].iloc[0],
-            }
-        )
-    return _markdown(rows)
-
-
-def _outcomes(rows: pd.DataFrame) -> str:
-    return ", ".join(str((rows["outcome"] == outcome).sum()) for outcome in ("for", "against", "unclear"))
-
-
-def search(tables: Path, wanted: dict[str, str]) -> str:
-    """The trials of a search in order, the best of each arm in bold."""
-    trials = _read(tables, "trials", wanted)
-    best = trials.groupby("arm")["score"].transform("max")
-    scores = [
-        f"**{score:.4f}**" if score == top else f"{score:.4f}" for score, top in zip(trials["score"], best, strict=True)
-    ]
-    shown = zip(trials["arm"], trials["settings"], scores, strict=True)
-    return _markdown([{"arm": arm, "settings": settings, "score": score} for arm, settings, score in shown])
-
-
-def report(tables: Path, wanted: dict[str, str]) -> str:
-    """A table of the report without its title, its notes wrapped."""
-    path = tables / f"{wanted['table']}.md"
-    if not path.is_file():
-        return _markdown([])
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not line.startswith("#")]
-    wrapped = [line if line.startswith("|") else textwrap.fill(line, 100, break_on_hyphens=False) for line in kept]
-    return "\n".join(wrapped).strip()
-
-
-def paper(tables: Path, wanted: dict[str, str]) -> str:
-    """Constrained minus unconstrained in the paper's table of accuracy AUC: mean and range over γ_train and depths."""
-    auc = pd.read_csv(ROOT / "data" / "paper" / "accuracy_auc.csv").fillna({"layers": 0})
-    keys = ["model", "dataset", "layers", "gamma_train"]
-    wide = auc.pivot(index=keys, columns="objective", values="value").reset_index()
-    wide["gain"] = wide["constrained"] - wide["erm"]
-    rows = []
-    for model, mine in wide.groupby("model", sort=False):
-        row = {"mean difference in accuracy AUC (range)": str(model)}
-        for dataset, gains in mine.groupby("dataset", sort=False)["gain"]:
-            row[str(dataset)] = f"{gains.mean():+.3f} ({gains.min():+.3f} to {gains.max():+.3f})"
-        rows.append(row)
-    return _markdown(rows)
-
-
-def _markdown(rows: Sequence[dict[str, str]]) -> str:
-    if not rows:
-        return "*No runs yet.*"
-    columns = [
-        name for name in dict.fromkeys(name for row in rows for name in row) if any(row.get(name) for row in rows)
-    ]
-    lines = [columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
-    "compare": compare,
-    "levels": levels,
-    "apart": apart,
-    "other": other,
-    "bias": bias,
-    "layers": layers,
-    "exits": exits,
-    "privacy": privacy,
-    "summary": summary,
-    "claims": claims,
-    "search": search,
-    "report": report,
-    "paper": paper,
-}
+def compared(page: str, tables: Path = TABLES) -> Iterator[tuple[Side, Side]]:
+    """Both sides of each `versus` block whose runs are there."""
+    for wanted in blocks(page, "versus"):
+        ours, theirs = (side(tables, wanted, wanted[name]) for name in ("ours", "theirs"))
+        if ours is not None and theirs is not None:
+            yield ours, theirs
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        texts = [page.read_text(encoding="utf-8") for page in PAGES]
-        copy_tables(Path(sys.argv[1]), {name for text in texts for name in _REPORT_TABLE.findall(text)})
-        copy_figures(Path(sys.argv[1]), PAGE.read_text(encoding="utf-8"))
+        report, texts = Path(sys.argv[1]), "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+        copy_tables(report, [wanted["table"] for wanted in blocks(texts, "report")])
+        write_versus(report.parent, compared(texts))
+        copy_figures(report, PAGE.read_text(encoding="utf-8"))
     for page in PAGES:
         page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

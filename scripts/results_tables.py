@@ -9,6 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from results_groups import Side
+
+from cudt.report import paired
+from cudt.report.collect import ReadRun, read_run
+from cudt.report.comparable import Pair
 
 TABLES = Path(__file__).parent.parent / "results" / "tables"
 _COPIED = ("table", "paired", "curves", "decision", "decision_correlations", "claims", "class_bias")
@@ -87,3 +92,16 @@ def _privacy(out: Path, trial: pd.Series) -> pd.DataFrame | None:
     """The ε of each level next to the metric; None if it was not computed."""
     path = out / trial["run"] / "privacy.csv"
     return pd.read_csv(path).assign(**trial[_OF_TRIAL]) if path.is_file() else None
+
+
+def write_versus(out: Path, compared: Iterable[tuple[Side, Side]], tables: Path = TABLES) -> None:
+    """versus.csv: the paired differences of groups that no report compares, since more than the objective differs."""
+    trials = pd.read_csv(tables / "trials.csv")
+
+    def runs(one: Side) -> list[ReadRun]:
+        mine = trials[(trials["recipe"] == one.recipe) & (trials["variant"] == one.variant)]
+        return [read_run(out / run) for run in sorted({*mine["run"]})]
+
+    rows = [paired.of_pair(Pair(ours.perturbation, runs(ours), runs(theirs))) for ours, theirs in compared]
+    if rows:
+        pd.concat(rows).drop_duplicates().to_csv(tables / "versus.csv", index=False, float_format="%.6g")

@@ -1,4 +1,4 @@
-"""scripts/results_page.py, and docs/results.md as it is: every table of the page is what results/tables/ says."""
+"""scripts/results_*.py, and docs/results.md as it is: every table of the page is what results/tables/ says."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib
 import re
 from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from tests.report import make_scored_run
 from tests.test_dinov2_weights import SCRIPTS
 
 PAGE = SCRIPTS.parent / "docs" / "results.md"
@@ -18,6 +20,12 @@ PAGE = SCRIPTS.parent / "docs" / "results.md"
 def results_page(monkeypatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("results_page")
+
+
+@pytest.fixture
+def results_blocks(monkeypatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("results_blocks")
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def test_groups_are_compared(results_page, tables):
     assert results_page.rendered("\n".join(made), tables) == "\n".join(made)
 
 
-def test_the_runs_of_a_sweep_are_compared_setting_by_setting(results_page, tables):
+def test_the_runs_of_a_sweep_are_compared_setting_by_setting(results_blocks, tables):
     """Two settings with an ERM of their own each; the paired table has both differences, the wrong one first."""
     table = pd.read_csv(tables / "table.csv", index_col=0)
     second = table[table["recipe"] == "a"].assign(variant=["y1", "y0"])
@@ -95,43 +103,82 @@ def test_the_runs_of_a_sweep_are_compared_setting_by_setting(results_page, table
     trials = [{"variant": variant, "arm": arm, "setting": setting} for variant, arm, setting in cells]
     trials += [{"variant": "y1", "arm": "full", "setting": "model.tie=true"}]
     pd.DataFrame(trials).assign(recipe="a", search="sweep").to_csv(tables / "trials.csv")
-    made = results_page.compare(tables, {"search": "sweep"}).splitlines()[2:]
+    made = results_blocks.compare(tables, {"search": "sweep"}).splitlines()[2:]
     assert [row.split(" | ")[0] for row in made] == [
         "| erm, tie false",
         "| full, tie false",
         "| erm, tie true",
         "| full, tie true",
     ]
-    (summed,) = results_page.summary(tables, {"search": "sweep", "setting": "tie=true"}).splitlines()[2:]
+    (summed,) = results_blocks.summary(tables, {"search": "sweep", "setting": "tie=true"}).splitlines()[2:]
     assert summed.startswith("| a | full, tie true | 3 | accuracy | 0.700 |")
     assert "| **+0.020 (+0.010 to +0.030)** |" in made[1]
     assert "| +0.020 (-0.010 to +0.030) |" in made[3]
-    assert results_page.compare(tables, {"search": "another"}) == "*No runs yet.*"
+    assert results_blocks.compare(tables, {"search": "another"}) == "*No runs yet.*"
 
 
-def test_a_sweep_of_one_arm_is_named_by_its_settings(results_page, tables):
+def test_a_sweep_of_one_arm_is_named_by_its_settings(results_blocks, tables):
     cells = {"x1": "descent.alpha=0.1", "y1": "descent.alpha=0.2"}
     rows = [{"variant": variant, "setting": setting} for variant, setting in cells.items()]
     pd.DataFrame(rows).assign(recipe="a", arm="full", search="alpha").to_csv(tables / "trials.csv")
-    (row,) = results_page.compare(tables, {"search": "alpha"}).splitlines()[2:]
+    (row,) = results_blocks.compare(tables, {"search": "alpha"}).splitlines()[2:]
     assert row.startswith("| alpha 0.1 | 3 |")
     assert "**+0.020 (+0.010 to +0.030)**" in row
 
 
-def test_differences_at_each_level_are_those_of_the_report(results_page, tables):
+def test_differences_at_each_level_are_those_of_the_report(results_blocks, tables):
     paired = pd.read_csv(tables / "paired.csv")
     at_levels = [paired.assign(quantity="metric", gamma=gamma, difference=-gamma) for gamma in (2.0, 0.5)]
     pd.concat([paired, *at_levels]).to_csv(tables / "paired.csv")
-    assert results_page.apart(tables, {"recipe": "a"}).splitlines() == [
+    assert results_blocks.apart(tables, {"recipe": "a"}).splitlines() == [
         "| γ | constrained α=0.1 − erm |",
         "| --- | --- |",
         "| 0.5 | **-0.500 (+0.010 to +0.030)** |",
         "| 2 | **-2.000 (+0.010 to +0.030)** |",
     ]
-    assert results_page.apart(tables, {"recipe": "none"}) == "*No runs yet.*"
+    assert results_blocks.apart(tables, {"recipe": "none"}) == "*No runs yet.*"
 
 
-def test_bias_is_paired_over_seeds(results_page, tables):
+def test_groups_with_different_training_noise_are_compared_seed_by_seed(
+    results_page, results_tables, trained_run, tmp_path
+):
+    """Constrained is better by .2 for one seed and by .1 for the other; the interval is that of a pair of the report."""
+    out, tables = tmp_path / "out", tmp_path / "tables"
+    tables.mkdir()
+    trials, groups, curves = [], [], []
+    for objective, gamma_train, scores in (("constrained", 0.3, (0.8, 0.8)), ("erm", 0.9, (0.6, 0.7))):
+        for seed, score in enumerate(scores):
+            run = make_scored_run(
+                trained_run,
+                out,
+                {0.0: np.full(40, score), 1.0: np.full(40, score)},
+                objective=objective,
+                seed=seed,
+                overrides=(f"noise.gamma_train={gamma_train}",),
+            )
+            variant, path = run.info().variant, str(run.path.relative_to(out))
+            setting = f"noise.gamma_train={gamma_train}"
+            trials.append({"search": "s", "setting": setting, "arm": objective, "variant": variant, "run": path})
+        group = {"recipe": "reviews-ut", "objective": objective, "variant": variant, "perturbation": "gaussian"}
+        groups.append({**group, "gamma_train": gamma_train, "evaluated": 2, "label": objective})
+        curves += [{**group, "gamma": gamma, "mean": sum(scores) / 2} for gamma in (0.0, 1.0)]
+    pd.DataFrame(trials).assign(recipe="reviews-ut").to_csv(tables / "trials.csv")
+    pd.DataFrame(groups).to_csv(tables / "table.csv")
+    pd.DataFrame(curves).to_csv(tables / "curves.csv")
+    page = "<!-- versus: search=s ours=constrained@0.3 theirs=erm@0.9 -->\n<!-- end -->"
+    assert "No runs yet" in results_page.rendered(page, tables)
+    results_tables.write_versus(out, results_page.compared(page, tables), tables)
+    # Student's t at one degree of freedom is 12.7; the standard error of .2 and .1 is .05.
+    assert results_page.rendered(page, tables).splitlines()[2:6] == [
+        "| γ | erm, γ_train = 0.9 | constrained, γ_train = 0.3 | difference |",
+        "| --- | --- | --- | --- |",
+        "| 0 | 0.650 | 0.800 | +0.150 (-0.485 to +0.785) |",
+        "| 1 | 0.650 | 0.800 | +0.150 (-0.485 to +0.785) |",
+    ]
+    assert [*results_page.compared(page.replace("erm@0.9", "erm@0.5"), tables)] == []
+
+
+def test_bias_is_paired_over_seeds(results_blocks, tables):
     """Differences in unbiased accuracy of 0.03 and 0.05: 0.04 ± t(1)·0.01, which is 12.706·0.01."""
     values = {("x0", 0): 0.70, ("x0", 1): 0.72, ("x1", 0): 0.73, ("x1", 1): 0.77}
     rows = [
@@ -141,28 +188,28 @@ def test_bias_is_paired_over_seeds(results_page, tables):
     noisy = pd.DataFrame(rows).assign(accuracy=0.6, bias=0.5)
     clean = noisy.assign(gamma=0.0, distribution="ID", accuracy=0.81, unbiased=0.8)
     pd.concat([noisy, clean]).to_csv(tables / "class_bias.csv")
-    made = results_page.bias(tables, {"recipe": "a"}).splitlines()
+    made = results_blocks.bias(tables, {"recipe": "a"}).splitlines()
     assert made[2].startswith("| erm | 0.600 | 0.710 | 0.210 | 0.090 |")
-    assert results_page.bias(tables, {"recipe": "none"}) == "*No runs yet.*"
+    assert results_blocks.bias(tables, {"recipe": "none"}) == "*No runs yet.*"
     assert "| +0.040 (-0.087 to +0.167) |" in made[3]
     assert "| +0.50 |" in made[3]
 
 
-def test_bias_of_runs_on_other_test_data_has_the_variant_of_the_report(results_page, tables):
+def test_bias_of_runs_on_other_test_data_has_the_variant_of_the_report(results_blocks, tables):
     table = pd.read_csv(tables / "table.csv").query("recipe == 'a'")
     table.assign(variant=table["variant"] + "-2").to_csv(tables / "table.csv")
     row = {"recipe": "a", "variant": "x0-2", "seed": 0, "gamma": 1.0, "distribution": "OOD"}
     pd.DataFrame([row]).assign(accuracy=0.6, unbiased=0.7, bias=0.5).to_csv(tables / "class_bias.csv")
     # The other group has no recalls.
-    (made,) = results_page.bias(tables, {"recipe": "a"}).splitlines()[2:]
+    (made,) = results_blocks.bias(tables, {"recipe": "a"}).splitlines()[2:]
     assert made == "| erm | 0.600 | 0.700 | nan | nan | +0.50 |"
 
 
-def test_early_exits_are_means_over_seeds(results_page, tables):
+def test_early_exits_are_means_over_seeds(results_blocks, tables):
     rows = [{"accuracy": 0.7, "mean_depth": 4.0}, {"accuracy": 0.8, "mean_depth": 6.0}]
     shared = {"recipe": "a", "variant": "x0", "gamma": 0.4, "full_accuracy": 0.76}
     pd.DataFrame(rows).assign(**shared).to_csv(tables / "exits.csv")
-    assert results_page.exits(tables, {"recipe": "a"}).splitlines() == [
+    assert results_blocks.exits(tables, {"recipe": "a"}).splitlines() == [
         "| runs | accuracy, γ = 0.4 | layers, γ = 0.4 |",
         "| --- | --- | --- |",
         "| erm | 0.750 (-1.0) | 5.0 |",
@@ -170,7 +217,7 @@ def test_early_exits_are_means_over_seeds(results_page, tables):
     ]
 
 
-def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, results_tables, tables, tmp_path):
+def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_blocks, results_tables, tables, tmp_path):
     """Losses .6 .7 .4 .5 from f_0 = .65: layers 1 and 3 fall, layer 3 is the best; one of two updates has w < 0."""
     folder = tmp_path / "out" / "a" / "run"
     folder.mkdir(parents=True)
@@ -186,45 +233,45 @@ def test_descent_is_read_from_the_losses_and_weights_of_each_run(results_page, r
     assert found["gap"].tolist() == pytest.approx([0.1])
     pd.concat([found, found.assign(run="a/other", best_layer=4)]).to_csv(tables / "descent.csv")
     assert (
-        results_page.layers(tables, {"recipe": "a", "at": "0.4,2"}).splitlines()[2]
+        results_blocks.layers(tables, {"recipe": "a", "at": "0.4,2"}).splitlines()[2]
         == "| erm | 50% | 50% | 3 to 4 | 0.100 |"
     )
     assert results_tables._descent(tmp_path / "out", pd.Series({"run": "none"})) is None
 
 
-def test_privacy_is_shown_for_one_token_with_the_metric_of_each_group(results_page, tables):
+def test_privacy_is_shown_for_one_token_with_the_metric_of_each_group(results_blocks, tables):
     rows = [
         {"variant": variant, "gamma": gamma, "unit": unit, "epsilon": epsilon, "value": value}
         for variant, value in (("x0", 0.6), ("x1", 0.7))
         for gamma, unit, epsilon in ((0.0, "token", float("inf")), (1.0, "token", 100 * value), (1.0, "text", 9e9))
     ]
     pd.DataFrame(rows).assign(recipe="a").to_csv(tables / "privacy.csv")
-    assert results_page.privacy(tables, {"recipe": "a"}).splitlines() == [
+    assert results_blocks.privacy(tables, {"recipe": "a"}).splitlines() == [
         "| γ | ε of a token | erm | constrained α=0.1 |",
         "| --- | --- | --- | --- |",
         "| 1 | 60 to 70 | 0.600 | 0.700 |",
     ]
 
 
-def test_other_data_are_compared_within_a_setting(results_page, tables):
+def test_other_data_are_compared_within_a_setting(results_blocks, tables):
     row = {"recipe": "a", "data": "there", "objective": "constrained", "variant": "x1", "mean": 3.0, "against": "erm"}
     row |= {"against_variant": "x0", "against_mean": 4.0, "difference": -1.0, "low": -1.5, "high": -0.5}
     pd.DataFrame([{**row, "perturbation": "gaussian"}]).to_csv(tables / "other-data.csv")
-    assert results_page.other(tables, {"recipe": "a"}).splitlines()[2:] == [
+    assert results_blocks.other(tables, {"recipe": "a"}).splitlines()[2:] == [
         "| there | erm | 4.000 |  |",
         "| there | constrained α=0.1 | 3.000 | **-1.000 (-1.500 to -0.500)** |",
     ]
 
 
-def test_a_table_of_the_report_is_shown_without_its_title(results_page, tables):
+def test_a_table_of_the_report_is_shown_without_its_title(results_blocks, tables):
     (tables / "early-exit.md").write_text("# Early exit\n\n| rule |\n| --- |\n| patience |\n", encoding="utf-8")
-    assert results_page.report(tables, {"table": "early-exit"}) == "| rule |\n| --- |\n| patience |"
-    assert results_page.report(tables, {"table": "missing"}) == "*No runs yet.*"
+    assert results_blocks.report(tables, {"table": "early-exit"}) == "| rule |\n| --- |\n| patience |"
+    assert results_blocks.report(tables, {"table": "missing"}) == "*No runs yet.*"
 
 
-def test_the_papers_gains_are_those_of_its_table(results_page, tables):
+def test_the_papers_gains_are_those_of_its_table(results_blocks, tables):
     """DistilBERT on IMDb: the mean of six differences, added up by hand."""
-    row = next(line for line in results_page.paper(tables, {}).splitlines() if "DistilBERT" in line)
+    row = next(line for line in results_blocks.paper(tables, {}).splitlines() if "DistilBERT" in line)
     paper = pd.read_csv(SCRIPTS.parent / "data" / "paper" / "accuracy_auc.csv")
     mine = paper[(paper["model"] == "DistilBERT") & (paper["dataset"] == "IMDb")]
     sides = [sorted(zip(side["gamma_train"], side["value"], strict=True)) for _, side in mine.groupby("objective")]
@@ -233,11 +280,11 @@ def test_the_papers_gains_are_those_of_its_table(results_page, tables):
     assert f"| {sum(gains) / 6:+.3f} ({min(gains):+.3f} to {max(gains):+.3f}) |" in row
 
 
-def test_an_interval_with_zero_is_not_bold(results_page, tables):
+def test_an_interval_with_zero_is_not_bold(results_blocks, tables):
     paired = pd.read_csv(tables / "paired.csv").assign(low=-0.01)
     paired.to_csv(tables / "paired.csv")
-    assert "| +0.020 (-0.010 to +0.030) |" in results_page.compare(tables, {"recipe": "a"})
+    assert "| +0.020 (-0.010 to +0.030) |" in results_blocks.compare(tables, {"recipe": "a"})
 
 
-def test_nothing_is_invented_where_there_are_no_runs(results_page, tables):
-    assert results_page.compare(tables, {"recipe": "none"}) == "*No runs yet.*"
+def test_nothing_is_invented_where_there_are_no_runs(results_blocks, tables):
+    assert results_blocks.compare(tables, {"recipe": "none"}) == "*No runs yet.*"

@@ -142,7 +142,7 @@ def test_differences_at_each_level_are_those_of_the_report(results_blocks, table
 def test_groups_with_different_training_noise_are_compared_seed_by_seed(
     results_page, results_tables, trained_run, tmp_path
 ):
-    """Constrained is better by .2 for one seed and by .1 for the other; the interval is that of a pair of the report."""
+    """Constrained is better by .2 for one seed and .1 for the other: Student's t at one degree of freedom is 12.7."""
     out, tables = tmp_path / "out", tmp_path / "tables"
     tables.mkdir()
     trials, groups, curves = [], [], []
@@ -168,7 +168,7 @@ def test_groups_with_different_training_noise_are_compared_seed_by_seed(
     page = "<!-- versus: search=s ours=constrained@0.3 theirs=erm@0.9 -->\n<!-- end -->"
     assert "No runs yet" in results_page.rendered(page, tables)
     results_tables.write_versus(out, results_page.compared(page, tables), tables)
-    # Student's t at one degree of freedom is 12.7; the standard error of .2 and .1 is .05.
+    # The standard error of .2 and .1 is .05.
     assert results_page.rendered(page, tables).splitlines()[2:6] == [
         "| γ | erm, γ_train = 0.9 | constrained, γ_train = 0.3 | difference |",
         "| --- | --- | --- | --- |",

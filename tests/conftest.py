@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Read once, when a library of the hub is imported, which test modules do at once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,26 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # First: torch refuses backward passes in a forked process whose parent did one with the pretended accelerator.
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that was imported out of later garbage collections: each would take a third of a second.
+
+    transformers.Trainer collects once in every training.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without figures, whose drawing takes most of the time: for tests that look at something else."""
+
+    @contextmanager
+    def nothing(_: object) -> Iterator[type[list[object]]]:
+        yield list
+
+    monkeypatch.setattr("cudt.report.in_background", nothing)
 
 
 @pytest.fixture(autouse=True)

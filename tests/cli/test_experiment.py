@@ -10,6 +10,8 @@ from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents
 from tests.conftest import tiny_recipe
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 def test_it_trains_evaluates_and_reports_and_does_nothing_twice(call, tmp_path, monkeypatch):
     command = ["experiment", "reviews-ut", *SMALL, "--seeds", "0", "1", "--perturbation", "uniform", "--device", "cpu"]

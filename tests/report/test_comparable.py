@@ -31,6 +31,8 @@ from tests.report.test_paper_results import planted, seeds, variants
 
 __all__ = ["constrained", "erm", "planted"]
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 # ---------------------------------------------------------------- cells and groups
 

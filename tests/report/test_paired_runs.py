@@ -19,6 +19,9 @@ from tests.conftest import tiny_recipe, train_quietly
 from tests.report import make_run, make_scored_run
 from tests.report.test_paired import LEVELS, by_quantity, compared, drawn
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
 # ---------------------------------------------------------------- what is compared
 
 

@@ -11,7 +11,7 @@ __all__ = ["command"]
 
 
 @pytest.fixture
-def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run trials in this process, and do not time the imports in another."""
+def no_processes(monkeypatch: pytest.MonkeyPatch, no_figures: None) -> None:
+    """Run trials in this process, do not time the imports in another, and draw no figures."""
     monkeypatch.setattr(startup, "worker_seconds", lambda: 2.5)
     monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)

@@ -8,7 +8,7 @@ import pytest
 
 from cudt.utils import allocator
 
-#: Page faults in twenty steps of training, after some to warm up.
+#: Page faults in ten steps of training, after as many to warm up.
 FAULTS = """
 import resource
 import sys
@@ -20,8 +20,8 @@ if sys.argv[1] == "kept":
     assert keep_freed_memory()
 model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(4)))
 inputs = torch.ones(2**15, 64)  # states of 8 MB
-for step in range(40):
-    if step == 20:
+for step in range(20):
+    if step == 10:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     model(inputs).sum().backward()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)

@@ -9,6 +9,7 @@ import pytest
 from cudt.utils import processes
 from cudt.utils.device import accelerator_for, choose, make_current
 from cudt.utils.errors import DataWarning, ProcessLostError, UserError
+from tests import processes as processes_of_tests
 from tests.processes import Ended, commands, environment, free_port, together
 from tests.shadow.device import active
 
@@ -61,7 +62,10 @@ def test_an_error_of_one_process_is_raised_by_all():
     assert together(3, fail) == ["process 1 of 3: no clips"] * 3
 
 
-def test_a_process_that_ended_is_noticed():
+def test_a_process_that_ended_is_noticed(monkeypatch):
+    # The other one need not wait for it before it ends.
+    monkeypatch.setattr(processes_of_tests, "PATIENCE", 0.0)
+
     def end_early() -> str:
         processes.wait()
         if processes.index() == 1:

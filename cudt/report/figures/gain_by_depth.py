@@ -7,7 +7,9 @@ above the gain in the mean OOD metric, below that in the quantity of the paper's
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,8 +24,10 @@ from cudt.report.gains import Gain, GainSetting, compared, gains
 from cudt.report.groups import Group
 from cudt.report.published import NOISE, PAPER_TABLES, PaperGain, PaperTable, paper_gains
 
-#: Columns that fit next to each other, and how wide the points of one depth are spread, of 1 between two depths.
-_MOST_COLUMNS, _SPREAD = 4, 0.5
+#: Columns that fit next to each other.
+_MOST_COLUMNS = 4
+#: On the axis, where a depth has a width of at least 1: between two points, between many, and beside all of them.
+_APART, _CLOSE, _MARGIN = 0.25, 0.14, 0.5
 _PAPER = {"color": "0.6", "marker": "o", "markerfacecolor": "white"}
 #: What a quantity of paired.csv is called on the axis.
 _CALLED = {"ood_mean": "mean OOD {}", "auc": "area under {}", "mean": "mean {}"}
@@ -72,11 +76,11 @@ def draw(shown: Mapping[GainSetting, Sequence[Pair]], names: Mapping[Any, str]) 
         quantity = table.quantity if table else "auc"
         each = [gain for pair in found for gain in gains(pair, ("ood_mean", quantity))]
         beside = printed if table and all(_has_range(gain, table) for gain in each) else []
-        depths = sorted({gain.run.n_layers for gain in each} | {one.layers for one in beside})
         for row, name in enumerate(("ood_mean", quantity)):
             mine = [gain for gain in each if gain.quantity == name]
-            _draw_gains(grid[row, column], mine, beside if row else [], depths, looks)
-            _name_models(grid[row, column], mine, beside if row else [], depths, names)
+            slots = _slots(mine, beside)
+            _draw_gains(grid[row, column], mine, beside if row else [], slots, looks)
+            _name_models(grid[row, column], mine, beside if row else [], slots, names)
             grid[row, column].set_ylabel(f"gain in {_CALLED[name].format(setting.metric.replace('_', ' '))}")
         noise = "" if setting.noise == NOISE else f", {setting.noise} noise"
         grid[0, column].set_title(f"{plain(setting.task)}, γ_train = {setting.gamma_train:g}{noise}", fontsize=10)
@@ -92,27 +96,66 @@ def _has_range(gain: Gain, table: PaperTable) -> bool:
     return np.allclose([gain.levels[0], gain.levels[-1]], [table.levels[0], table.levels[-1]])
 
 
+@dataclass(frozen=True)
+class _Slot:
+    """The part of the axis that belongs to one depth; a depth with many points is wider."""
+
+    start: float
+    width: float
+    n_points: int
+
+    @property
+    def centre(self) -> float:
+        return self.start + self.width / 2
+
+    @property
+    def paper(self) -> float:
+        """Where the paper's point is, to the left of ours."""
+        return self.start + 0.3 * _MARGIN
+
+    def position(self, index: int) -> float:
+        """Where our point with this index is."""
+        apart = min(_APART, (self.width - _MARGIN) / self.n_points)
+        return self.centre + apart * (index - (self.n_points - 1) / 2)
+
+
+def _slots(found: Sequence[Gain], printed: Sequence[PaperGain]) -> dict[int, _Slot]:
+    """The slots of all depths; distances do not grow with depth, since most depths are small."""
+    counts = Counter(gain.run.n_layers for gain in found)
+    slots, start = {}, 0.0
+    for depth in sorted({*counts, *(one.layers for one in printed)}):
+        width = max(1.0, _CLOSE * counts[depth] + _MARGIN)
+        slots[depth] = _Slot(start, width, counts[depth])
+        start += width
+    return slots
+
+
 def _draw_gains(
     axes: Any,
     found: Sequence[Gain],
     printed: Sequence[PaperGain],
-    depths: Sequence[int],
+    slots: Mapping[int, _Slot],
     looks: Mapping[Any, tuple[str, dict[str, Any]]],
 ) -> None:
     """Our gains, points of one depth next to each other, and to their left the paper's in grey."""
     guide(axes, y=0)
+    indices: Counter[int] = Counter()
+    at = {}
+    for gain in found:
+        depth = gain.run.n_layers
+        at[id(gain)] = slots[depth].position(indices[depth])
+        indices[depth] += 1
     for kind, (label, style) in looks.items():
         mine = [gain for gain in found if objective_kind(gain.run) == kind]
         if mine:
             ends = [(gain.value, gain.low, gain.high) for gain in mine]
             look = {"color": style["color"], "marker": style["marker"]}
-            _draw_points(axes, [_position(gain, found, depths) for gain in mine], ends, label, look)
+            _draw_points(axes, [at[id(gain)] for gain in mine], ends, label, look)
     if printed:
         ends = [(one.mean, one.low, one.high) for one in printed]
-        at = [depths.index(one.layers) - 0.7 * _SPREAD for one in printed]
-        _draw_points(axes, at, ends, "the paper's constrained", _PAPER)
-    axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
-    axes.set_xlim(-0.6, len(depths) - 0.4)
+        _draw_points(axes, [slots[one.layers].paper for one in printed], ends, "the paper's constrained", _PAPER)
+    axes.set_xticks([slot.centre for slot in slots.values()], [str(depth) for depth in slots])
+    axes.set_xlim(0, max(slot.start + slot.width for slot in slots.values()))
 
 
 def _draw_points(axes: Any, x: Sequence[float], ends: Sequence[Sequence[float]], label: str, look: Any) -> None:
@@ -121,15 +164,8 @@ def _draw_points(axes: Any, x: Sequence[float], ends: Sequence[Sequence[float]],
     axes.errorbar(x, value, yerr=reach, label=label, markersize=5, linestyle="none", capsize=2, elinewidth=1.2, **look)
 
 
-def _position(gain: Gain, found: Sequence[Gain], depths: Sequence[int]) -> float:
-    """Depths have equal distances, since most are small; points of one depth are next to each other."""
-    alike = [one for one in found if one.run.n_layers == gain.run.n_layers]
-    index = next(index for index, one in enumerate(alike) if one is gain)
-    return depths.index(gain.run.n_layers) + _SPREAD * ((index + 0.5) / len(alike) - 0.5)
-
-
 def _name_models(
-    axes: Any, found: Sequence[Gain], printed: Sequence[PaperGain], depths: Sequence[int], names: Mapping[Any, str]
+    axes: Any, found: Sequence[Gain], printed: Sequence[PaperGain], slots: Mapping[int, _Slot], names: Mapping[Any, str]
 ) -> None:
     """The models of each depth above its points: ours, and to their left the paper's in grey."""
     ours: dict[int, dict[str, None]] = {}
@@ -139,10 +175,9 @@ def _name_models(
     axes.set_ylim(low, high + 0.35 * (high - low))
     look = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": 7, "rotation": 90}
     for depth, models in ours.items():
-        axes.text(depths.index(depth), 0.99, "\n".join(models), color="0.2", ha="center", **look)
+        axes.text(slots[depth].centre, 0.99, "\n".join(models), color="0.2", ha="center", **look)
     for one in printed:
-        at = depths.index(one.layers) - 0.7 * _SPREAD
-        axes.text(at, 0.99, plain(one.model), color="0.55", ha="center", **look)
+        axes.text(slots[one.layers].paper, 0.99, plain(one.model), color="0.55", ha="center", **look)
 
 
 def _caption(ranges: Sequence[str], counts: Sequence[int], settings: Sequence[GainSetting]) -> str:

@@ -49,7 +49,7 @@ def test_gains_are_drawn_against_depth_next_to_the_papers(trained_run, tmp_path)
     # Depths have equal distances, those of the paper included.
     depths = [2, 3, 4, 5, 6, 7, 9, 24]
     assert [label.get_text() for label in mean.get_xticklabels()] == [str(depth) for depth in depths]
-    assert [round(x) for x, _ in gained["constrained"]] == [depths.index(2), depths.index(4)]
+    assert [int(x) for x, _ in gained["constrained"]] == [depths.index(2), depths.index(4)]
     # The trapezoids of 0, g and g over two steps of 1.05.
     gained = points(area)
     assert [y for _, y in gained["constrained"]] == pytest.approx([1.05 * 1.5 * 0.05, 1.05 * 1.5 * 0.1])
@@ -60,6 +60,22 @@ def test_gains_are_drawn_against_depth_next_to_the_papers(trained_run, tmp_path)
     assert legend_of(figure)[:2] == ["constrained", "supervised"]
     assert "95 % intervals over 3 paired seeds" in title
     assert "Noise levels from 0 to 2.1" in title
+
+
+def test_a_depth_with_many_points_is_wider_and_they_do_not_touch_its_neighbours(trained_run, tmp_path):
+    runs = [run for group in make_models(trained_run, tmp_path, [4]) for run in group.runs]
+    erm, constrained = ([run for run in runs if run.objective == name] for name in ("erm", "constrained"))
+    rates = [0.01 * number for number in range(1, 13)]
+    variants = [variant_of(run, f"{rate}", {"descent": {"alpha": rate}}) for rate in rates for run in constrained]
+    groups = in_groups([*erm, *variants])
+    ((_, (figure, _)),) = drawn_from(groups)
+    mean, area = figure.axes
+    positions = sorted(x for values in points(mean).values() for x, _ in values)
+    assert np.diff(positions) == pytest.approx(np.full(len(positions) - 1, 0.14))
+    # Depth 3 of the paper has the axis up to 1; its grey point of depth 5 is behind all of ours.
+    (paper,) = (values for label, values in points(area).items() if label.startswith("the paper"))
+    assert 1 < positions[0] < positions[-1] < paper[1][0]
+    assert mean.get_xticks()[1] == pytest.approx(np.mean(positions))
 
 
 def test_one_depth_is_drawn_only_next_to_the_papers(trained_run, tmp_path):

@@ -37,7 +37,7 @@ IDENTITIES = {
     "cpu-longer": "9efdb350",
     "cpu-noises": "1dd87a16",
     "cpu-other-depths": "2bc93ef7",
-    "cpu-variants": "b70ddba9",
+    "cpu-variants": "86c3f703",
     "cpu-video": "8ec200fb",
     "depth": "ab73ae4d",
     "dual-rate": "c38c5451",

@@ -24,8 +24,8 @@ from cudt.report.gains import Gain, GainSetting, compared, gains
 from cudt.report.groups import Group
 from cudt.report.published import NOISE, PAPER_TABLES, PaperGain, PaperTable, paper_gains
 
-#: Columns that fit next to each other.
-_MOST_COLUMNS = 4
+#: Columns that are legible next to each other.
+_MOST_COLUMNS = 2
 #: On the axis, where a depth has a width of at least 1: between two points, between many, and beside all of them.
 _APART, _CLOSE, _MARGIN = 0.25, 0.14, 0.5
 _PAPER = {"color": "0.6", "marker": "o", "markerfacecolor": "white"}

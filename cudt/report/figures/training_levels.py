@@ -1,6 +1,6 @@
 """The metric against the noise level for each γ_train, constrained against ERM: the paper's curves per training level.
 
-Drawn for each recipe that was trained at more than one γ_train.
+Drawn for each recipe of which one depth was trained at more than one γ_train.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class TrainingLevels(FigureType):
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One, under the main kind of noise."""
         kind = main_kind(groups)
-        if kind is not None and len(levels_of_training(groups, kind)) > 1:
+        if kind is not None and len(levels_of_training(_of_one_depth(groups, kind), kind)) > 1:
             yield FigurePlan(self.name, partial(draw, groups, kind))
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
     """A panel for each γ_train, with one group of each objective."""
+    groups = _of_one_depth(groups, kind)
     levels = levels_of_training(groups, kind)
     shown = {level: pair([group for group in groups if group.gamma_train == level], kind) for level in levels}
     figure, axes = wrapped_panels(len(levels), 3, height=2.7)
@@ -45,6 +46,17 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     all_shown = [group for level in levels for group in shown[level]]
     title = f"{groups[0].recipe}: {groups[0].metric} under {kind} noise by γ_train, {seeds_range(all_shown, kind)}"
     return Drawing(figure, title + chosen_text(all_shown, with_curve(groups, kind)))
+
+
+def _of_one_depth(groups: Sequence[Group], kind: str) -> list[Group]:
+    """The groups of the depth trained at most levels, the deepest of several: panels differ in γ_train alone."""
+    by_depth: dict[int, list[Group]] = {}
+    for group in groups:
+        by_depth.setdefault(group.n_layers, []).append(group)
+    return max(
+        (by_depth[depth] for depth in sorted(by_depth, reverse=True)),
+        key=lambda mine: len({group.gamma_train for group in with_curve(mine, kind)}),
+    )
 
 
 def levels_of_training(groups: Sequence[Group], kind: str) -> list[float]:

@@ -33,7 +33,7 @@ IDENTITIES = {
     "cpu-gamma-train": "89c3331c",
     "cpu-layers": "faffcd0c",
     "cpu-llama": "bed71d73",
-    "cpu-llama-noise": "b43361ed",
+    "cpu-llama-noise": "eca69a6d",
     "cpu-longer": "9efdb350",
     "cpu-noises": "1dd87a16",
     "cpu-other-depths": "2bc93ef7",

@@ -5,15 +5,18 @@ Drawn for each recipe of which one depth was trained at more than one γ_train.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
+from cudt.report.comparable import constraint_kind
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.curves import draw_curves, panel_title
 from cudt.report.figures.panels import legend_below, share_height, wrapped_panels
 from cudt.report.figures.words import chosen_text, seeds_range
 from cudt.report.groups import Group
+from cudt.report.objectives import is_constrained
 
 #: Panels that fit on a page.
 _MOST_PANELS = 9
@@ -28,13 +31,13 @@ class TrainingLevels(FigureType):
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One, under the main kind of noise."""
         kind = main_kind(groups)
-        if kind is not None and len(levels_of_training(_of_one_depth(groups, kind), kind)) > 1:
+        if kind is not None and len(levels_of_training(_alike(groups, kind), kind)) > 1:
             yield FigurePlan(self.name, partial(draw, groups, kind))
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
     """A panel for each γ_train, with one group of each objective."""
-    groups = _of_one_depth(groups, kind)
+    groups = _alike(groups, kind)
     levels = levels_of_training(groups, kind)
     shown = {level: pair([group for group in groups if group.gamma_train == level], kind) for level in levels}
     figure, axes = wrapped_panels(len(levels), 3, height=2.7)
@@ -48,20 +51,32 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     return Drawing(figure, title + chosen_text(all_shown, with_curve(groups, kind)))
 
 
-def _of_one_depth(groups: Sequence[Group], kind: str) -> list[Group]:
-    """The groups of the depth trained at most levels, the deepest of several: panels differ in γ_train alone."""
-    by_depth: dict[int, list[Group]] = {}
+def _alike(groups: Sequence[Group], kind: str) -> list[Group]:
+    """The groups of the depth and the kind of constraints that have most levels: panels differ in γ_train alone.
+
+    Of several depths it is the deepest, of several kinds the paper's.
+    """
+    deep = _of_most_levels(groups, kind, lambda group: -group.n_layers)
+    constrained = [group for group in deep if is_constrained(group.objective)]
+    others = [group for group in deep if not is_constrained(group.objective)]
+    return [*_of_most_levels(constrained, kind, lambda group: constraint_kind(group.runs[0])), *others]
+
+
+def _of_most_levels(groups: Sequence[Group], kind: str, key: Callable[[Group], Any]) -> list[Group]:
+    """The groups with the value of `key` that was trained at most levels, the lowest of several."""
+    parts: dict[Any, list[Group]] = {}
     for group in groups:
-        by_depth.setdefault(group.n_layers, []).append(group)
-    return max(
-        (by_depth[depth] for depth in sorted(by_depth, reverse=True)),
-        key=lambda mine: len({group.gamma_train for group in with_curve(mine, kind)}),
-    )
+        parts.setdefault(key(group), []).append(group)
+    return max((parts[value] for value in sorted(parts)), key=lambda mine: len(_levels(mine, kind)), default=[])
+
+
+def _levels(groups: Sequence[Group], kind: str) -> set[float]:
+    return {group.gamma_train for group in with_curve(groups, kind)}
 
 
 def levels_of_training(groups: Sequence[Group], kind: str) -> list[float]:
     """Every γ_train; of more than fit on a page, nine spread from the lowest to the highest."""
-    levels = sorted({group.gamma_train for group in with_curve(groups, kind)})
+    levels = sorted(_levels(groups, kind))
     if len(levels) <= _MOST_PANELS:
         return levels
     return [levels[round(index * (len(levels) - 1) / (_MOST_PANELS - 1))] for index in range(_MOST_PANELS)]

@@ -26,26 +26,28 @@ def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
     assert legend_of(figure) == ["constrained", "erm"]
 
 
-def test_all_panels_have_the_depth_that_was_trained_at_most_levels(trained_run, tmp_path):
-    """Depth 3 at two levels; of the deeper models one is better, and has one level."""
-    for depth, gammas in ((3, (0.0, 0.4)), (8, (0.4,))):
-        for gamma in gammas:
-            for objective in ("constrained", "erm"):
-                make_run(
-                    trained_run,
-                    tmp_path,
-                    {0.0: 0.9, 1.0: 0.1 * depth},
-                    objective=objective,
-                    losses=[0.5 / depth] * depth,
-                    overrides=[f"noise.gamma_train={gamma}", f"model.layers={depth}"],
-                    gamma_train=gamma,
-                )
+@pytest.mark.parametrize("other", ["model.layers=8", "descent.form=ladder"])
+def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most_levels(other, trained_run, tmp_path):
+    """Depth 3 and the paper's constraints have two levels; what is deeper, or of another kind, has one."""
+    trained = [(objective, gamma, ()) for objective in ("constrained", "erm") for gamma in (0.0, 0.4)]
+    for objective, gamma, more in [*trained, ("constrained", 0.4, (other,))]:
+        depth = 8 if other in more and "layers" in other else 3
+        make_run(
+            trained_run,
+            tmp_path,
+            {0.0: 0.9, 1.0: 0.5},
+            objective=objective,
+            losses=[0.1 if more else 0.5] * depth,
+            overrides=[f"noise.gamma_train={gamma}", *more],
+            gamma_train=gamma,
+        )
     ((_, draw),) = ((plan.name, plan.draw) for plan in training_levels.FIGURE.of_recipe(groups_of(tmp_path)))
     figure, _ = draw()
     assert [axes.get_title().split(", ")[:2] for axes in figure.axes] == [
         ["γ_train = 0", "L = 3"],
         ["γ_train = 0.4", "L = 3"],
     ]
+    assert legend_of(figure) == ["constrained", "erm"]
 
 
 def test_of_many_gamma_train_nine_are_shown_from_the_lowest_to_the_highest(trained_run, tmp_path):

@@ -108,7 +108,9 @@ def side(tables: Path, wanted: dict[str, str], name: str) -> Side | None:
     mine = groups[groups["arm"] == arm]
     if mine.empty:
         return None
-    (group,) = (row for _, row in mine.iterrows())
+    if len(mine) > 1:
+        raise ValueError(f"{name} is {len(mine)} groups of runs: name the recipe or the sweep in the block")
+    group = mine.iloc[0]
     curves = read(tables, "curves", wanted)
     curve = curves[(curves[GROUP] == group[GROUP]).all(axis=1)]
     means = dict(zip(curve["gamma"], curve["mean"], strict=True))

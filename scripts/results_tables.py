@@ -96,12 +96,16 @@ def _privacy(out: Path, trial: pd.Series) -> pd.DataFrame | None:
 
 def write_versus(out: Path, compared: Iterable[tuple[Side, Side]], tables: Path = TABLES) -> None:
     """versus.csv: the paired differences of groups that no report compares, since more than the objective differs."""
+    rows = [
+        paired.of_pair(Pair(ours.perturbation, _runs(out, ours, tables), _runs(out, theirs, tables)))
+        for ours, theirs in compared
+    ]
+    table = pd.concat(rows) if rows else paired.empty()
+    table.drop_duplicates().to_csv(tables / "versus.csv", index=False, float_format="%.6g")
+
+
+def _runs(out: Path, one: Side, tables: Path) -> list[ReadRun]:
+    """The runs of a group, by the trials that made them."""
     trials = pd.read_csv(tables / "trials.csv")
-
-    def runs(one: Side) -> list[ReadRun]:
-        mine = trials[(trials["recipe"] == one.recipe) & (trials["variant"] == one.variant)]
-        return [read_run(out / run) for run in sorted({*mine["run"]})]
-
-    rows = [paired.of_pair(Pair(ours.perturbation, runs(ours), runs(theirs))) for ours, theirs in compared]
-    if rows:
-        pd.concat(rows).drop_duplicates().to_csv(tables / "versus.csv", index=False, float_format="%.6g")
+    mine = trials[(trials["recipe"] == one.recipe) & (trials["variant"] == one.variant)]
+    return [read_run(out / run) for run in sorted({*mine["run"]})]

@@ -52,14 +52,21 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 
 
 def _alike(groups: Sequence[Group], kind: str) -> list[Group]:
-    """The groups of the depth and the kind of constraints that have most levels: panels differ in γ_train alone.
+    """The groups of the depth and the kind of constraints that have most levels: panels are to differ in γ_train alone.
 
-    Of several depths it is the deepest, of several kinds the paper's.
+    Of several depths it is the deepest, of several kinds the paper's. If there are constraints with the same settings
+    at all levels, only these.
     """
     deep = _of_most_levels(groups, kind, lambda group: -group.n_layers)
-    constrained = [group for group in deep if is_constrained(group.objective)]
     others = [group for group in deep if not is_constrained(group.objective)]
-    return [*_of_most_levels(constrained, kind, lambda group: constraint_kind(group.runs[0])), *others]
+    constrained = [group for group in deep if is_constrained(group.objective)]
+    constrained = _of_most_levels(constrained, kind, lambda group: constraint_kind(group.runs[0]))
+    same = _of_most_levels(constrained, kind, _other_settings)
+    return [*(same if _levels(same, kind) == _levels(constrained, kind) else constrained), *others]
+
+
+def _other_settings(group: Group) -> str:
+    return repr(sorted(item for item in group.runs[0].settings.items() if item[0] != "noise.gamma_train"))
 
 
 def _of_most_levels(groups: Sequence[Group], kind: str, key: Callable[[Group], Any]) -> list[Group]:

@@ -26,7 +26,7 @@ def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
     assert legend_of(figure) == ["constrained", "erm"]
 
 
-@pytest.mark.parametrize("other", ["model.layers=8", "descent.form=ladder"])
+@pytest.mark.parametrize("other", ["model.layers=8", "descent.form=ladder", "descent.alpha=0.3"])
 def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most_levels(other, trained_run, tmp_path):
     """Depth 3 and the paper's constraints have two levels; what is deeper, or of another kind, has one."""
     trained = [(objective, gamma, ()) for objective in ("constrained", "erm") for gamma in (0.0, 0.4)]

@@ -210,17 +210,20 @@ def apart(tables: Path, wanted: dict[str, str]) -> str:
 
 
 def versus(tables: Path, wanted: dict[str, str]) -> str:
-    """At each noise level two groups with different settings, `ours` and `theirs`, and their paired difference."""
+    """At each noise level two groups with different settings, and their paired difference; then above our γ_train."""
     ours, theirs = (side(tables, wanted, wanted[name]) for name in ("ours", "theirs"))
-    found = read(tables, "versus", {"quantity": "metric"})
+    found = read(tables, "versus", {"quantity": "metric,ood_mean"})
     if ours is None or theirs is None or found.empty:
         return _markdown([])
     is_pair = (found["variant"] == ours.variant) & (found["against_variant"] == theirs.variant)
     pair = found[is_pair & (found["recipe"] == ours.recipe) & (found["perturbation"] == ours.perturbation)]
+    trained = wanted["ours"].partition("@")[2]
     rows = []
-    for gamma, level in pair.groupby("gamma"):
-        means = {one.label: f"{one.means[float(gamma)]:.3f}" for one in (theirs, ours)}
-        rows.append({"γ": f"{gamma:g}", **means, "difference": _difference(level)})
+    for gamma, level in pair.groupby("gamma", dropna=False):
+        levels = [float(gamma)] if pd.notna(gamma) else [one for one in ours.means if one > float(trained)]
+        means = {one.label: f"{np.mean([one.means[level] for level in levels]):.3f}" for one in (theirs, ours)}
+        name = f"{gamma:g}" if pd.notna(gamma) else f"mean above {trained}"
+        rows.append({"γ": name, **means, "difference": _difference(level)})
     return _markdown(rows)
 
 

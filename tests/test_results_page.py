@@ -169,11 +169,12 @@ def test_groups_with_different_training_noise_are_compared_seed_by_seed(
     assert "No runs yet" in results_page.rendered(page, tables)
     results_tables.write_versus(out, results_page.compared(page, tables), tables)
     # The standard error of .2 and .1 is .05.
-    assert results_page.rendered(page, tables).splitlines()[2:6] == [
+    assert results_page.rendered(page, tables).splitlines()[2:7] == [
         "| γ | erm, γ_train = 0.9 | constrained, γ_train = 0.3 | difference |",
         "| --- | --- | --- | --- |",
         "| 0 | 0.650 | 0.800 | +0.150 (-0.485 to +0.785) |",
         "| 1 | 0.650 | 0.800 | +0.150 (-0.485 to +0.785) |",
+        "| mean above 0.3 | 0.650 | 0.800 | +0.150 (-0.485 to +0.785) |",
     ]
     assert [*results_page.compared(page.replace("erm@0.9", "erm@0.5"), tables)] == []
 

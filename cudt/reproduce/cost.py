@@ -40,7 +40,7 @@ def evaluation(experiment: Experiment, *, answers: bool = True, n_other: int = 0
         for arm in sweep.search.arms:
             recipe = sweep.recipe(setting, arm, sweep.first_parameters(arm))
             count = _n_evaluated(experiment, arm)
-            total += count * (1 + n_other) * _evaluation(recipe, listed, experiment.nominal)
+            total += count * (1 + listed.both_weights + n_other) * _evaluation(recipe, listed, experiment.nominal)
             if answers and listed.completions is not None:
                 answering = 1 if listed.completions.runs == "best" else sweep.budget(arm)
                 total += answering * _completions(recipe, listed.completions, experiment.nominal)

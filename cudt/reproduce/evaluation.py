@@ -120,9 +120,11 @@ class RunEvaluation:
 
 
 def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
-    """The evaluation of a run on its own test data, then those on other data that are here."""
+    """The evaluation of a run on its own test data, then with its other weights, then on other data that are here."""
     run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
     yield RunEvaluation(run, grid, listed.samples, listed.exits, listed.privacy)
+    if listed.both_weights:
+        yield RunEvaluation(run.with_weights(run.unselected), grid, n_samples=0, with_exits=listed.exits)
     for name in needs.available_other(experiment, data_root):
         # Pictures and privacy are of the run's own data.
         yield RunEvaluation(
@@ -238,6 +240,7 @@ class EvaluationQueue(HomeQueue):
         # Without them it is the evaluation of earlier versions.
         more = [listed.exits, listed.on] if listed.exits or listed.on else []
         more += [listed.privacy] if listed.privacy else []
+        more += ["both weights"] if listed.both_weights else []
         return [listed.perturbations, listed.noise_seeds, listed.samples, *more]
 
     def _keys(self, run: ChosenRun) -> Iterable[str]:

@@ -96,6 +96,8 @@ class Listed(Section):
     """The number of test examples saved as pictures for each evaluated run (video)."""
     exits: bool = False
     """Whether to evaluate early exits too, as `cudt eval-ood --exits` does (classification)."""
+    both_weights: bool = False
+    """Whether to evaluate the weights that are not the run's own too, as `cudt eval-ood --weights` does."""
     on: list[str] = Field(default=[])
     """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
     privacy: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -202,6 +204,8 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
     if listed.exits and (isinstance(settings.task, VideoConfig) or settings.model.generates_text):
         yield f"exits: task {settings.task.name} has no classes; early exits are for classification"
+    if listed.both_weights and any(recipe.settings.checkpoints.keep != "both" for recipe in _recipes(sweep)):
+        yield "both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search"
     if listed.privacy and (isinstance(settings.task, VideoConfig) or "gaussian" not in listed.perturbations):
         yield "privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task and noise"
     for name in listed.on:

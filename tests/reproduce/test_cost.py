@@ -34,6 +34,11 @@ def test_exits_and_other_data_cost_further_passes(tmp_path):
     assert cost.evaluation(experiment, n_other=2) == 2 * 3 * (2 * 4 * 30 + 20) * FORWARD
 
 
+def test_other_weights_cost_another_evaluation(tmp_path):
+    plain, both = (cost.evaluation(experiment_of(tmp_path, both_weights=asked)) for asked in (False, True))
+    assert both == 2 * plain
+
+
 @pytest.mark.parametrize(("evaluate", "count"), [("best", 4), ("all", 12), ("none", 0)])
 def test_the_best_of_each_arm_in_each_setting_are_evaluated_or_all_runs(evaluate, count, tmp_path):
     arms = {"constrained": seeds(3), "erm": seeds(3, fixed={"objective": "erm"})}

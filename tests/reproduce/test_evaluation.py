@@ -303,6 +303,21 @@ def test_early_exits_are_added_without_evaluating_again(trained_run, evaluated, 
     assert not evaluation.is_evaluated(with_exits, path)
 
 
+def test_the_other_weights_are_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
+    out = tmp_path / "out"
+    path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
+    plain, with_both = experiment_of(tmp_path), experiment_of(tmp_path, both_weights=True)
+    evaluate_once(plain, storage, out)
+    before = (path / "ood.csv").read_bytes()
+    assert not evaluation.is_evaluated(with_both, path)
+    evaluate_once(with_both, storage, out)
+    assert evaluated == ["gaussian", "gaussian"]
+    assert evaluation.is_evaluated(with_both, path)
+    assert (path / "ood.csv").read_bytes() == before
+    own, last = open_run(path).read_table("ood"), open_run(path / "last").read_table("ood")
+    assert [*own["gamma"]] == [*last["gamma"]]
+
+
 def test_privacy_is_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
     out = tmp_path / "out"
     path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
@@ -375,7 +390,7 @@ def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, stora
 def test_an_evaluation_without_exits_and_other_data_is_that_of_earlier_versions(storage, tmp_path):
     names = [
         queues_of(experiment_of(tmp_path, **more), storage, tmp_path).evaluations.queue.name
-        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"privacy": 1e-5})
+        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"privacy": 1e-5}, {"both_weights": True})
     ]
     assert names[0] == names[1]
-    assert len({*names}) == 3
+    assert len({*names}) == 4

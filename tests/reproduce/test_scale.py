@@ -99,7 +99,7 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
     ]
 
 
-def test_exits_and_other_data_must_fit_the_task(tmp_path):
+def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
     costs = {"smoke-video": COSTS, "smoke-llama": {**COSTS, "layers": 4}, "reviews-ut": COSTS}
     costs["smoke-text"] = COSTS
     lines = refused(
@@ -108,6 +108,7 @@ def test_exits_and_other_data_must_fit_the_task(tmp_path):
         listed("smoke-llama", exits=True),
         listed(write_search(tmp_path), exits=True, privacy=1e-5),
         listed("smoke-alpha", privacy=1e-5, perturbations=["uniform"]),
+        listed(write_search(tmp_path, "lean", fixed={"checkpoints.keep": "best"}), both_weights=True),
         costs=costs,
     )
     assert lines == [
@@ -118,6 +119,7 @@ def test_exits_and_other_data_must_fit_the_task(tmp_path):
         "experiments.1.exits: task alpaca has no classes; early exits are for classification",
         "experiments.3.privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task "
         "and noise",
+        "experiments.4.both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search",
     ]
 
 

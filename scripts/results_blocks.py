@@ -11,6 +11,7 @@ import pandas as pd
 from results_groups import GROUP, against, groups_of, plain, read, side
 
 from cudt.evaluation import intervals
+from cudt.noise.base import scale_of, training_level
 
 _ROOT = Path(__file__).parent.parent
 _OTHERS = ("erm", "supervised")
@@ -217,13 +218,36 @@ def versus(tables: Path, wanted: dict[str, str]) -> str:
         return _markdown([])
     is_pair = (found["variant"] == ours.variant) & (found["against_variant"] == theirs.variant)
     pair = found[is_pair & (found["recipe"] == ours.recipe) & (found["perturbation"] == ours.perturbation)]
-    trained = wanted["ours"].partition("@")[2]
+    symbol = scale_of(ours.perturbation).symbol
+    trained = training_level(ours.perturbation, float(wanted["ours"].partition("@")[2]))
     rows = []
     for gamma, level in pair.groupby("gamma", dropna=False):
-        levels = [float(gamma)] if pd.notna(gamma) else [one for one in ours.means if one > float(trained)]
+        levels = [float(gamma)] if pd.notna(gamma) else [one for one in ours.means if one > trained]
         means = {one.label: f"{np.mean([one.means[level] for level in levels]):.3f}" for one in (theirs, ours)}
-        name = f"{gamma:g}" if pd.notna(gamma) else f"mean above {trained}"
-        rows.append({"γ": name, **means, "difference": _difference(level)})
+        name = f"{gamma:g}" if pd.notna(gamma) else f"mean above {trained:g}"
+        rows.append({symbol: name, **means, "difference": _difference(level)})
+    return _markdown(rows)
+
+
+def weights(tables: Path, wanted: dict[str, str]) -> str:
+    """The epochs that were chosen, the means with the best and with the last weights, and paired differences."""
+    means, paired = read(tables, "weights", wanted), read(tables, "weights_paired", {"quantity": "ood_mean"})
+    if means.empty:
+        return _markdown([])
+    groups, rows = groups_of(tables, wanted), []
+    for _, group in groups.iterrows():
+        mine = means[means["variant"] == plain(group["variant"])].sort_values("seed")
+        by_weights = {name: mine[mine["weights"] == name] for name in ("best", "last")}
+        row = {"runs": group["label"], "best epoch": ", ".join(f"{one:g}" for one in by_weights["best"]["epoch"])}
+        for name in ("ID", "OOD"):
+            row |= {f"{name}, {weights}": f"{runs[name].mean():.3f}" for weights, runs in by_weights.items()}
+        same = paired[paired["variant"] == plain(group["variant"])]
+        row["OOD, last − best"] = _difference(same[same["against_variant"] == plain(group["variant"])])
+        for other in _OTHERS if group["objective"] != "erm" else ():
+            beside = groups[(groups["objective"] == other) & (groups["setting"] == group["setting"])]["variant"]
+            found = same[same["against_variant"].isin(beside.map(plain)) & (same["against"] != same["objective"])]
+            row[f"OOD − {other}, last"] = _difference(found)
+        rows.append(row)
     return _markdown(rows)
 
 
@@ -305,6 +329,7 @@ KINDS: dict[str, Callable[[Path, dict[str, str]], str]] = {
     "levels": levels,
     "apart": apart,
     "versus": versus,
+    "weights": weights,
     "other": other,
     "bias": bias,
     "layers": layers,

@@ -11,6 +11,7 @@ compare   a row for each group of runs: means over seeds, and paired differences
 levels    the metric at each noise level
 apart     paired differences to ERM and supervised at each noise level
 versus    two groups with different settings, `ours=ARM@GAMMA_TRAIN theirs=ARM@GAMMA_TRAIN`, and their paired difference
+weights   runs of several epochs with their best and with their last weights
 summary   a row for each constrained group: its recipe, and its paired differences
 claims    the paper's claims, with what the runs say
 search    the trials of a search: scores on validation data
@@ -35,7 +36,7 @@ from pathlib import Path
 
 from results_blocks import KINDS
 from results_groups import Side, side
-from results_tables import TABLES, copy_tables, write_versus
+from results_tables import TABLES, copy_tables, write_versus, write_weights
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
@@ -89,6 +90,7 @@ if __name__ == "__main__":
         report, texts = Path(sys.argv[1]), "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
         copy_tables(report, [wanted["table"] for wanted in blocks(texts, "report")])
         write_versus(report.parent, compared(texts))
+        write_weights(report.parent)
         copy_figures(report, PAGE.read_text(encoding="utf-8"))
     for page in PAGES:
         page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

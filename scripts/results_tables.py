@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from results_groups import Side
 
+from cudt.noise.base import distribution
 from cudt.report import paired
 from cudt.report.collect import ReadRun, read_run
 from cudt.report.comparable import Pair
@@ -102,6 +103,41 @@ def write_versus(out: Path, compared: Iterable[tuple[Side, Side]], tables: Path 
     ]
     table = pd.concat(rows) if rows else paired.empty()
     table.drop_duplicates().to_csv(tables / "versus.csv", index=False, float_format="%.6g")
+
+
+def write_weights(out: Path, tables: Path = TABLES) -> None:
+    """weights.csv and weights_paired.csv: runs that were evaluated with both weights, under Gaussian noise.
+
+    The differences are those of the last and the best weights of each group, and of objectives with the last weights.
+    """
+    trials = pd.read_csv(tables / "trials.csv")
+    rows, differences = [], []
+    for _, cell in trials.groupby(["search", "recipe", "setting"], dropna=False):
+        groups = [read for _, mine in cell.groupby("variant", sort=False) if (read := _with_both(out, mine))]
+        for last, best in groups:
+            rows += [_means(run) for run in (*best, *last)]
+            others = [other for other, _ in groups if other is not last]
+            differences += [paired.of_pair(Pair("gaussian", last, other)) for other in [best, *others]]
+    if rows:
+        pd.DataFrame(rows).to_csv(tables / "weights.csv", index=False, float_format="%.6g")
+        pd.concat(differences).to_csv(tables / "weights_paired.csv", index=False, float_format="%.6g")
+
+
+def _with_both(out: Path, trials: pd.DataFrame) -> tuple[list[ReadRun], list[ReadRun]] | None:
+    """The runs of a group with their last weights, and with their best ones; None if some have only their own."""
+    folders = [out / run for run in sorted({*trials["run"]})]
+    if not all((folder / "last" / "ood.csv").is_file() for folder in folders):
+        return None
+    return [read_run(folder / "last") for folder in folders], [read_run(folder) for folder in folders]
+
+
+def _means(run: ReadRun) -> dict[str, object]:
+    """The mean metric of some weights of a run in and out of distribution, and the epoch that was chosen."""
+    names = {"recipe": run.recipe, "variant": run.variant, "seed": run.seed, "weights": run.run.weights}
+    of_levels: dict[str, list[float]] = {"ID": [], "OOD": []}
+    for level, value in run.curves["gaussian"].items():
+        of_levels[distribution("gaussian", level, run.gamma_train)].append(value)
+    return {**names, "epoch": run.info.best.epoch, **{name: np.mean(found) for name, found in of_levels.items()}}
 
 
 def _runs(out: Path, one: Side, tables: Path) -> list[ReadRun]:

@@ -230,7 +230,9 @@ def collect(folders: Sequence[Path]) -> Collected:
             found[key] = used
             reason = f"skipped: the same run (recipe, settings, seed) as {used.run.path}"
             warnings.append(f"{other.run.path}: {reason}")
-    warnings += _about_unevaluated([run.run.path for run in found.values() if run.ood.empty])
+    # A search that keeps no weights is scored on validation data alone; nobody expects curves of its runs.
+    can_be_evaluated = [run for run in found.values() if run.run.recipe.settings.checkpoints.kept]
+    warnings += _about_unevaluated([run.run.path for run in can_be_evaluated if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
 
 

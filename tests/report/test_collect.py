@@ -148,6 +148,14 @@ def test_a_run_that_is_not_evaluated_stays_with_a_warning(trained_run, tmp_path)
     assert collected.warnings == [f"{bare.path}: not evaluated yet and has no curve; run `cudt eval-ood {bare.path}`"]
 
 
+def test_a_run_without_weights_is_not_expected_to_be_evaluated(trained_run, tmp_path):
+    make_run(trained_run, tmp_path, CURVE)
+    make_run(trained_run, tmp_path, objective="erm", overrides=["checkpoints.keep=none-when-finished"])
+    collected = collect([tmp_path])
+    assert len(collected.runs) == 2
+    assert collected.warnings == []
+
+
 def test_a_run_that_was_evaluated_by_an_earlier_version_is_whole(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, old=True)
     collected = collect([tmp_path])

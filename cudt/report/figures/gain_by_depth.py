@@ -29,6 +29,8 @@ _MOST_COLUMNS = 2
 #: On the axis, where a depth has a width of at least 1: between two points, between many, and beside all of them.
 _APART, _CLOSE, _MARGIN = 0.25, 0.14, 0.5
 _PAPER = {"color": "0.6", "marker": "o", "markerfacecolor": "white"}
+#: Of a model's name: the characters that are shown, and the height of one, as a share of a panel's height.
+_LONGEST, _CHARACTER = 14, 0.027
 #: What a quantity of paired.csv is called on the axis.
 _CALLED = {"ood_mean": "mean OOD {}", "auc": "area under {}", "mean": "mean {}"}
 
@@ -170,14 +172,21 @@ def _name_models(
     """The models of each depth above its points: ours, and to their left the paper's in grey."""
     ours: dict[int, dict[str, None]] = {}
     for gain in found:
-        ours.setdefault(gain.run.n_layers, {})[plain(names[gain.run.group])] = None
+        ours.setdefault(gain.run.n_layers, {})[_shortened(names[gain.run.group])] = None
+    longest = max(map(len, [*(name for models in ours.values() for name in models), *(one.model for one in printed)]))
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.35 * (high - low))
+    # The names take this share of the panel, above all points.
+    share = _CHARACTER * longest
+    axes.set_ylim(low, high + share / (1 - share) * (high - low))
     look = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": 7, "rotation": 90}
     for depth, models in ours.items():
-        axes.text(slots[depth].centre, 0.99, "\n".join(models), color="0.2", ha="center", **look)
+        axes.text(slots[depth].centre, 0.99, "\n".join(map(plain, models)), color="0.2", ha="center", **look)
     for one in printed:
         axes.text(slots[one.layers].paper, 0.99, plain(one.model), color="0.55", ha="center", **look)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _caption(ranges: Sequence[str], counts: Sequence[int], settings: Sequence[GainSetting]) -> str:

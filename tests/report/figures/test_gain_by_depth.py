@@ -78,6 +78,18 @@ def test_a_depth_with_many_points_is_wider_and_they_do_not_touch_its_neighbours(
     assert mean.get_xticks()[1] == pytest.approx(np.mean(positions))
 
 
+def test_names_of_models_are_above_all_points(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(gain_by_depth, "model_name", lambda group: "a_model_with_a_very_long_name")
+    ((_, (figure, _)),) = drawn_from(make_models(trained_run, tmp_path, [2, 4]))
+    figure.canvas.draw()
+    for axes in figure.axes:
+        names = [text for text in axes.texts if text.get_text()]
+        assert {text.get_text() for text in names if text.get_color() == "0.2"} == {"a_model_with_…"}
+        highest = max(segment[:, 1].max() for one in axes.containers for segment in one[2][0].get_segments())
+        bottom = min(text.get_window_extent().y0 for text in names)
+        assert bottom > axes.transData.transform((0, highest))[1]
+
+
 def test_one_depth_is_drawn_only_next_to_the_papers(trained_run, tmp_path):
     groups = make_models(trained_run, tmp_path, [4], task="reviews")
     assert drawn_from(groups) == []

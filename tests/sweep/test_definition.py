@@ -25,6 +25,7 @@ IDENTITIES = {
     "alpha": "624dd363",
     "cpu-alpha": "ed1d85b6",
     "cpu-beta": "20b20814",
+    "cpu-confirm": "94dedf45",
     "cpu-dinov2": "9e56244c",
     "cpu-dual-rate": "36cd89bf",
     "cpu-epochs": "409b27d2",

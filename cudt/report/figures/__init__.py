@@ -124,10 +124,13 @@ def _plans_of(
 
 
 def _in_turn(plans: Sequence[_RecipePlan]) -> Iterator[_RecipePlan]:
-    """One of each figure in turn, each time of the recipe that was least often chosen so far."""
+    """The first figure of every recipe; then one of each figure in turn, of the recipe least often chosen so far."""
+    first: dict[str, _RecipePlan] = {}
     left: dict[str, list[_RecipePlan]] = {}
     for plan in plans:
-        left.setdefault(plan.figure.name, []).append(plan)
+        if first.setdefault(plan.recipe, plan) is not plan:
+            left.setdefault(plan.figure.name, []).append(plan)
+    yield from first.values()
     times: Counter[str] = Counter()
     while left:
         for name, mine in list(left.items()):

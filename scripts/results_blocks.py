@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from results_groups import GROUP, against, groups_of, plain, read, side
+from results_groups import GROUP, against, groups_of, plain, read, side, with_beside
 
 from cudt.evaluation import intervals
 from cudt.noise.base import scale_of, training_level
@@ -20,6 +20,7 @@ _OTHERS = ("erm", "supervised")
 def compare(tables: Path, wanted: dict[str, str]) -> str:
     """The groups of runs with their means, and their paired differences to ERM and supervised."""
     groups = groups_of(tables, wanted)
+    known = with_beside(tables, wanted, groups)
     paired = read(tables, "paired", {**wanted, "quantity": "ood_mean"})
     decided = read(tables, "decision", wanted) if (tables / "decision.csv").is_file() else pd.DataFrame()
     rows = []
@@ -30,7 +31,7 @@ def compare(tables: Path, wanted: dict[str, str]) -> str:
             **({} if pd.isna(group["id_mean"]) else {"ID": f"{group['id_mean']:.3f}"}),
             "OOD": f"{group['ood_mean']:.3f}",
             **({f"AUC, {group['range']}": f"{group['auc']:.3f}"} if group["metric"] == "accuracy" else {}),
-            **{f"OOD − {other}": _difference(against(paired, group, other, groups)) for other in _OTHERS},
+            **{f"OOD − {other}": _difference(against(paired, group, other, known)) for other in _OTHERS},
         }
         if len(decided):
             same = decided[(decided[GROUP] == group[GROUP]).all(axis=1)]

@@ -85,7 +85,18 @@ def against(paired: pd.DataFrame, group: pd.Series, other: str, groups: pd.DataF
     mine = paired[same_group & (paired["against"] == other)]
     beside = groups[(groups["objective"] == other) & (groups["setting"] == group["setting"])]["variant"]
     same = mine[mine["against_variant"].isin(beside)]
+    if same.empty and mine["against_variant"].nunique() > 1:
+        raise ValueError(f"{group['label']} has several groups of {other} beside it: name their sweep in beside=")
     return mine if same.empty else same
+
+
+def with_beside(tables: Path, wanted: dict[str, str], groups: pd.DataFrame) -> pd.DataFrame:
+    """The groups with those of the sweep that `beside=` names, as baselines of every setting of a sweep without."""
+    if "beside" not in wanted:
+        return groups
+    others = groups_of(tables, {**wanted, "search": wanted["beside"]})
+    named = [others.assign(setting=setting) for setting in dict.fromkeys(groups["setting"])]
+    return pd.concat([groups, *(one[one["objective"] != "constrained"] for one in named)])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 copies what the page needs of the report's tables to results/tables/ (results_tables.py) and its figures to
 docs/images/results/, and writes every table of the page anew (results_blocks.py): what stands between
 `<!-- compare: recipe=… gamma_train=… -->` and `<!-- end -->`. Without an argument, it writes them from results/tables/
-as they are. The words `key=value` choose the rows; `search=NAME,NAME` chooses the runs of sweeps.
+as they are. The words `key=value` choose the rows; `search=NAME,NAME` chooses the runs of sweeps, and `beside=NAME`
+the sweep with the baselines of one that has none.
 
 compare   a row for each group of runs: means over seeds, and paired differences with 95 % intervals
 levels    the metric at each noise level

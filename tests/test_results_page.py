@@ -127,6 +127,21 @@ def test_a_sweep_of_one_arm_is_named_by_its_settings(results_blocks, tables):
     assert "**+0.020 (+0.010 to +0.030)**" in row
 
 
+def test_baselines_of_a_sweep_without_them_are_named(results_blocks, tables):
+    table, paired = (pd.read_csv(tables / f"{name}.csv") for name in ("table", "paired"))
+    longer = table.query("variant == 'x0'").assign(variant="x3")
+    pd.concat([table, longer]).to_csv(tables / "table.csv")
+    pd.concat([paired.assign(against_variant="x3", difference=0.5), paired]).to_csv(tables / "paired.csv")
+    arms = [("x1", "full", "alpha"), ("x0", "erm", "forms"), ("x3", "erm", "epochs")]
+    trials = pd.DataFrame(arms, columns=["variant", "arm", "search"])
+    trials.assign(recipe="a", setting="descent.alpha=0.1").to_csv(tables / "trials.csv")
+    with pytest.raises(ValueError, match="several groups of erm beside it: name their sweep in beside="):
+        results_blocks.compare(tables, {"search": "alpha"})
+    (row,) = results_blocks.compare(tables, {"search": "alpha", "beside": "forms"}).splitlines()[2:]
+    assert "**+0.020 (+0.010 to +0.030)**" in row
+    assert "+0.500" in results_blocks.compare(tables, {"search": "alpha", "beside": "epochs"})
+
+
 def test_differences_at_each_level_are_those_of_the_report(results_blocks, tables):
     paired = pd.read_csv(tables / "paired.csv")
     at_levels = [paired.assign(quantity="metric", gamma=gamma, difference=-gamma) for gamma in (2.0, 0.5)]

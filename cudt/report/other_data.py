@@ -11,7 +11,7 @@ import pandas as pd
 
 from cudt.report import paired
 from cudt.report.collect import GroupKey, ReadRun, read_run
-from cudt.report.comparable import Pair, by_cell, by_group, model_settings, pairs
+from cudt.report.comparable import Pair, by_cell, by_group, matched_settings, pairs
 from cudt.report.figures.words import short
 from cudt.report.names import labels
 from cudt.report.tables import deviation
@@ -81,7 +81,7 @@ def _unnamed_rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
 
 def _of_one_model(found: Sequence[Pair]) -> list[Pair]:
     """The pairs with the same model settings on both sides, and those of groups that have no such partner."""
-    alike = [pair for pair in found if model_settings(pair.ours[0]) == model_settings(pair.baseline[0])]
+    alike = [pair for pair in found if matched_settings(pair.ours[0]) == matched_settings(pair.baseline[0])]
     have = {_compared(pair) for pair in alike}
     return [pair for pair in found if pair in alike or _compared(pair) not in have]
 

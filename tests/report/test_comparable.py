@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -132,6 +132,18 @@ def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(constrained, e
     stricter = variant_of(constrained, "stricter", {"descent": {"alpha": 0.3}})
     assert [constraint_kind(run) for run in (constrained, ladder, stricter, erm)] == ["", "ladder", "", ""]
     assert matches([constrained, ladder, stricter, erm]) == [[constrained, stricter, erm], [ladder, erm]]
+
+
+def test_settings_that_a_sweep_repeats_are_compared_with_erm_of_as_many_epochs(constrained, erm):
+    def of_epochs(run, epochs):
+        return replace(variant_of(run, f"e{epochs}", {"training": {"epochs": epochs}}), is_repeated=True)
+
+    runs = [of_epochs(run, epochs) for run in (constrained, erm) for epochs in (1, 3)]
+    found = [[(run.objective, run.run.recipe.settings.training.epochs) for run in match] for match in matches(runs)]
+    assert found == [[("constrained", epochs), ("erm", epochs)] for epochs in (1, 3)]
+    # A search may have chosen the number of epochs.
+    (match,) = matches([replace(run, is_repeated=False) for run in runs])
+    assert len(match) == 4
 
 
 def test_settings_that_a_sweep_repeats_on_several_seeds_are_compared_on_their_own(constrained, erm):

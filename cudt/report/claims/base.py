@@ -20,7 +20,7 @@ import pandas as pd
 from cudt.evaluation import intervals
 from cudt.noise.base import distribution
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import CONSTRAINED, Pair, model_settings, pairs
+from cudt.report.comparable import CONSTRAINED, Pair, matched_settings, pairs
 from cudt.report.names import labels
 
 #: Fewer seeds than these show nothing about other seeds.
@@ -146,7 +146,7 @@ def _sides(pair: Pair) -> tuple[object, str, str]:
 
 
 def _has_same_model(pair: Pair) -> bool:
-    return model_settings(pair.ours[0]) == model_settings(pair.baseline[0])
+    return matched_settings(pair.ours[0]) == matched_settings(pair.baseline[0])
 
 
 # ---------------------------------------------------------------- numbers of runs

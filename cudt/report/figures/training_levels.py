@@ -54,15 +54,20 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 def _alike(groups: Sequence[Group], kind: str) -> list[Group]:
     """The groups of the depth and the kind of constraints that have most levels: panels are to differ in γ_train alone.
 
-    Of several depths it is the deepest, of several kinds the paper's. If there are constraints with the same settings
+    Of several depths it is the deepest, of several kinds the paper's. If an objective has runs with the same settings
     at all levels, only these.
     """
     deep = _of_most_levels(groups, kind, lambda group: -group.n_layers)
-    others = [group for group in deep if not is_constrained(group.objective)]
-    constrained = [group for group in deep if is_constrained(group.objective)]
-    constrained = _of_most_levels(constrained, kind, lambda group: constraint_kind(group.runs[0]))
-    same = _of_most_levels(constrained, kind, _other_settings)
-    return [*(same if _levels(same, kind) == _levels(constrained, kind) else constrained), *others]
+    by_objective: dict[str, list[Group]] = {}
+    for group in deep:
+        by_objective.setdefault(group.objective, []).append(group)
+    alike = []
+    for objective, mine in by_objective.items():
+        if is_constrained(objective):
+            mine = _of_most_levels(mine, kind, lambda group: constraint_kind(group.runs[0]))
+        same = _of_most_levels(mine, kind, _other_settings)
+        alike += same if _levels(same, kind) == _levels(mine, kind) else mine
+    return alike
 
 
 def _other_settings(group: Group) -> str:

@@ -50,6 +50,17 @@ def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most
     assert legend_of(figure) == ["constrained", "erm"]
 
 
+def test_of_several_erm_runs_those_with_the_same_settings_at_all_levels_are_shown(trained_run, tmp_path):
+    for gamma, epochs in ((0.0, 1), (0.4, 1), (0.4, 3)):
+        curve = {0.0: 0.9, 1.0: epochs / 10}
+        overrides = [f"noise.gamma_train={gamma}", f"training.epochs={epochs}"]
+        # The best on validation data is the one with more epochs.
+        changes = {"losses": [0.9, 0.6, 0.5 / epochs], "gamma_train": gamma, "objective": "erm"}
+        make_run(trained_run, tmp_path, curve, overrides=overrides, **changes)
+    figure, _ = training_levels.draw(groups_of(tmp_path), "gaussian")
+    assert [points_of(named_lines(axes)["erm"])[1][1] for axes in figure.axes] == pytest.approx([0.1, 0.1])
+
+
 def test_of_many_gamma_train_nine_are_shown_from_the_lowest_to_the_highest(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: 1.0})
     (run,) = collect([tmp_path]).runs

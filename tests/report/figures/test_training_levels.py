@@ -55,8 +55,8 @@ def test_of_several_erm_runs_those_with_the_same_settings_at_all_levels_are_show
         curve = {0.0: 0.9, 1.0: epochs / 10}
         overrides = [f"noise.gamma_train={gamma}", f"training.epochs={epochs}"]
         # The best on validation data is the one with more epochs.
-        changes = {"losses": [0.9, 0.6, 0.5 / epochs], "gamma_train": gamma, "objective": "erm"}
-        make_run(trained_run, tmp_path, curve, overrides=overrides, **changes)
+        best = {"epoch": 1, "validation_loss": 0.5 / epochs}
+        make_run(trained_run, tmp_path, curve, objective="erm", overrides=overrides, gamma_train=gamma, best=best)
     figure, _ = training_levels.draw(groups_of(tmp_path), "gaussian")
     assert [points_of(named_lines(axes)["erm"])[1][1] for axes in figure.axes] == pytest.approx([0.1, 0.1])
 

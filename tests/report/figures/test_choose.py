@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,15 @@ def test_the_pair_is_at_the_papers_gamma_train_where_there_is_one(trained_run, t
     groups = groups_of(tmp_path)
     # Without another level, that of the paper's Figure 1.
     assert [choose.pair(groups, "gaussian", wanted)[0].gamma_train for wanted in (0.2, 0.13, None)] == [0.2, 0.8, 0.2]
+
+
+def test_language_models_are_at_the_gamma_train_of_the_papers_llama(trained_run, tmp_path):
+    metric = {"name": "token_accuracy", "higher_is_better": True}
+    for gamma, objective in itertools.product((0.25, 0.75), ("constrained", "erm")):
+        level: dict[str, Any] = {"overrides": trained_at(gamma), "gamma_train": gamma}
+        run = make_run(trained_run, tmp_path, CURVE, objective=objective, metric=metric, **level)
+        run.write_table("ood", run.read_table("ood").replace("accuracy", "token_accuracy"))
+    assert [group.gamma_train for group in choose.pair(groups_of(tmp_path), "gaussian")] == [0.25, 0.25]
 
 
 def test_of_several_variants_the_best_run_on_validation_data_is_shown_alone(trained_run, tmp_path):

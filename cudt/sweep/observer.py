@@ -59,7 +59,8 @@ class Observer:
         if earlier is not None and trial.facts.get("deaths", 0) > earlier.facts.get("deaths", 0):
             self._display.ended(cell)
             if trial.state != "failed":
-                self._display.died(cell, trial.facts.get("died", ""))
+                # A quick trial may have ended since: then only the number of deaths is left.
+                self._display.died(cell, trial.facts.get("died", "unexpectedly"))
         if trial.state == "running":
             progress = {key: value for key, value in trial.progress.items() if key != "seconds"}
             self._display.running(cell, CellProgress(**progress) if progress else None)

@@ -170,7 +170,9 @@ def test_a_cell_whose_worker_died_is_done_by_another(tmp_path):
     assert states(found) == ["finished"] * 3
     assert found.trials["deaths"].tolist() == [1] * 3
     assert len(calls(tmp_path / "out")) == 6
-    assert printed.count("the worker process ended with exit code 3") == 3
+    # How a worker ended is not shown if the next one is done before the display looks.
+    assert printed.count("the worker process ended") == 3
+    assert "the worker process ended with exit code 3" in printed
 
 
 def test_a_cell_that_kills_its_workers_is_given_up(tmp_path):

@@ -196,7 +196,7 @@ def _by_noise(runs: Sequence[ReadRun]) -> dict[str, list[ReadRun]]:
 
 
 def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
-    """The runs of each comparison of constrained with ERM: in each cell, by ERM's model and the kind of constraints.
+    """The runs of each comparison of constrained with ERM: in each cell, by ERM's settings and the kind of constraints.
 
     ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary between layers). It is
     compared with the constrained runs of the same `matched_settings`, or with all of the cell where there are none.
@@ -209,9 +209,9 @@ def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
 def _matches_of_cell(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
     constrained, baseline = ([run for run in runs if run.objective == side] for side in SIDES)
     found = []
-    for model in dict.fromkeys(map(matched_settings, baseline)):
-        like = [run for run in constrained if matched_settings(run) == model] or constrained
-        erm = [run for run in baseline if matched_settings(run) == model]
+    for matched in dict.fromkeys(map(matched_settings, baseline)):
+        like = [run for run in constrained if matched_settings(run) == matched] or constrained
+        erm = [run for run in baseline if matched_settings(run) == matched]
         for method in dict.fromkeys(map(_method, like)):
             found.append([*(run for run in like if _method(run) == method), *erm])
     return found
@@ -222,13 +222,17 @@ def _method(run: ReadRun) -> tuple[str, GroupKey | None]:
     return constraint_kind(run), run.group if run.is_repeated else None
 
 
+def model_settings(run: ReadRun) -> str:
+    """The settings of a run's model, as JSON."""
+    return run.run.recipe.settings.model.model_dump_json()
+
+
 def matched_settings(run: ReadRun) -> tuple[str, int | None]:
-    """What both sides of a comparison share where they can: the settings of the model, as JSON, and the epochs.
+    """What both sides of a comparison share where they can: the settings of the model, and the number of epochs.
 
     Epochs count where a sweep repeats settings on several seeds; elsewhere they may be what a search chose.
     """
-    settings = run.run.recipe.settings
-    return settings.model.model_dump_json(), settings.training.epochs if run.is_repeated else None
+    return model_settings(run), run.run.recipe.settings.training.epochs if run.is_repeated else None
 
 
 def constraint_kind(run: ReadRun) -> str:

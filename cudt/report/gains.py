@@ -15,7 +15,7 @@ from cudt.config.differences import without_descent
 from cudt.report import paired
 from cudt.report.claims.base import FEWEST_SEEDS, sign_of, trained_noise
 from cudt.report.collect import ReadRun
-from cudt.report.comparable import Pair, matched_settings, pairs
+from cudt.report.comparable import Pair, model_settings, pairs
 from cudt.report.compare import group_scores
 from cudt.report.objectives import BASELINE
 
@@ -73,7 +73,7 @@ def _unlike(pair: Pair) -> tuple[bool, bool]:
     """Whether ERM differs in any setting but those of the constraints, and in the model."""
     ours, baseline = pair.ours[0], pair.baseline[0]
     is_other = without_descent(ours.settings) != without_descent(baseline.settings)
-    return is_other, matched_settings(ours) != matched_settings(baseline)
+    return is_other, model_settings(ours) != model_settings(baseline)
 
 
 def gains(pair: Pair, quantities: Sequence[str]) -> list[Gain]:

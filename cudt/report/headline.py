@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.comparable import CONSTRAINED, SIDES, cell_of, matched_settings, matches
+from cudt.report.comparable import CONSTRAINED, SIDES, cell_of, matches, model_settings
 from cudt.report.compare import Comparison, compare
 from cudt.report.objectives import BASELINE
 
@@ -45,7 +45,7 @@ def _noises(runs: Sequence[ReadRun]) -> list[str]:
 
 def _row(compared: Comparison, runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]) -> dict[str, Any]:
     cell, ours = cell_of(runs[0]), compared.sides[CONSTRAINED]
-    is_same_model = len({matched_settings(run) for run in runs}) == 1
+    is_same_model = len({model_settings(run) for run in runs}) == 1
     means = {
         f"{quantity}_{side}": compared.mean(side, quantity) for quantity in ("id_mean", "ood_mean") for side in SIDES
     }

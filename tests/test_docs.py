@@ -113,16 +113,6 @@ def test_the_readmes_recipe_is_valid():
     assert settings.model.name == "encoder"
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_markdown_wraps_at_a_hundred_characters(page):
-    long = [
-        line
-        for line in page.read_text(encoding="utf-8").splitlines()
-        if len(line) > 100 and not line.startswith(("|", "![", "<!--"))
-    ]
-    assert not long
-
-
 def test_the_site_builds_without_a_broken_link(tmp_path):
     pytest.importorskip("material")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}

@@ -9,20 +9,19 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
-from benchmarks.scale.postgres import Postgres, postgres
-from benchmarks.speed.bench import SkippedError
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.display import PlainDisplay
+from tests.postgres import Postgres, postgres
 
 #: Shrinks reviews-ut to a second of training, without changing any path through the code.
 TINY = (
@@ -108,11 +107,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """A PostgreSQL server of this test process; a test that needs a fresh database takes `postgres_url`."""
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(postgres())
-        except SkippedError as error:
-            pytest.skip(str(error))
+    with postgres() as server:
         yield server
 
 

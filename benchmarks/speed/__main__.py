@@ -1,6 +1,6 @@
-"""Run the speed benches, print their table, and write it as CSV and Markdown.
+"""Run the speed benches, print their table, and write it as CSV.
 
-python -m benchmarks.speed                  all benches (10 to 15 minutes)
+python -m benchmarks.speed                  all benches (about 5 minutes)
 python -m benchmarks.speed dust_step        one of them
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import page
 from benchmarks.speed import bench, table
 from benchmarks.speed.bench import Outcome
 from benchmarks.speed.table import Row
@@ -38,23 +37,18 @@ def main() -> None:
         console.print(f"  {done} · {time.monotonic() - begun:.0f} s", highlight=False, markup=False, soft_wrap=True)
     given.out.mkdir(parents=True, exist_ok=True)
     table.write_csv(rows, given.out / "bench.csv")
-    content = table.markdown(rows, page.measured_on("torch", "transformers", "accelerate"))
-    (given.out / "bench.md").write_text(content, encoding="utf-8")
-    if given.page:
-        page.put_into(given.page, "bench", content)
     console.print(table.on_terminal(rows))
     for row in rows:
         if note := row.cells()["note"]:
             console.print(f"{row.name}: {note}", highlight=False, markup=False)
-    print(f"{time.monotonic() - start:.0f} s; wrote {given.out}/bench.csv and bench.md")
+    print(f"{time.monotonic() - start:.0f} s; wrote {given.out}/bench.csv")
     sys.exit(any(row.failed for row in rows))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("names", nargs="*", help="benches to run; all by default")
-    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder of bench.csv and bench.md")
-    parser.add_argument("--page", type=Path, help="Markdown page to write the table into, between <!-- bench --> marks")
+    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder of bench.csv")
     root = os.environ.get("CUDT_DATA_ROOT")
     parser.add_argument("--data-root", type=Path, default=Path(root) if root else None, help="folder of real data")
     given = parser.parse_args()

@@ -42,14 +42,10 @@ class Outcome:
     """Of `ours` and `peer`, such as "CPU s/step"."""
     ratios: tuple[float, ...] = ()
     """ours ÷ peer in each round; without them the ratio is that of `ours` and `peer`."""
-    limit: float | None = None
-    """The best ratio that is possible, measured in the same run."""
     note: str = ""
     """What a reader should know besides, such as accuracies or absolute times."""
     name: str | None = None
     """The name of the row, if a bench has several."""
-    goal: float | None = None
-    """The goal of the row, if it is not that of the bench."""
 
     @property
     def ratio(self) -> float:
@@ -95,10 +91,10 @@ def interleaved(
     return timed[0], timed[1]
 
 
-def compared(ours: list[float], peer: list[float], unit: str, *, limit: float | None = None, note: str = "") -> Outcome:
+def compared(ours: list[float], peer: list[float], unit: str, *, note: str = "") -> Outcome:
     """The outcome of interleaved rounds: medians, and the ratio of each round."""
     ratios = tuple(one / other for one, other in zip(ours, peer, strict=True))
-    return Outcome(statistics.median(ours), statistics.median(peer), unit, ratios, limit, note)
+    return Outcome(statistics.median(ours), statistics.median(peer), unit, ratios, note)
 
 
 def names() -> list[str]:

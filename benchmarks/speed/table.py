@@ -1,9 +1,8 @@
-"""The table of the benches: rows with a verdict, as CSV, as Markdown and on the terminal."""
+"""The table of the benches: rows with a verdict, as CSV and on the terminal."""
 
 from __future__ import annotations
 
 import csv
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,7 @@ from rich.table import Table
 
 from benchmarks.speed.bench import Bench, Outcome
 
-_COLUMNS = ("bench", "what", "ours", "peer", "unit", "ratio", "lowest", "highest", "limit", "goal", "verdict", "note")
-#: The width of Markdown lines outside of tables.
-_WIDTH = 100
+_COLUMNS = ("bench", "what", "ours", "peer", "unit", "ratio", "lowest", "highest", "goal", "verdict", "note")
 
 
 @dataclass(frozen=True)
@@ -31,20 +28,15 @@ class Row:
         return (self.outcome.name if self.outcome else None) or self.bench.name
 
     @property
-    def goal(self) -> float:
-        given = self.outcome.goal if self.outcome else None
-        return self.bench.goal if given is None else given
-
-    @property
     def goal_text(self) -> str:
-        return f"{'≥' if self.bench.higher_is_better else '≤'} {self.goal:.4g}"
+        return f"{'≥' if self.bench.higher_is_better else '≤'} {self.bench.goal:.4g}"
 
     @property
     def verdict(self) -> str:
         if self.outcome is None:
             return "failed" if self.failed else "skipped"
-        reached = self.outcome.ratio >= self.goal if self.bench.higher_is_better else self.outcome.ratio <= self.goal
-        return "reached" if reached else "missed"
+        distance = self.outcome.ratio - self.bench.goal
+        return "reached" if (distance >= 0 if self.bench.higher_is_better else distance <= 0) else "missed"
 
     def cells(self) -> dict[str, str]:
         """Every column as text, with four digits."""
@@ -54,9 +46,8 @@ class Row:
             return row | {"note": self.reason}
         lowest, highest = one.range
         numbers = {"ours": one.ours, "peer": one.peer, "ratio": one.ratio, "lowest": lowest, "highest": highest}
-        limit = "" if one.limit is None else f"{one.limit:.4g}"
         texts = {name: f"{value:.4g}" for name, value in numbers.items()}
-        return row | texts | {"unit": one.unit, "limit": limit, "note": one.note}
+        return row | texts | {"unit": one.unit, "note": one.note}
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -69,25 +60,11 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def on_terminal(rows: Sequence[Row]) -> Table:
     """The table without its notes."""
-    table = Table("bench", "ours", "peer", "unit", "ratio", "range", "limit", "goal", "verdict")
+    table = Table("bench", "ours", "peer", "unit", "ratio", "range", "goal", "verdict")
     for row in rows:
         cell = row.cells()
         span = f"{cell['lowest']}–{cell['highest']}" if cell["ratio"] else ""
         shown = [cell[name] for name in ("bench", "ours", "peer", "unit", "ratio")]
         style = {"reached": "green", "missed": "yellow", "failed": "red"}.get(row.verdict, "")
-        table.add_row(*shown, span, cell["limit"], cell["goal"], cell["verdict"], style=style)
+        table.add_row(*shown, span, cell["goal"], cell["verdict"], style=style)
     return table
-
-
-def markdown(rows: Sequence[Row], measured_on: str) -> str:
-    """The table as Markdown, with the notes below it."""
-    lines = ["| bench | ours ÷ peer | ratio (range) | limit | goal | verdict |", "|---|---|---|---|---|---|"]
-    notes = []
-    for row in rows:
-        cell = row.cells()
-        ratio = f"{cell['ratio']} ({cell['lowest']}–{cell['highest']})" if cell["ratio"] else "–"
-        parts = [row.name, cell["what"], ratio, cell["limit"] or "–", cell["goal"], cell["verdict"]]
-        lines.append(f"| {' | '.join(parts)} |")
-        if cell["note"]:
-            notes += textwrap.wrap(f"- {row.name}: {cell['note']}", _WIDTH, subsequent_indent="  ")
-    return "\n".join([measured_on, "", *lines, "", *notes]) + "\n"

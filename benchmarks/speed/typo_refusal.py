@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleaved
-from benchmarks.speed.processes import cpu_of_children, run_python
 
 _CUDT = "from cudt.cli.main import main; main()"
+_TYPO = ("train", "--recipe", "reviews-ut", "--set", "training.epoch=3")
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_python(*arguments: str, cwd: Path) -> str:
+    """Run Python in a process of its own and return its standard error."""
+    # The folder of a run must not hide the package under test, which is found from here.
+    path = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {path!r}); {arguments[0]}", *arguments[1:]]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False).stderr
 
 
 def measure(setting: Setting) -> list[Outcome]:
     def refuse() -> None:
-        error = run_python(
-            _CUDT, "train", "--recipe", "reviews-ut", "--set", "training.epoch=3", cwd=setting.folder, returns=2
-        )
+        error = run_python(_CUDT, *_TYPO, cwd=setting.folder)
         if "did you mean 'epochs'?" not in error:
             raise RuntimeError(error)
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleaved
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.labelled import Labelled
-from cudt.tasks.token_logits import CHUNK, TokenLogits
+from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.allocator import keep_freed_memory
 
 EXAMPLES = 4
@@ -52,24 +47,13 @@ class Readout:
         self.of_states = torch.empty_like(self.states, requires_grad=False)
         self.of_head = torch.empty_like(self.head.weight, requires_grad=False)
 
-    def one_pass(self) -> None:
+    def losses_and_gradients(self) -> None:
         """As an update does it if ∂J/∂f is known before the losses, or the head is frozen."""
         gradient = HeadGradient(self.weights)
         answer = TokenLogits(self.states, self.head).adding_to(gradient, 0)
-        losses = gradient.attach(answer.mean_losses(self._labelled()).unsqueeze(0))
-        self._backward((losses * self.weights).sum())
-
-    def two_passes(self) -> None:
-        """As an update does it if ∂J/∂f is not known before the losses, and the head is trained."""
-        losses = TokenLogits(self.states, self.head).mean_losses(self._labelled())
-        self._backward((losses * self.weights[0]).sum())
-
-    def checkpointed(self) -> None:
-        """As it was done before: autograd computes the logits of every chunk again in the backward pass."""
-        rows = CHUNK // self.head.out_features
-        chunks = zip(self.states.split(rows), self.labels.flatten().split(rows), strict=True)
-        parts = [checkpoint(self._losses, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
-        self._backward(torch.cat(parts).sum())
+        losses = gradient.attach(answer.mean_losses(Labelled.of({"labels": self.labels})).unsqueeze(0))
+        (losses * self.weights).sum().backward()
+        self.states.grad = self.head.weight.grad = None
 
     def products(self) -> None:
         """The products for logits, states and (if it is trained) head, and nothing else."""
@@ -79,48 +63,17 @@ class Readout:
             if self.head.weight.requires_grad:
                 torch.mm(self.logits.t(), self.states, out=self.of_head)
 
-    def _labelled(self) -> Labelled:
-        return Labelled.of({"labels": self.labels})
-
-    def _losses(self, states: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.head(states), targets, reduction="none")
-
-    def _backward(self, loss: Tensor) -> None:
-        loss.backward()
-        self.states.grad = self.head.weight.grad = None
-
 
 def measure(setting: Setting) -> list[Outcome]:
     # As in training on the CPU.
     keep_freed_memory()
-    readout = Readout(SMOLLM, trained=True)
-    before = _ratio(readout.checkpointed, readout.products)
-    trained = compared(
-        *interleaved(readout.one_pass, readout.products, rounds=5),
-        "CPU s",
-        limit=1.0,
-        note=f"{SMOLLM}; with checkpointed logits, as before: {before:.2f}",
-    )
-    again = compared(
-        *interleaved(readout.two_passes, readout.products, rounds=3), "CPU s", limit=4 / 3, note=str(SMOLLM)
-    )
-    del readout
-    outcomes = [
-        trained,
-        dataclasses.replace(again, name="vocabulary-readout, ∂J/∂f unknown (log form)", goal=1.15 * 4 / 3),
-    ]
-    for sizes in (SMOLLM, LLAMA):
-        frozen = Readout(sizes, trained=False)
-        outcome = compared(
-            *interleaved(frozen.one_pass, frozen.products, rounds=3), "CPU s", limit=1.0, note=str(sizes)
-        )
-        outcomes.append(dataclasses.replace(outcome, name=f"vocabulary-readout, frozen head, width {sizes.width}"))
+    outcomes = []
+    for sizes, trained in ((SMOLLM, True), (SMOLLM, False), (LLAMA, False)):
+        readout = Readout(sizes, trained)
+        times = interleaved(readout.losses_and_gradients, readout.products, rounds=5 if trained else 3)
+        name = f"vocabulary-readout, {'trained' if trained else 'frozen'} head, width {sizes.width}"
+        outcomes.append(dataclasses.replace(compared(*times, "CPU s", note=str(sizes)), name=name))
     return outcomes
-
-
-def _ratio(ours: Callable[[], None], peer: Callable[[], None]) -> float:
-    times, others = interleaved(ours, peer, rounds=2, clock=time.process_time)
-    return statistics.median(one / other for one, other in zip(times, others, strict=True))
 
 
 BENCH = Bench(

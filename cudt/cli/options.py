@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -18,22 +18,12 @@ from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError, 
 from cudt.utils.files import check_data_root
 from cudt.utils.shown import as_command, brief, is_text, shown_path
 
-if TYPE_CHECKING:
-    from cudt.sweep.slurm_options import SlurmOptions
-
 
 class WeightsChoice(str, Enum):
     """Values of --weights."""
 
     best = "best"
     last = "last"
-
-
-class LauncherChoice(str, Enum):
-    """Values of --launcher."""
-
-    local = "local"
-    slurm = "slurm"
 
 
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
@@ -127,25 +117,12 @@ Trackers = Annotated[
         autocompletion=completion.trackers,
     ),
 ]
-Launcher = Annotated[
-    LauncherChoice,
-    typer.Option(help="What workers are: processes on this machine, or jobs of a Slurm cluster (needs --storage)."),
-]
-Slurm = Annotated[
-    str | None,
-    typer.Option(
-        "--slurm",
-        metavar="KEY=VALUE,...",
-        help="What a Slurm job asks for, in sbatch's words: time=08:00:00,partition=gpu,gpus=1.",
-        show_default=False,
-    ),
-]
 Storage = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
         envvar="CUDT_STORAGE",
-        help="Database for the trials: postgresql://, mysql:// or sqlite:///.",
+        help="Database for the trials: postgresql:// or sqlite:///.",
         callback=_warn_about_password,
         show_default="an SQLite file in the folder of the results",
     ),
@@ -293,16 +270,3 @@ def refuse_with_join(**given: object) -> None:
             raise UserError(
                 f"--{name.replace('_', '-')}: cannot be given with --join, which takes part in what was begun as it is"
             )
-
-
-def parse_launcher(launcher: LauncherChoice, slurm: str | None) -> SlurmOptions | None:
-    """The options of the Slurm jobs; None if workers are processes on this machine."""
-    from cudt.sweep.slurm_options import parse_slurm
-
-    if launcher is LauncherChoice.local:
-        if slurm is not None:
-            raise UserError("--slurm: needs --launcher slurm")
-        return None
-    if slurm is None:
-        raise UserError("--launcher slurm: needs --slurm, for example --slurm partition=gpu,gpus=1,time=08:00:00")
-    return parse_slurm(slurm)

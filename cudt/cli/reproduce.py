@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli.options import (
-    DataRoot,
-    Device,
-    Launcher,
-    LauncherChoice,
-    RetryFailed,
-    Slurm,
-    Storage,
-    parse_launcher,
-    refuse_with_join,
-)
+from cudt.cli.options import DataRoot, Device, RetryFailed, Storage, refuse_with_join
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
@@ -43,8 +33,6 @@ def reproduce(
     workers: Workers = 1,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
-    launcher: Launcher = LauncherChoice.local,
-    slurm: Slurm = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     out: Folder = None,
@@ -55,7 +43,6 @@ def reproduce(
     cudt prints how to get them. Re-running the same command resumes,
     and elsewhere with the same --storage it adds workers.
     """
-    jobs = parse_launcher(launcher, slurm)
     if join:
         refuse_with_join(retry_failed=retry_failed)
     loaded = _joined(scale, storage) if join else _loaded(scale)
@@ -65,10 +52,7 @@ def reproduce(
     folder = out or Path("outputs") / f"reproduce-{loaded.name}"
     options = ReproduceOptions(folder, device, data_root, workers, retry_failed, storage, join)
     console = make_console()
-    if jobs is not None and not plan:
-        submitted = run_experiments.launch(loaded, options, jobs, console)
-        console.print(submitted.summary(), soft_wrap=True, highlight=False)
-    elif not run_experiments.reproduce(loaded, options, console, only_plan=plan):
+    if not run_experiments.reproduce(loaded, options, console, only_plan=plan):
         raise typer.Exit(1)
 
 

@@ -12,14 +12,10 @@ from cudt.cli import completion
 from cudt.cli.options import (
     DataRoot,
     Device,
-    Launcher,
-    LauncherChoice,
     Out,
     RetryFailed,
-    Slurm,
     Storage,
     Trackers,
-    parse_launcher,
     parse_trackers,
     refuse_with_join,
 )
@@ -62,8 +58,6 @@ def sweep(
     fail_fast: FailFast = False,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
-    launcher: Launcher = LauncherChoice.local,
-    slurm: Slurm = None,
     track: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -73,7 +67,6 @@ def sweep(
 
     Re-running the same command resumes the sweep. While it is running, the same command elsewhere adds workers.
     """
-    jobs = parse_launcher(launcher, slurm)
     if join:
         refuse_with_join(recipe=recipe, fail_fast=fail_fast, retry_failed=retry_failed)
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
@@ -84,10 +77,6 @@ def sweep(
     console = make_console()
     if plan:
         _print_plan(loaded, options, console)
-    elif jobs is not None:
-        from cudt.sweep.slurm import launch
-
-        console.print(launch(loaded, options, jobs).summary(), soft_wrap=True, highlight=False)
     else:
         _run(loaded, options, console)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from cudt.reproduce.stored import Home, ReproduceOptions, Turn
 from cudt.sweep import recovery, results
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.run_sweep import log_folder, resume_command
-from cudt.sweep.slurm import SlurmArray, check_cluster, submit_workers
-from cudt.sweep.slurm_options import SlurmOptions
 from cudt.sweep.storage import explain_storage_errors, open_storage
 from cudt.sweep.stored import first_study
 from cudt.sweep.watch import Crew, run_workers
@@ -57,20 +54,6 @@ def reproduce(
         raise _interrupted(options, signal_of(error)) from None
 
 
-def launch(reproduction: Reproduction, options: ReproduceOptions, asked: SlurmOptions, console: Console) -> SlurmArray:
-    """Print the plan, begin the reproduction, and submit workers that join it as jobs of a Slurm cluster."""
-    check_cluster(options.storage)
-    _make_data(reproduction, options, only_plan=False)
-    plan = None
-    if not options.join:
-        # The nodes may have devices that this machine does not have.
-        plan = _printed_plan(reproduction, replace(options, device="auto"), console)
-    with explain_storage_errors():
-        _Command(reproduction, options, console, plan)
-    words = ["reproduce", "--join", "--scale", reproduction.name]
-    return submit_workers(words, options, options.storage, asked, options.out, f"cudt-{reproduction.name}")
-
-
 def _printed_plan(
     reproduction: Reproduction, options: ReproduceOptions, console: Console, *, is_running: bool = False
 ) -> ReproductionPlan:
@@ -95,7 +78,7 @@ def _make_data(reproduction: Reproduction, options: ReproduceOptions, only_plan:
     """Generate the data of generated experiments; `--plan` writes nothing."""
     if not only_plan and any(experiment.listed.generated for experiment in reproduction.experiments):
         options.out.mkdir(parents=True, exist_ok=True)
-        # Jobs of a cluster begin at the same time.
+        # Several commands may begin at the same time.
         with FileLock(options.out / f".{GENERATED}.lock"):
             generated.make(options.out / GENERATED)
 

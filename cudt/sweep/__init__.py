@@ -18,5 +18,4 @@ evaluate_runs.py         runs, or shares of a run, as trials of several processe
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
 display.py               the sweep on a terminal
 cost.py, plan.py         what the sweep would cost, and its plan
-slurm.py, slurm_job.py, slurm_options.py  workers as jobs of a Slurm cluster; what a job runs, and asks for
 """

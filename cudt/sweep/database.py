@@ -47,12 +47,11 @@ def _count_in_utc(engine: Any) -> None:
     Heartbeats are stored without a time zone: those of sessions in two time zones, or before and after the change to
     summer time, could not be compared.
     """
-    statement = "SET time_zone = '+00:00'" if engine.name == "mysql" else "SET TIME ZONE 'UTC'"
 
     @event.listens_for(engine, "connect")
     def _set_zone(connection: Any, record: Any) -> None:
         cursor = connection.cursor()
-        cursor.execute(statement)
+        cursor.execute("SET TIME ZONE 'UTC'")
         cursor.close()
         connection.commit()
 

@@ -31,25 +31,8 @@ _TIMEOUTS = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-#: The options in a URL that are printed: where the database is, and how it is connected to.
-_SHOWN = {
-    *(
-        "host",
-        "hostaddr",
-        "port",
-        "unix_socket",
-        "dbname",
-        "user",
-        "service",
-        "passfile",
-        "driver",
-        "charset",
-        "client_encoding",
-    ),
-    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"),
-    *("connect_timeout", "timeout", "application_name", "target_session_attrs", "channel_binding", "gssencmode"),
-    *("options", "mode", "uri", "cache", "immutable", "nolock"),
-}
+#: The options of PostgreSQL's URLs that are passwords.
+_SECRET = ("password", "sslpassword")
 #: How often tables may appear that this process is creating.
 _ATTEMPTS = 3
 
@@ -66,7 +49,6 @@ def open_storage(url: str | None) -> BaseStorage:
     """The storage of a URL; None is this process's memory."""
     if url is None:
         return InMemoryStorage()
-    _check_has_heartbeats(url)
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
             return SharedStorage(_with_driver(url), _engine_options(url))
@@ -97,17 +79,7 @@ def without_password(url: str) -> str:
         bare = _parsed(url)._replace(password=None)
     except (SQLAlchemyError, ValueError):
         return "(not a valid URL)"
-    # Drivers also take passwords as options: password, passwd, pass, odbc_connect with PWD in it.
-    bare = bare.difference_update_query([key for key in bare.query if key.lower() not in _SHOWN])
-    return bare.render_as_string(hide_password=False)
-
-
-def backend_of(url: str) -> str:
-    """The kind of database of a URL, for example postgresql or sqlite."""
-    try:
-        return _parsed(url).get_backend_name()
-    except (SQLAlchemyError, ValueError) as error:
-        raise _refusal(url, error) from None
+    return bare.difference_update_query(_SECRET).render_as_string(hide_password=False)
 
 
 def _parsed(url: str) -> URL:
@@ -116,15 +88,6 @@ def _parsed(url: str) -> URL:
         # SQLAlchemy ends a password at its first @, and the rest would be printed as the host's name.
         raise ValueError("write an @ in a password as %40")
     return parsed
-
-
-def _check_has_heartbeats(url: str) -> None:
-    """Refuse Optuna's other storages."""
-    if url.split(":")[0] in ("grpc", "journal", "redis") or url.startswith("localhost:"):
-        raise UserError(
-            f"cannot open storage {without_password(url)}: Optuna's journal, Redis and gRPC storages have no "
-            "heartbeats, so nobody would resume the trials of a lost worker; use postgresql://, mysql:// or sqlite:///"
-        )
 
 
 def _with_driver(url: str) -> str:
@@ -139,15 +102,11 @@ def _engine_options(url: str) -> dict[str, Any]:
     if _file_of(url) is not None:
         return {"connect_args": {"timeout": _TIMEOUT}}
     # A worker and its heartbeat use a connection each, and pools of a thousand workers must not exhaust the server.
-    options: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2}
-    if backend_of(url) == "postgresql":
-        options["connect_args"] = dict(_TIMEOUTS)
-    return options
+    return {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2, "connect_args": dict(_TIMEOUTS)}
 
 
 def has_studies(url: str) -> bool:
     """Whether a storage exists and contains studies; creates nothing."""
-    _check_has_heartbeats(url)
     try:
         file = _file_of(url)
         if file is not None and not file.is_file():

@@ -1,4 +1,4 @@
-"""The speed benches: rounds, ratios, verdicts, and the table as CSV and Markdown."""
+"""The speed benches: rounds, ratios, verdicts, and the table as CSV."""
 
 from __future__ import annotations
 
@@ -37,20 +37,13 @@ def test_verdicts_follow_the_direction_of_the_goal(of, ratio, verdict):
     assert Row(of, Outcome(ratio, 1.0, "s")).verdict == verdict
 
 
-def test_a_row_may_have_a_name_and_a_goal_of_its_own():
-    row = Row(STEP, Outcome(2.0, 1.0, "s", name="second", goal=3.0))
-    assert (row.name, row.goal_text, row.verdict) == ("second", "≤ 3", "reached")
-
-
 def test_the_tables_hold_every_row(tmp_path):
-    rows = [Row(STEP, Outcome(1.0, 2.0, "s", (0.4, 0.5, 0.6), 0.3, "a note")), Row(SPEED, None, "no data")]
+    rows = [Row(STEP, Outcome(1.0, 2.0, "s", (0.4, 0.5, 0.6), "a note")), Row(SPEED, None, "no data")]
     table.write_csv(rows, tmp_path / "bench.csv")
     with (tmp_path / "bench.csv").open(encoding="utf-8") as file:
         first, second = csv.DictReader(file)
-    assert (first["ratio"], first["lowest"], first["highest"], first["limit"]) == ("0.5", "0.4", "0.6", "0.3")
+    assert (first["ratio"], first["lowest"], first["highest"]) == ("0.5", "0.4", "0.6")
     assert (second["verdict"], second["note"]) == ("skipped", "no data")
-    content = table.markdown(rows, "2 cores.")
-    assert "| step | our step ÷ theirs | 0.5 (0.4–0.6) | 0.3 | ≤ 1.05 | reached |" in content
 
 
 def test_every_bench_loads_and_has_a_name_of_its_own():

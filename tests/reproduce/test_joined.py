@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -21,7 +20,6 @@ from cudt.reproduce.scale import Reproduction
 from cudt.reproduce.stored import ReproduceOptions, Turn
 from cudt.runs.find import find_runs
 from cudt.sweep import worker
-from cudt.sweep.slurm import SlurmArray
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.stored import first_study, open_studies
 from cudt.utils.errors import UserError
@@ -161,27 +159,6 @@ def test_homes_that_differ_evaluate_their_own_runs(command, no_processes, url, t
     assert [len(some) for some in runs] == [2, 4]
     assert not runs[0] & runs[1]
     assert len(list(tmp_path.glob("[ab]/*/*/ood.csv"))) == 4
-
-
-def test_jobs_of_a_cluster_join_what_the_command_has_begun(command, url, tmp_path, monkeypatch):
-    submitted: list[tuple[Any, ...]] = []
-
-    def submit(*given) -> SlurmArray:
-        submitted.append(given)
-        return SlurmArray("4242", 8, tmp_path / "logs")
-
-    monkeypatch.setattr(run_experiments, "check_cluster", lambda storage: None)
-    monkeypatch.setattr(run_experiments, "submit_workers", submit)
-    scale_file = write_scale(tmp_path, needs_gpu=True)
-    jobs = ("--launcher", "slurm", "--slurm", "time=1:00:00", "--workers", "8")
-    code, printed, errors = command("reproduce", "--scale", scale_file, "--storage", url, "--out", "out", *jobs)
-    assert (code, errors) == (0, "")
-    assert "2 runs to train and 2 to evaluate" in printed
-    assert "submitted 8 workers as job array 4242" in printed
-    ((words, options, storage, asked, folder, name),) = submitted
-    assert (words, storage, name) == (["reproduce", "--join", "--scale", "mine"], url, "cudt-mine")
-    assert (options.workers, asked.minutes, folder) == (8, 60, Path("out"))
-    assert stored.find(url, "mine").experiments[0].name == "pair · reviews-ut"
 
 
 def test_trials_of_an_earlier_version_are_copied_from_the_folder_of_their_sweep(tmp_path):

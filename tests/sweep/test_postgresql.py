@@ -13,9 +13,9 @@ import pandas as pd
 import psutil
 import pytest
 
-from benchmarks.scale.postgres import PASSWORD
 from cudt.runs.find import open_run
 from cudt.sweep.storage import own_storage
+from tests.postgres import PASSWORD
 from tests.sweep.machines import Machines, machines, until
 from tests.sweep.planted import calls
 from tests.sweep.searches import FIXED, drawn, grid, sweep_of, write_search

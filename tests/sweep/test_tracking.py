@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.sweep import slurm
 from cudt.sweep.run_sweep import SweepOptions, resume_command
-from cudt.sweep.slurm_options import parse_slurm
 from tests.sweep.searches import sweep_of, write_search
 from tests.training.test_tracking import assert_complete
 
@@ -44,15 +42,6 @@ def test_a_tracker_that_is_missing_is_refused_before_the_sweep_begins(command, t
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_command_that_resumes_and_the_jobs_of_a_cluster_track_too(tmp_path, monkeypatch):
+def test_the_command_that_resumes_tracks_too(tmp_path):
     options = SweepOptions(tmp_path, "cpu", storage="postgresql://db/trials", trackers=("tensorboard", "wandb"))
     assert resume_command(tmp_path, options).endswith(" --track tensorboard,wandb")
-    submitted: list[list[str]] = []
-    monkeypatch.setattr(slurm, "check_cluster", lambda storage: None)
-    monkeypatch.setattr("cudt.sweep.run_sweep.begin", lambda sweep, options: [])
-    monkeypatch.setattr(slurm, "submit", lambda command, *more: submitted.append([*command]))
-    sweep = sweep_of(tmp_path)
-    slurm.launch(sweep, options, parse_slurm("time=60"))
-    ((_, *words),) = submitted
-    name = sweep.folder(tmp_path).name
-    assert words[2:8] == ["sweep", "--join", "--search", name, "--track", "tensorboard,wandb"]

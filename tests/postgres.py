@@ -1,6 +1,6 @@
-"""A PostgreSQL server of one's own on 127.0.0.1, for tests and benchmarks; it leaves nothing behind.
+"""A PostgreSQL server of one's own on 127.0.0.1, which leaves nothing behind.
 
-with postgres(max_connections=500) as server:
+with postgres() as server:
     storage = RDBStorage(server.new_database())
     server.restart()
 """
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.bench import SkippedError
+import pytest
 
 USER, PASSWORD = "cudt", "open-sesame"
 #: Seconds until a server that does not start or stop is an error.
@@ -35,9 +35,8 @@ _SETTINGS = {"fsync": "off", "full_page_writes": "off", "unix_socket_directories
 class Postgres:
     """A server with an empty data folder; `postgres` starts it and deletes it."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        self._binaries = _binaries()
-        self._folder, self._settings = folder, settings
+    def __init__(self, folder: Path) -> None:
+        self._binaries, self._folder = _binaries(), folder
         self._databases = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
@@ -58,15 +57,9 @@ class Postgres:
         self._run("createdb", "--maintenance-db", self.url(), name)
         return self.url(name)
 
-    @property
-    def process_id(self) -> int:
-        """The server's first process; those that serve connections are its children."""
-        assert self._process is not None, "the server does not run"
-        return self._process.pid
-
     def start(self) -> None:
         """Start the server on its port, and return when it accepts connections."""
-        settings = [word for key, value in self._settings.items() for word in ("-c", f"{key}={value}")]
+        settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port), *settings]
         with (self._folder / "log").open("ab") as log:
             self._process = process = subprocess.Popen(command, stdout=log, stderr=log, **self._account_options())
@@ -112,12 +105,11 @@ class Postgres:
 
 
 @contextmanager
-def postgres(**settings: str | int) -> Iterator[Postgres]:
-    """A running server with these settings of postgresql.conf; raises SkippedError where it is not installed."""
-    _binaries()
+def postgres() -> Iterator[Postgres]:
+    """A running server; skips the test where PostgreSQL is not installed."""
     folder = Path(tempfile.mkdtemp(prefix="cudt-postgres-"))
     try:
-        server = Postgres(folder, {**_SETTINGS, **{key: str(value) for key, value in settings.items()}})
+        server = Postgres(folder)
         try:
             server.start()
             yield server
@@ -136,7 +128,7 @@ def _binaries() -> Path:
     for folder in reversed(folders):
         if all((folder / name).is_file() for name in ("postgres", "initdb", "createdb", "pg_isready")):
             return folder
-    raise SkippedError("PostgreSQL is not installed: apt-get install postgresql")
+    pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
 
 
 def _account() -> str:

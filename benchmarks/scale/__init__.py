@@ -1,1 +1,0 @@
-"""What experiments cost on many GPUs, and how many workers one database carries."""

@@ -1,7 +1,5 @@
 """Pretrained models by name, from a local folder, an installed package, the hub's cache, or the hub, in that order.
 
-`run:model` is the folder `model` of a run folder that has its own data (its data root is the run folder itself).
-
 Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
 error says how to get the model.
 
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudt.config.pretrained import PretrainedName
 from cudt.config.schema import Attention
-from cudt.data import adapted, pretrained_files, remote_code
+from cudt.data import pretrained_files, remote_code
 from cudt.data.sources import is_from_library, reason_of
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import DataWarning, UserError
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = Path("data")
 _PATIENCE = 2.0
 _PACKAGE = "package:"
-_RUN = "run:"
-#: What peft saves next to the weights of an adapter.
-ADAPTER_CONFIG = "adapter_config.json"
 
 
 @functools.cache
@@ -104,35 +99,7 @@ def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype, attent
     return _load_model("AutoModelForCausalLM", name, data_root, dtype, attention)
 
 
-def load_with_head(
-    auto_class: str,
-    name: str,
-    data_root: Path | None,
-    dtype: torch.dtype,
-    attention: Attention = "auto",
-    n_classes: int | None = None,
-) -> Any:
-    """A pretrained model with the head of a class such as AutoModelForTokenClassification; refuses incomplete weights.
-
-    With `n_classes`, a model without such a head gets a new one. The folder of an adapter of peft stands for the
-    adapter and the model that it was trained on.
-    """
-    folder = local_folder(name, data_root)
-    if folder is None or not (folder / ADAPTER_CONFIG).is_file():
-        return _load_model(auto_class, name, data_root, dtype, attention, n_classes)
-    base = adapted.base_of(folder / ADAPTER_CONFIG, trusts_code=PretrainedName.of(name).trusts_code)
-    model = _load_model(auto_class, base, data_root, dtype, attention, n_classes)
-    return _load_from(name, functools.partial(adapted.with_adapter, model), str(folder))
-
-
-def _load_model(
-    auto_class: str,
-    name: str,
-    data_root: Path | None,
-    dtype: torch.dtype,
-    attention: Attention,
-    n_classes: int | None = None,
-) -> Any:
+def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention) -> Any:
     def load(source: str, **options: Any) -> Any:
         import transformers
         from transformers.utils import logging
@@ -142,21 +109,16 @@ def _load_model(
         # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        # Flash attention needs an accelerator; models/flash.py switches to it there.
-        if attention not in ("auto", "flash_attention_2"):
+        if attention != "auto":
             options["attn_implementation"] = attention
         if Path(source).is_dir() and not options["trust_remote_code"]:
             pretrained_files.check_proportions(Path(source), auto_class)
-        if n_classes is not None:
-            options["num_labels"] = n_classes
         loader = getattr(transformers, auto_class)
         # Other shapes are reported with the name of the weight, by `check_weights`.
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         return loader.from_pretrained(source, dtype=dtype, **options)
 
     model, loading = _load(load, name, data_root)
-    if n_classes is not None:
-        pretrained_files.check_head(name, model, loading, n_classes)
     pretrained_files.check_weights(name, model, loading)
     return model
 
@@ -260,8 +222,6 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     """The folder of a model on this machine: a path, below the data root, or in an installed package; None if none."""
     if name.startswith(_PACKAGE):
         return _package_folder(name.removeprefix(_PACKAGE))
-    if name.startswith(_RUN):
-        return _folder_of_run(name.removeprefix(_RUN), data_root)
     for folder in (Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name):
         if folder.is_dir():
             return _checked_folder(folder)
@@ -276,19 +236,9 @@ def name_on_hub(name: str) -> str | None:
 
 
 def _checked_folder(folder: Path) -> Path:
-    if not any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
+    if not (folder / "config.json").is_file():
         raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")
     return folder
-
-
-def _folder_of_run(name: str, data_root: Path | None) -> Path:
-    folder = (data_root or DEFAULT_ROOT) / name
-    if not folder.is_dir():
-        raise UserError(
-            f"model '{_RUN}{name}' is a folder of a run folder, and '{folder}' does not exist; give the run folder as "
-            "the data root"
-        )
-    return _checked_folder(folder)
 
 
 def _package_folder(name: str) -> Path:

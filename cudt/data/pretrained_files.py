@@ -109,18 +109,6 @@ def _count(folder: Path, auto_class: str) -> int:
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 
-def check_head(name: str, model: Any, loading: dict[str, Any], n_classes: int) -> None:
-    """Refuse a head for another number of classes; a head that is missing is new, and not missing any more."""
-    body = f"{model.base_model_prefix}." if model.base_model is not model else ""
-    for key, stored, _ in sorted(loading["mismatched_keys"]):
-        if not key.startswith(body):
-            raise UserError(
-                f"model '{name}': weight '{key}' of its head has the shape {tuple(stored)}, and the data have "
-                f"{n_classes} classes; use a model with a head for these classes, or without a head"
-            )
-    loading["missing_keys"] = [key for key in loading["missing_keys"] if key.startswith(body)]
-
-
 def check_weights(name: str, model: Any, loading: dict[str, Any]) -> None:
     """Refuse weights that are missing, of another shape than the configuration says, NaN or infinite."""
     import torch

@@ -3,28 +3,27 @@
 Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
 error says how to get the model.
 
-The Python code that a model's folder may contain runs only if the recipe says `model.trust_remote_code: true`. A
-model with `model.revision` comes from the hub or its cache: a folder has no versions.
+The Python code that a model's folder may contain is never run. A model with `model.revision` comes from the hub or its
+cache: a folder has no versions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
 import shlex
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudt.config.pretrained import PretrainedName
 from cudt.config.schema import Attention
-from cudt.data import pretrained_files, remote_code
-from cudt.data.sources import is_from_library, reason_of
+from cudt.data.sources import reading
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -63,15 +62,7 @@ def load_tokenizer(name: str, data_root: Path | None) -> Any:
     def load(source: str, **options: Any) -> Any:
         from transformers import AutoTokenizer
 
-        try:
-            return AutoTokenizer.from_pretrained(source, **options)
-        except ValueError as error:
-            if "backend tokenizer" not in str(error):
-                raise
-            raise ValueError(
-                "the tokenizer's vocabulary (tokenizer.json, vocab.txt or tokenizer.model) is missing, or needs the "
-                "package sentencepiece or tiktoken"
-            ) from None
+        return AutoTokenizer.from_pretrained(source, **options)
 
     return _load(load, name, data_root)
 
@@ -109,18 +100,32 @@ def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch
         # Unused heads are expected, and its progress bar would break ours.
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        if attention != "auto":
+        # Flash attention needs an accelerator; models/flash.py switches to it there.
+        if attention not in ("auto", "flash_attention_2"):
             options["attn_implementation"] = attention
-        if Path(source).is_dir() and not options["trust_remote_code"]:
-            pretrained_files.check_proportions(Path(source), auto_class)
         loader = getattr(transformers, auto_class)
-        # Other shapes are reported with the name of the weight, by `check_weights`.
+        # Other shapes are reported with the name of the weight, by `_check_weights`.
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         return loader.from_pretrained(source, dtype=dtype, **options)
 
     model, loading = _load(load, name, data_root)
-    pretrained_files.check_weights(name, model, loading)
+    _check_weights(name, model, loading)
     return model
+
+
+def _check_weights(name: str, model: Any, loading: dict[str, Any]) -> None:
+    """Refuse weights that are missing, or of another shape than the configuration says."""
+    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise UserError(
+            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such as {missing[0]}; "
+            "use a model with complete weights of this kind"
+        )
+    for key, stored, configured in sorted(loading["mismatched_keys"]):
+        raise UserError(
+            f"model '{name}': weight '{key}' has the shape {tuple(stored)}, and config.json describes "
+            f"{tuple(configured)}; use the configuration and the weights of one model"
+        )
 
 
 def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
@@ -131,42 +136,21 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     name = PretrainedName.of(name)
     folder = _folder_without_versions(name, data_root)
     # Never left out: transformers would ask on standard input whether to run the code.
-    trusts = name.trusts_code
-    load = functools.partial(load, trust_remote_code=trusts)
-    if trusts:
-        warnings.warn(remote_code.warning(name, folder), DataWarning, stacklevel=3)
-    if folder is not None:
-        if not trusts:
-            remote_code.refuse_kernels(name, folder / "config.json")
-        # Absolute, because adapters store it as the path of their base model.
-        return _load_from(name, load, str(folder.absolute()), local_files_only=True)
-    _check_id(name)
-    if name.revision is not None:
-        load = functools.partial(load, revision=name.revision)
-    if isinstance(cached := try_to_load_from_cache(name, "config.json", revision=name.revision), str):
-        if not trusts:
-            remote_code.refuse_kernels(name, Path(cached))
-        # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
-        try:
-            return load(name, local_files_only=True)
-        except Exception as error:
-            if remote_code.is_refusal(error):
-                raise UserError(remote_code.refusal(name, name)) from None
-    if not is_reachable():
-        raise _unavailable(name, data_root)
-    if not trusts:
-        _refuse_kernels_of_hub(name)
-    return _load_from(name, load, name)
-
-
-def _refuse_kernels_of_hub(name: PretrainedName) -> None:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        config = hf_hub_download(name, "config.json", revision=name.revision)
-    except Exception:  # whatever is wrong with the download, loading the model says it
-        return
-    remote_code.refuse_kernels(name, Path(config))
+    load = functools.partial(load, trust_remote_code=False)
+    with reading(f"model '{name}'", f"cannot be loaded from {folder or 'the hub'}", "check its name and its files"):
+        if folder is not None:
+            # Absolute, because adapters store it as the path of their base model.
+            return load(str(folder.absolute()), local_files_only=True)
+        _check_id(name)
+        if name.revision is not None:
+            load = functools.partial(load, revision=name.revision)
+        if isinstance(try_to_load_from_cache(name, "config.json", revision=name.revision), str):
+            # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
+            with contextlib.suppress(OSError):
+                return load(name, local_files_only=True)
+        if not is_reachable():
+            raise _unavailable(name, data_root)
+        return load(name)
 
 
 def check(name: str, data_root: Path | None) -> None:
@@ -267,16 +251,3 @@ def _is_id(name: str) -> bool:
     except HFValidationError:
         return False
     return True
-
-
-def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Load from one source; the long errors of the libraries become one line."""
-    try:
-        return load(source, **options)
-    except BaseException as error:
-        if not is_from_library(error):
-            raise
-        if remote_code.is_refusal(error):
-            raise UserError(remote_code.refusal(name, source)) from None
-        reason = pretrained_files.damage(Path(source)) or reason_of(error)
-        raise UserError(f"model '{name}' cannot be loaded from {source}: {reason}") from None

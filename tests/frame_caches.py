@@ -44,8 +44,3 @@ def direct(clip: Clip) -> np.ndarray[Any, Any]:
 def right(found: Sequence[Footage], sources: Sequence[Clip]) -> bool:
     pairs = list(zip(found, sources, strict=True))
     return all(one.name == clip.name and np.array_equal(one.frames[:], direct(clip)) for one, clip in pairs)
-
-
-def kept(cache: Path) -> dict[str, bytes]:
-    """What is in the cache but for its locks."""
-    return {path.name: path.read_bytes() for path in cache.iterdir() if path.suffix != ".lock"}

@@ -26,7 +26,6 @@ from cudt.cli.generate import generate
 from cudt.cli.judge import judge
 from cudt.cli.options import ListCommand, LonelyCommand
 from cudt.cli.privacy import privacy
-from cudt.cli.push import push
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
 from cudt.cli.reproduce import reproduce
@@ -82,7 +81,6 @@ _add("runs", "Look at results", "cudt runs outputs --filter status=finished --so
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
 _add("privacy", "Look at results", "cudt privacy outputs/imdb-minilm/* --delta 1e-5", privacy)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
-_add("push", "Look at results", "cudt push outputs/imdb-minilm/constrained-3c8c3bae --private", push)
 app.add_typer(
     recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"
 )

@@ -105,7 +105,7 @@ def _model(values: dict[str, Any]) -> str:
     section = values.get("model")
     if not isinstance(section, dict):
         return ""
-    return short_path(str(section.get("trained_from") or section.get("pretrained") or section.get("name", "")))
+    return short_path(str(section.get("pretrained") or section.get("name", "")))
 
 
 def _add_scores(run: ListedRun, info: RunInfo) -> None:

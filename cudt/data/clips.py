@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cudt.data.sources import is_from_library, reading, reason_of
+from cudt.data.sources import reading, reason_of
+from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
 FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
 
-#: Larger frames are refused; 4K video has half as many.
-MOST_PIXELS = 2**24
-#: Pixels that are converted together.
-_AT_ONCE = 2**20
 #: Kinds of containers that a video can be, whatever its name. FFmpeg also reads playlists, which name other files and
 #: addresses on the network.
 _ONLY_VIDEO = {
@@ -99,30 +96,18 @@ def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
 
 
 def _to_grey(size: int) -> Callable[[Frame], Frame]:
-    """(height, width, 3) to (size, size), like torchvision's `Grayscale` and `Resize` on floats."""
+    """(height, width, 3) to (size, size)."""
+    survive_torchvision_mismatch()
     import torch
-    from torch.nn.functional import interpolate
+    from torchvision.transforms.v2 import functional
 
     def shrink(frame: Frame) -> Frame:
-        grey = torch.empty(frame.shape[:2])
-        for top, bottom in _bands(*frame.shape[:2]):
-            red, green, blue = torch.from_numpy(frame[top:bottom]).permute(2, 0, 1).float()
-            # torchvision's weights of ITU-R 601. They add up to 0.9999, which rounding at the end removes.
-            grey[top:bottom] = red.mul(0.2989).add(green, alpha=0.587).add(blue, alpha=0.114)
-        if grey.shape != (size, size):
-            grey = interpolate(grey[None, None], (size, size), mode="bilinear", antialias=True)[0, 0]
-        return grey.round().clamp(0, 255).to(torch.uint8).numpy()
+        # As floats, which are rounded once: torchvision rounds 8-bit frames after each of the two steps.
+        pixels = torch.from_numpy(frame).permute(2, 0, 1).float()
+        grey = functional.resize(functional.rgb_to_grayscale(pixels), [size, size], antialias=True)
+        return grey[0].round().clamp(0, 255).to(torch.uint8).numpy()
 
     return shrink
-
-
-def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
-    """The first and last (exclusive) rows of the parts of a frame; a small one has one part.
-
-    Large frames are converted in parts, because a copy of all of one takes much memory.
-    """
-    rows = max(1, _AT_ONCE // max(1, width))
-    return ((top, min(top + rows, height)) for top in range(0, height, rows))
 
 
 def _image_frames(files: Sequence[Path]) -> Iterator[Frame]:
@@ -136,27 +121,14 @@ def _image_frame(file: Path) -> Frame:
     from PIL import Image
 
     with warnings.catch_warnings():
-        # The size is checked here, and damage is found when the image is read.
+        # Damage is found when the image is read.
         warnings.simplefilter("ignore")
         with Image.open(file) as image:
-            _check_size(file, *image.size)
             if getattr(image, "n_frames", 1) > 1:
                 raise UserError(f"{file}: {image.n_frames} images in one file; save each one as a separate file")
             if image.mode.startswith(("I", "F")):
                 raise UserError(f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits")
-            width, height = image.size
-            frame = np.empty((height, width, 3), np.uint8)
-            for top, bottom in _bands(height, width):
-                frame[top:bottom] = image.crop((0, top, width, bottom)).convert("RGB")
-            return frame
-
-
-def _check_size(file: Path, width: int, height: int) -> None:
-    """Refuse a frame before it takes memory: one of a kilobyte can have billions of pixels."""
-    if width * height > MOST_PIXELS:
-        raise UserError(
-            f"{file}: {width}×{height} pixels, more than {MOST_PIXELS:,}; scale the frames down, or delete the file"
-        )
+            return np.array(image.convert("RGB"))
 
 
 def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
@@ -172,17 +144,12 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
             if not container.streams.video:
                 raise UserError(f"{file}: contains no video stream; delete it to skip it")
             stream = container.streams.video[0]
-            if stream.codec_context is None:
-                raise UserError(f"{file}: the codec of its video is unknown; convert it, or delete it to skip it")
-            _check_size(file, stream.codec_context.width, stream.codec_context.height)
-            # The size of a frame can differ from that of the stream.
-            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
             announced = stream.frames
             for frame in _whole_frames(container.demux(stream)):
                 count += 1
                 yield frame.to_ndarray(format="rgb24")
     except Exception as error:  # PyAV raises errors of its own and, for strange pixel formats, Python's
-        if not is_from_library(error, file):
+        if isinstance(error, UserError):
             raise
         announced, reason = max(announced, count + 1), reason_of(error)
     if not count:

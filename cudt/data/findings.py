@@ -1,10 +1,9 @@
-"""How many examples of a split have a problem, and the warning about it."""
+"""What is wrong with the examples of a split: how many have a problem, and the warning about it."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cudt.utils.errors import DataWarning
@@ -18,7 +17,7 @@ class Finding:
     """How many examples, or tokens, have a problem."""
 
     name: str
-    """As in run.json: `empty texts`."""
+    """As in run.json: `unknown words`."""
     count: int
     total: int
     of: str = "examples"
@@ -37,12 +36,7 @@ def report(what: str, findings: Iterable[Finding]) -> dict[str, int]:
     return {f"{what}: {one.name}": one.count for one in notable}
 
 
-def missing_classes(labels: Sequence[int], n_classes: int) -> Finding:
-    """Classes without an example, so that nothing is known about them."""
-    return Finding("classes without an example", n_classes - len(set(labels)), n_classes, "classes")
-
-
-def lonely_classes(labels: Sequence[int]) -> Finding:
-    """Classes with one example only: a column of ids or numbers is not one of labels."""
-    counts = Counter(labels)
-    return Finding("classes with one example", sum(count == 1 for count in counts.values()), len(counts), "classes")
+def leaked(found: Sequence[Hashable], training: Iterable[Hashable], of: str = "examples") -> Finding:
+    """Examples that are also in the training data."""
+    known = set(training)
+    return Finding(f"{of} that are also in the training data", sum(one in known for one in found), len(found), of)

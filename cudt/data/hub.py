@@ -1,32 +1,29 @@
 """Pretrained models by name, from a local folder, an installed package, the hub's cache, or the hub, in that order.
 
-`run:model` is the folder `model` of a run folder that has its own data (its data root is the run folder itself).
-
 Without a network, the hub's libraries retry for minutes. We first check whether the hub answers; if it does not, one
 error says how to get the model.
 
-The Python code that a model's folder may contain runs only if the recipe says `model.trust_remote_code: true`. A
-model with `model.revision` comes from the hub or its cache: a folder has no versions.
+The Python code that a model's folder may contain is never run. A model with `model.revision` comes from the hub or its
+cache: a folder has no versions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
 import shlex
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudt.config.pretrained import PretrainedName
 from cudt.config.schema import Attention
-from cudt.data import adapted, pretrained_files, remote_code
-from cudt.data.sources import is_from_library, reason_of
+from cudt.data.sources import reading
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = Path("data")
 _PATIENCE = 2.0
 _PACKAGE = "package:"
-_RUN = "run:"
-#: What peft saves next to the weights of an adapter.
-ADAPTER_CONFIG = "adapter_config.json"
 
 
 @functools.cache
@@ -68,15 +62,7 @@ def load_tokenizer(name: str, data_root: Path | None) -> Any:
     def load(source: str, **options: Any) -> Any:
         from transformers import AutoTokenizer
 
-        try:
-            return AutoTokenizer.from_pretrained(source, **options)
-        except ValueError as error:
-            if "backend tokenizer" not in str(error):
-                raise
-            raise ValueError(
-                "the tokenizer's vocabulary (tokenizer.json, vocab.txt or tokenizer.model) is missing, or needs the "
-                "package sentencepiece or tiktoken"
-            ) from None
+        return AutoTokenizer.from_pretrained(source, **options)
 
     return _load(load, name, data_root)
 
@@ -104,35 +90,7 @@ def load_causal_lm(name: str, data_root: Path | None, dtype: torch.dtype, attent
     return _load_model("AutoModelForCausalLM", name, data_root, dtype, attention)
 
 
-def load_with_head(
-    auto_class: str,
-    name: str,
-    data_root: Path | None,
-    dtype: torch.dtype,
-    attention: Attention = "auto",
-    n_classes: int | None = None,
-) -> Any:
-    """A pretrained model with the head of a class such as AutoModelForTokenClassification; refuses incomplete weights.
-
-    With `n_classes`, a model without such a head gets a new one. The folder of an adapter of peft stands for the
-    adapter and the model that it was trained on.
-    """
-    folder = local_folder(name, data_root)
-    if folder is None or not (folder / ADAPTER_CONFIG).is_file():
-        return _load_model(auto_class, name, data_root, dtype, attention, n_classes)
-    base = adapted.base_of(folder / ADAPTER_CONFIG, trusts_code=PretrainedName.of(name).trusts_code)
-    model = _load_model(auto_class, base, data_root, dtype, attention, n_classes)
-    return _load_from(name, functools.partial(adapted.with_adapter, model), str(folder))
-
-
-def _load_model(
-    auto_class: str,
-    name: str,
-    data_root: Path | None,
-    dtype: torch.dtype,
-    attention: Attention,
-    n_classes: int | None = None,
-) -> Any:
+def _load_model(auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention) -> Any:
     def load(source: str, **options: Any) -> Any:
         import transformers
         from transformers.utils import logging
@@ -145,20 +103,29 @@ def _load_model(
         # Flash attention needs an accelerator; models/flash.py switches to it there.
         if attention not in ("auto", "flash_attention_2"):
             options["attn_implementation"] = attention
-        if Path(source).is_dir() and not options["trust_remote_code"]:
-            pretrained_files.check_proportions(Path(source), auto_class)
-        if n_classes is not None:
-            options["num_labels"] = n_classes
         loader = getattr(transformers, auto_class)
-        # Other shapes are reported with the name of the weight, by `check_weights`.
+        # Other shapes are reported with the name of the weight, by `_check_weights`.
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         return loader.from_pretrained(source, dtype=dtype, **options)
 
     model, loading = _load(load, name, data_root)
-    if n_classes is not None:
-        pretrained_files.check_head(name, model, loading, n_classes)
-    pretrained_files.check_weights(name, model, loading)
+    _check_weights(name, model, loading)
     return model
+
+
+def _check_weights(name: str, model: Any, loading: dict[str, Any]) -> None:
+    """Refuse weights that are missing, or of another shape than the configuration says."""
+    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise UserError(
+            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such as {missing[0]}; "
+            "use a model with complete weights of this kind"
+        )
+    for key, stored, configured in sorted(loading["mismatched_keys"]):
+        raise UserError(
+            f"model '{name}': weight '{key}' has the shape {tuple(stored)}, and config.json describes "
+            f"{tuple(configured)}; use the configuration and the weights of one model"
+        )
 
 
 def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
@@ -169,42 +136,21 @@ def _load(load: Callable[..., Any], name: str, data_root: Path | None) -> Any:
     name = PretrainedName.of(name)
     folder = _folder_without_versions(name, data_root)
     # Never left out: transformers would ask on standard input whether to run the code.
-    trusts = name.trusts_code
-    load = functools.partial(load, trust_remote_code=trusts)
-    if trusts:
-        warnings.warn(remote_code.warning(name, folder), DataWarning, stacklevel=3)
-    if folder is not None:
-        if not trusts:
-            remote_code.refuse_kernels(name, folder / "config.json")
-        # Absolute, because adapters store it as the path of their base model.
-        return _load_from(name, load, str(folder.absolute()), local_files_only=True)
-    _check_id(name)
-    if name.revision is not None:
-        load = functools.partial(load, revision=name.revision)
-    if isinstance(cached := try_to_load_from_cache(name, "config.json", revision=name.revision), str):
-        if not trusts:
-            remote_code.refuse_kernels(name, Path(cached))
-        # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
-        try:
-            return load(name, local_files_only=True)
-        except Exception as error:
-            if remote_code.is_refusal(error):
-                raise UserError(remote_code.refusal(name, name)) from None
-    if not is_reachable():
-        raise _unavailable(name, data_root)
-    if not trusts:
-        _refuse_kernels_of_hub(name)
-    return _load_from(name, load, name)
-
-
-def _refuse_kernels_of_hub(name: PretrainedName) -> None:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        config = hf_hub_download(name, "config.json", revision=name.revision)
-    except Exception:  # whatever is wrong with the download, loading the model says it
-        return
-    remote_code.refuse_kernels(name, Path(config))
+    load = functools.partial(load, trust_remote_code=False)
+    with reading(f"model '{name}'", f"cannot be loaded from {folder or 'the hub'}", "check its name and its files"):
+        if folder is not None:
+            # Absolute, because adapters store it as the path of their base model.
+            return load(str(folder.absolute()), local_files_only=True)
+        _check_id(name)
+        if name.revision is not None:
+            load = functools.partial(load, revision=name.revision)
+        if isinstance(try_to_load_from_cache(name, "config.json", revision=name.revision), str):
+            # The cache may be incomplete: downloading a tokenizer stores the configuration, but no weights.
+            with contextlib.suppress(OSError):
+                return load(name, local_files_only=True)
+        if not is_reachable():
+            raise _unavailable(name, data_root)
+        return load(name)
 
 
 def check(name: str, data_root: Path | None) -> None:
@@ -260,8 +206,6 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     """The folder of a model on this machine: a path, below the data root, or in an installed package; None if none."""
     if name.startswith(_PACKAGE):
         return _package_folder(name.removeprefix(_PACKAGE))
-    if name.startswith(_RUN):
-        return _folder_of_run(name.removeprefix(_RUN), data_root)
     for folder in (Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name):
         if folder.is_dir():
             return _checked_folder(folder)
@@ -276,19 +220,9 @@ def name_on_hub(name: str) -> str | None:
 
 
 def _checked_folder(folder: Path) -> Path:
-    if not any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
+    if not (folder / "config.json").is_file():
         raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")
     return folder
-
-
-def _folder_of_run(name: str, data_root: Path | None) -> Path:
-    folder = (data_root or DEFAULT_ROOT) / name
-    if not folder.is_dir():
-        raise UserError(
-            f"model '{_RUN}{name}' is a folder of a run folder, and '{folder}' does not exist; give the run folder as "
-            "the data root"
-        )
-    return _checked_folder(folder)
 
 
 def _package_folder(name: str) -> Path:
@@ -317,16 +251,3 @@ def _is_id(name: str) -> bool:
     except HFValidationError:
         return False
     return True
-
-
-def _load_from(name: str, load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Load from one source; the long errors of the libraries become one line."""
-    try:
-        return load(source, **options)
-    except BaseException as error:
-        if not is_from_library(error):
-            raise
-        if remote_code.is_refusal(error):
-            raise UserError(remote_code.refusal(name, source)) from None
-        reason = pretrained_files.damage(Path(source)) or reason_of(error)
-        raise UserError(f"model '{name}' cannot be loaded from {source}: {reason}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import math
 import re
 import reprlib
 import shlex
@@ -16,14 +15,13 @@ from typing import Any
 from cudt.config.revision import is_commit
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
-from cudt.data.readers import READERS, SEPARATORS, Table
+from cudt.data.readers import READERS, Table, read_table
+from cudt.data.sources import reading
 from cudt.utils.errors import UserError, did_you_mean
 
 Label = int | str
-#: Columns that an error lists, and the characters of a name that it shows.
-_LISTED, _SHOWN = 20, 60
-#: Characters of a label; a longer one is a text.
-_LONGEST_LABEL = 1000
+#: Columns that an error lists.
+_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Columns:
     @property
     def needed(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return (*self.text, *([self.label] if self.label is not None else []))
+        return tuple(dict.fromkeys((*self.text, *([self.label] if self.label is not None else []))))
 
 
 @dataclass(frozen=True)
@@ -138,16 +136,16 @@ class HubSet:
         reachable = is_reachable()
         import datasets
 
-        with _offline(not reachable):
-            try:
-                loaded = datasets.load_dataset(self.repository, self.subset, split=split, revision=self.revision)
-            except Exception as error:  # the hub's libraries raise many kinds of errors
-                raise UserError(self._unavailable(split, base, reachable, error)) from None
+        advice = "check its name"
+        if not reachable:
+            advice = f"the hub cannot be reached; with network access, run {self._how_to_get(base)}"
+        with reading(f"dataset '{self.repository}', split {split}", "cannot be read", advice), _offline(not reachable):
+            loaded = datasets.load_dataset(self.repository, self.subset, split=split, revision=self.revision)
         commit = _commit_of(loaded)
         self._check_version(commit, reachable)
-        names = loaded.column_names
-        cells = {name: loaded[name][:] for name in columns.needed if name in names}
-        return replace(_pick(Table(names, cells, len(loaded)), f"{self.repository} {split}", columns), commit=commit)
+        cells = {name: loaded[name][:] for name in columns.needed if name in loaded.column_names}
+        table = Table(loaded.column_names, cells, len(loaded))
+        return replace(_pick(table, f"{self.repository} {split}", columns), commit=commit)
 
     def _check_version(self, commit: str | None, reachable: bool) -> None:
         """Refuse another version than the recipe's: without the hub, `datasets` reads whichever is in its cache."""
@@ -156,9 +154,8 @@ class HubSet:
         asked = self.revision if is_commit(self.revision) else self._cached_commit()
         if commit != asked and not (reachable and asked is None):
             raise UserError(
-                f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, which has "
-                f"{commit or 'another version'}, and the hub cannot be reached; run the command once with network "
-                "access, or change task.revision"
+                f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, and the hub cannot be "
+                "reached; run the command once with network access, or change task.revision"
             )
 
     def _cached_commit(self) -> str | None:
@@ -168,23 +165,6 @@ class HubSet:
         # `datasets` reads the card first, to find the commit.
         card = try_to_load_from_cache(self.repository, "README.md", revision=self.revision, repo_type="dataset")
         return Path(card).parent.name if isinstance(card, str) else None
-
-    def _unavailable(self, split: str, base: Path, reachable: bool, error: Exception) -> str:
-        # Network problems are OSErrors; a missing split is not. Even if the hub answered before, the connection can be
-        # lost later.
-        if not isinstance(error, OSError) or (reachable and not isinstance(error, ConnectionError)):
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
-            return f"dataset '{self.repository}', split {split}: {reason}"
-        if self.revision is not None:
-            return (
-                f"dataset '{self.repository}', revision '{self.revision}', is not in the cache, and the hub cannot be "
-                "reached; run the command once with network access"
-            )
-        folder = base / (self.subset or "")
-        return (
-            f"dataset '{self.repository}': no {split}-*.parquet in {folder}, and the hub cannot be reached; with "
-            f"network access, run {self._how_to_get(base)}"
-        )
 
 
 def _commit_of(loaded: Any) -> str | None:
@@ -224,12 +204,7 @@ def find_files(pattern: str, data_root: Path | None) -> list[Path]:
 
 def read_files(files: Sequence[Path], columns: Columns) -> Records:
     """The rows of all files, in order."""
-    parts = []
-    for file in files:
-        reader = READERS.get(file.suffix.lower())
-        if reader is None:
-            raise UserError(f"{file}: unknown file type; expected one of {', '.join(READERS)}")
-        parts.append(_pick(reader(file, columns.needed), str(file), columns))
+    parts = [_pick(read_table(file, columns.needed), str(file), columns) for file in files]
     return Records(
         [texts for part in parts for texts in part.texts],
         [label for part in parts for label in part.labels],
@@ -260,58 +235,34 @@ def _pick(table: Table, source: str, columns: Columns) -> Records:
         if table.names.count(name) > 1:
             raise UserError(f"{source}: several columns are called '{name}'; rename all but one")
         if name not in table.cells and name not in columns.optional:
-            raise UserError(f"{source}: no column '{name}'{_other_columns(name, table.names, source)}")
-    texts = [_texts(table, name, source, columns) for name in columns.text]
+            hint = did_you_mean(name, table.names) or ";"
+            raise UserError(f"{source}: no column '{name}'{hint} its columns: {', '.join(table.names[:_LISTED])}")
+    texts = [
+        [_text(value, name, source, row, columns) for row, value in enumerate(table.cells[name], 1)]
+        if name in table.cells
+        else [""] * table.n_rows
+        for name in columns.text
+    ]
     labels: list[Label] = []
     if columns.label is not None:
-        values = enumerate(table.cells[columns.label], 1)
-        labels = [_label(value, f"{source}, row {row}", columns.label) for row, value in values]
+        labels = [_label(value, columns.label, source, row) for row, value in enumerate(table.cells[columns.label], 1)]
     return Records(list(zip(*texts, strict=True)), labels, [(source, table.n_rows)])
 
 
-def _other_columns(name: str, names: Sequence[str], source: str) -> str:
-    """The columns of a file that lacks one, for its error message."""
-    listed = [_shown(one) for one in names[:_LISTED]]
-    if len(listed) == 1 and source.endswith((".csv", ".tsv")):
-        return f"; its only column: {listed[0]} (cells are separated by {SEPARATORS})"
-    more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{did_you_mean(name, listed) or ';'} its columns: {', '.join(listed)}{more}"
-
-
-def _shown(name: str) -> str:
-    """A name as it can be printed: one line, not too long."""
-    return name if len(name) <= _SHOWN and name.isprintable() else reprlib.repr(name)
-
-
-def _texts(table: Table, name: str, source: str, columns: Columns) -> list[str]:
-    if name not in columns.optional:
-        return _checked_texts(table.cells[name], name, source)
-    values = table.cells.get(name, [""] * table.n_rows)
-    return _checked_texts(["" if _is_missing(value) else value for value in values], name, source)
-
-
-def _checked_texts(texts: list[Any], name: str, source: str) -> list[str]:
-    for row, text in enumerate(texts, 1):
-        where = f"{source}, row {row}: column '{name}'"
-        if _is_missing(text):
-            raise UserError(f"{where} is empty; add a text or remove the row")
-        if not isinstance(text, str):
-            raise UserError(f"{where}: expected text, got {reprlib.repr(text)}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            # JSON can escape half of a surrogate pair, which tokenizers refuse.
-            raise UserError(f"{where} has half a surrogate pair ({text[error.start]!r}); replace it") from None
-    return texts
-
-
-def _label(value: Any, where: str, name: str) -> Label:
-    """A label as a word or an integer; text that is an integer becomes one, since csv files have text only."""
-    where = f"{where}: column '{name}'"
-    if _is_missing(value) or (isinstance(value, str) and not value.strip()):
-        raise UserError(f"{where} is empty; add a label or remove the row")
+def _text(value: Any, name: str, source: str, row: int, columns: Columns) -> str:
     if isinstance(value, str):
-        return _word(value.strip(), where)
+        return value
+    is_missing = value is None or value != value  # NaN
+    if is_missing and name in columns.optional:
+        return ""
+    raise UserError(f"{source}, row {row}: column '{name}': expected text, got {reprlib.repr(value)}")
+
+
+def _label(value: Any, name: str, source: str, row: int) -> Label:
+    """A label as a word or an integer; text that is an integer becomes one, since csv files have text only."""
+    if isinstance(value, str) and (word := value.strip()):
+        is_integer = re.fullmatch(r"0|-?[1-9][0-9]{0,18}", word) is not None and abs(int(word)) < 2**63
+        return int(word) if is_integer else word
     try:
         number = int(value)
         # A larger one is an id, and tables of results could not hold it.
@@ -319,21 +270,6 @@ def _label(value: Any, where: str, name: str) -> Label:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{where}: expected a word or an integer as label, got {reprlib.repr(value)}")
-
-
-def _word(word: str, where: str) -> Label:
-    if len(word) > _LONGEST_LABEL:
-        raise UserError(
-            f"{where}: a label of {len(word):,} characters ({reprlib.repr(word)}); name the column of the labels"
-        )
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where} has half a surrogate pair ({reprlib.repr(word)}); replace it") from None
-    is_integer = re.fullmatch(r"0|-?[1-9][0-9]*", word) is not None and abs(int(word)) < 2**63
-    return int(word) if is_integer else word
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    raise UserError(
+        f"{source}, row {row}: column '{name}': expected a word or an integer as label, got {reprlib.repr(value)}"
+    )

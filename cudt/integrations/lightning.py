@@ -26,18 +26,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-try:
-    import lightning.pytorch as pl
-    from lightning.pytorch.utilities import rank_zero_info
-except ImportError as error:
-    raise ImportError("cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'") from error
-
 from cudt.integrations import descent_verdict
 from cudt.integrations.log_names import layer_key
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.objectives.base import make_objective
+from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
+
+# Lightning imports torchvision where it is installed.
+survive_torchvision_mismatch()
+try:
+    import lightning.pytorch as pl
+    from lightning.pytorch.utilities import rank_zero_info
+except ImportError as error:
+    raise ImportError("cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'") from error
 
 
 class LayerwiseDescentCallback(pl.Callback):

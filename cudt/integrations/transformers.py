@@ -15,7 +15,6 @@ The model's own head reads every layer (models/own_head.py). One update, on any 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,6 @@ from cudt.integrations.descent_problem import DescentProblem, measure, reference
 from cudt.integrations.descent_update import DescentUpdate
 from cudt.integrations.input_noise import InputNoise, Inputs
 from cudt.integrations.layer_reader import LayerReader, with_some_label
-from cudt.integrations.stored_run import StoredRun
 from cudt.method.feasibility import LayerVerdict
 from cudt.models.backbone import unwrapped
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -52,8 +50,7 @@ class DescentMixin(_Base):
     """Layerwise descent for Trainer and its subclasses.
 
     `descent` and `noise` are the sections of a recipe; `objective` is constrained, supervised or erm, or the import
-    path of your own. With erm the update is Trainer's. `report_to_cudt` is a folder in which the training leaves a run
-    for `cudt eval-ood`, `cudt compare` and `cudt report`, with `test_dataset` as its test data.
+    path of your own. With erm the update is Trainer's.
     """
 
     #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model does with
@@ -66,8 +63,6 @@ class DescentMixin(_Base):
         descent: Descent | None = None,
         objective: str = "constrained",
         noise: Noise | None = None,
-        report_to_cudt: str | Path | None = None,
-        test_dataset: Any = None,
         **options: Any,
     ) -> None:
         if not hasattr(Trainer, "loss_is_scaled_for_ga"):
@@ -82,12 +77,7 @@ class DescentMixin(_Base):
         self.update: DescentUpdate | None = None
         self._not_seen: list[Inputs] = []
         self.verdicts: list[LayerVerdict] = []
-        self.last_multipliers: list[float] | None = None
-        """λ at the end of the training, if the best weights were loaded, and λ with them."""
         self.add_callback(_Steps(self))
-        self.stored_run = None if report_to_cudt is None else StoredRun(self, Path(report_to_cudt), test_dataset)
-        if self.stored_run is not None:
-            self.add_callback(self.stored_run)
 
     def _check_supported(self) -> None:
         if self.args.n_gpu > 1:
@@ -100,11 +90,6 @@ class DescentMixin(_Base):
                 f"layerwise descent does not support {name}: the head reads every layer from whole weights; remove it "
                 "from TrainingArguments and from accelerate's configuration"
             )
-
-    def train(self, *args: Any, **options: Any) -> Any:
-        """Trainer's training; with `report_to_cudt`, in a run folder of cudt."""
-        with contextlib.nullcontext() if self.stored_run is None else self.stored_run.recording():
-            return super().train(*args, **options)
 
     # ---------------------------------------------------------------- one update
 
@@ -202,10 +187,6 @@ class DescentMixin(_Base):
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
 
-    def prepared(self, dataset: Any) -> Any:
-        """A data set that was not given to Trainer, as Trainer would use it; for subclasses that tokenise."""
-        return dataset
-
     def _batches_to_measure(self) -> Iterator[Inputs]:
         if not hasattr(self.train_dataset, "__len__"):
             raise UserError(
@@ -254,7 +235,6 @@ class DescentMixin(_Base):
         super()._load_best_model()
         # The verdict is about the best weights, so it needs the slack that they were trained with.
         best, descent = Path(self.state.best_model_checkpoint or ""), self._known_problem().descent
-        self.last_multipliers = descent.multiplier_values.tolist()
         if not self.args.save_only_model:
             descent_state.load(best, descent)
 

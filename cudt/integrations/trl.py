@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cudt.config.schema import Descent, Noise
 from cudt.integrations.transformers import DescentMixin
 from cudt.utils.errors import UserError
@@ -22,10 +20,3 @@ class DescentSFTTrainer(DescentMixin, SFTTrainer):
     TRL's entropy and token accuracy are logged in evaluation only: they need the logits of the last layer, which are
     never all computed here.
     """
-
-    def prepared(self, dataset: Any) -> Any:
-        """A data set as SFTTrainer prepares its own: tokenised, unless it is already."""
-        if self._skip_prepare_dataset:
-            return dataset
-        packing = self.args.packing if self.args.eval_packing is None else self.args.eval_packing
-        return self._prepare_dataset(dataset, self.processing_class, self.args, packing, self._formatting_func, "test")

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.adapters import save_adapters, with_adapters
 from cudt.models.base import Visit
@@ -25,8 +24,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SNIPPET = """\
 from {library} import {loader}
 from transformers import AutoTokenizer
-model = {loader}.from_pretrained("FOLDER", trust_remote_code={trusts})
-tokenizer = AutoTokenizer.from_pretrained("FOLDER", trust_remote_code={trusts})
+model = {loader}.from_pretrained("FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 prompt = tokenizer({prompt!r}, return_tensors="pt")
 text = tokenizer.decode(model.generate(**prompt, max_new_tokens=64, do_sample=False)[0], skip_special_tokens=True)
 """
@@ -74,12 +73,12 @@ class Causal(WatchedText):
 
     def save_pretrained(self, folder: Path) -> str:
         """Save a model for transformers, or an adapter for peft."""
-        shown = {"prompt": prompt_text("Name a colour.", ""), "trusts": remote_code.runs_in(self._backbone[0])}
+        prompt = prompt_text("Name a colour.", "")
         if self._is_adapted:
             save_adapters(self.lm, folder)
-            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", **shown)
+            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
         self.lm.save_pretrained(folder)
-        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", **shown)
+        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", prompt=prompt)
 
 
 def decode_plainly(lm: Any) -> None:

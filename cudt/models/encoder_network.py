@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config.pretrained import PretrainedName
-from cudt.data import remote_code
 from cudt.data.batching import Batch
 from cudt.models.adapters import with_adapters
 from cudt.models.encoder import Config
@@ -24,7 +23,7 @@ import torch
 {peft}from safetensors.torch import load_file
 from transformers import {auto}, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("FOLDER", trust_remote_code={trusts})
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 {load}
 readout = load_file("FOLDER/readout.safetensors")
 with torch.no_grad():
@@ -73,7 +72,6 @@ class Encoder(WatchedText):
         return _SNIPPET.format(
             texts='"a text", "the other text of the pair"' if self._reads_pairs else '"a text"',
             state="mean(1)" if self._pools else "select(1, 0)",
-            trusts=remote_code.runs_in(self._backbone[0]),
             **loading_lines(self.encoder, without_pooler=self._lost_pooler),
         )
 

@@ -9,15 +9,14 @@ from typing import Any
 from safetensors.torch import save
 from torch import nn
 
-from cudt.data import remote_code
 from cudt.models.adapters import save_adapters
 from cudt.utils.files import write_atomically
 
 #: Python code that loads an encoder, and an encoder with adapters.
-_WHOLE = 'encoder = AutoModel.from_pretrained("FOLDER", trust_remote_code={trusts}{options})'
+_WHOLE = 'encoder = AutoModel.from_pretrained("FOLDER"{options})'
 _ADAPTED = """\
-config = AutoConfig.from_pretrained("FOLDER", trust_remote_code={trusts})
-base = AutoModel.from_pretrained({base!r}, config=config, trust_remote_code={trusts}{options})
+config = AutoConfig.from_pretrained("FOLDER")
+base = AutoModel.from_pretrained({base!r}, config=config{options})
 encoder = PeftModel.from_pretrained(base, "FOLDER")"""
 
 
@@ -42,15 +41,12 @@ def loading_lines(encoder: Any, *, without_pooler: bool) -> dict[str, str]:
     model = encoder.get_base_model() if is_adapted(encoder) else encoder
     # Without this, transformers would make a random pooler and report its weights as missing.
     takes_option = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
-    shown: dict[str, Any] = {
-        "options": ", add_pooling_layer=False" if without_pooler and takes_option else "",
-        "trusts": remote_code.runs_in(model),
-    }
+    options = ", add_pooling_layer=False" if without_pooler and takes_option else ""
     if not is_adapted(encoder):
-        return {"peft": "", "auto": "AutoModel", "load": _WHOLE.format(**shown)}
+        return {"peft": "", "auto": "AutoModel", "load": _WHOLE.format(options=options)}
     adapters = encoder.peft_config["default"]
-    shown["options"] += f", revision={adapters.revision!r}" if adapters.revision else ""
-    load = _ADAPTED.format(base=adapters.base_model_name_or_path, **shown)
+    options += f", revision={adapters.revision!r}" if adapters.revision else ""
+    load = _ADAPTED.format(base=adapters.base_model_name_or_path, options=options)
     return {"peft": "from peft import PeftModel\n", "auto": "AutoConfig, AutoModel", "load": load}
 
 

@@ -128,8 +128,7 @@ class ReadRun:
     @property
     def pretrained(self) -> str:
         """The pretrained model that it started from; empty without one."""
-        model = self.run.recipe.settings.model
-        return str(getattr(model, "trained_from", None) or getattr(model, "pretrained", None) or "")
+        return str(getattr(self.run.recipe.settings.model, "pretrained", None) or "")
 
     @property
     def is_cut(self) -> bool:

@@ -64,6 +64,5 @@ def _recorded(run: Run) -> list[str]:
 
 def base_of(run: Run) -> str | None:
     """The pretrained model that training began with; None for a model without one."""
-    model = run.recipe.settings.model
-    began = getattr(model, "trained_from" if getattr(model, "trained_by", None) else "pretrained", None)
+    began = getattr(run.recipe.settings.model, "pretrained", None)
     return None if began is None else str(began)

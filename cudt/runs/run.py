@@ -26,7 +26,6 @@
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
-        data/           the examples of a run that another trainer trained (integrations/stored_run.py)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
         on-<name>/      the same tables, from `eval-ood --on <name>`: test data of another task or recipe
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit
-from cudt.data import findings, text_checks, token_cache
+from cudt.data import findings, text_checks, tokens
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
@@ -116,14 +116,9 @@ class Alpaca(TokenTask):
 
     def _check(self, split: Split) -> None:
         """Refuse a split of unknown words, and warn of other problems."""
-        texts, tokens = self._sources(split), [example.tokens for example in self._tokens[split]]
-        found = [
-            text_checks.unknown(self.tokenizer, tokens, split),
-            text_checks.empty([(instruction,) for instruction, *_ in texts]),
-            text_checks.repeated(tokens),
-        ]
+        found = [text_checks.unknown(self.tokenizer, [example.tokens for example in self._tokens[split]], split)]
         if split != "train":
-            found.append(text_checks.leaked(texts, self._sources("train")))
+            found.append(findings.leaked(self._sources(split), self._sources("train")))
         self._notes.update(findings.report(split, found))
 
     def _sources(self, split: Split) -> list[tuple[str, ...]]:
@@ -157,7 +152,7 @@ class Alpaca(TokenTask):
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = [str(self.tokenizer.eos_token_id)]
         for rows in (self._texts[split] for split in splits):
-            parts.append(token_cache.key(self.tokenizer, [texts for _, texts in rows], self.max_length))
+            parts.append(tokens.key(self.tokenizer, [texts for _, texts in rows], self.max_length))
             parts += [name for name, _ in rows]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cudt.data.token_cache import bounded, explaining_tokens
-
 #: The template of Alpaca (Taori et al., 2023).
 _PLAIN = (
     "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
@@ -54,11 +52,10 @@ def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Pr
     """
 
     def tokens(*texts: str) -> list[int]:
-        found = _tokens(tokenizer, prompt_text(*texts))
+        found = tokenizer(prompt_text(*texts))["input_ids"]
         # Some tokenizers end every text with an end token, but here the response follows.
         return found[:-1] if found and found[-1] == tokenizer.eos_token_id else found
 
-    instruction, given = (bounded(tokenizer, text, most) for text in (instruction, given))
     whole = tokens(instruction, given)
     if len(whole) <= most:
         return Prompt(whole, is_cut=False)
@@ -67,11 +64,6 @@ def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Pr
         return Prompt(tokens(instruction, kept), is_cut=True)
     kept = _longest(instruction, lambda start: len(tokens(start, "")), most)
     return None if kept is None else Prompt(tokens(kept, ""), is_cut=True)
-
-
-def _tokens(tokenizer: Any, text: str, **options: Any) -> list[int]:
-    with explaining_tokens(tokenizer):
-        return tokenizer(text, **options)["input_ids"]
 
 
 def _longest(text: str, length: Callable[[str], int], most: int) -> str | None:
@@ -85,7 +77,7 @@ def whole_dialogue(tokenizer: Any, instruction: str, response: str, most: int) -
 
     The response has no end token: it is the text, wherever the model that wrote it ended.
     """
-    tokens = _tokens(tokenizer, response, add_special_tokens=False)
+    tokens = tokenizer(response, add_special_tokens=False)["input_ids"]
     prompt = fitted_prompt(tokenizer, instruction, "", most - len(tokens)) if len(tokens) < most else None
     return None if prompt is None else Dialogue(prompt, tokens, response_is_cut=False)
 
@@ -97,7 +89,7 @@ def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Di
     cut at its end, but keeps at least a quarter of the length (or all it has); the prompt is cut to make room for it.
     """
     instruction, given, output = texts
-    response = _tokens(tokenizer, bounded(tokenizer, output, max_length), add_special_tokens=False)
+    response = tokenizer(output, add_special_tokens=False)["input_ids"]
     if not output.strip() or not response:
         return None
     if tokenizer.eos_token_id is not None:

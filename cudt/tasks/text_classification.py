@@ -13,7 +13,7 @@ from pydantic import Field
 from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit
 from cudt.config.section import ADDED_LATER
-from cudt.data import findings, text_checks, token_cache
+from cudt.data import findings, text_checks, tokens
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
@@ -103,7 +103,7 @@ class TextClassification(Classification):
 
     def examples(self, split: Split) -> Sequence[Tokens]:
         if split not in self._tokens:
-            self._tokens[split] = self._tokenised(self._texts[split], token_cache.tokenise)
+            self._tokens[split] = self._tokenised(self._texts[split])
             self._check(split)
         return self._tokens[split]
 
@@ -112,8 +112,7 @@ class TextClassification(Classification):
         clean = self._texts[split]
         noisy = noise.corrupt_all([(text.id, text.texts) for text in clean], level, seed)
         damaged = [Text(text.id, texts, text.label) for text, texts in zip(clean, noisy, strict=True)]
-        # Not cached: each noisy version of a split is used once.
-        return self._tokenised(damaged, token_cache.cut)
+        return self._tokenised(damaged)
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Tokens]:
         expected = len(self._texts["train"][0].texts)
@@ -121,7 +120,7 @@ class TextClassification(Classification):
             if len(parts) != expected:
                 raise UserError(f"text {index}: expected {expected} text(s), as in the training data, got {len(parts)}")
         new = [Text(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
-        return self._tokenised(new, token_cache.cut) if new else []
+        return self._tokenised(new) if new else []
 
     def tested_on(self, other: Task) -> TextClassification:
         if not isinstance(other, TextClassification):
@@ -140,19 +139,10 @@ class TextClassification(Classification):
 
     def _check(self, split: Split) -> None:
         """Refuse a split of unknown words, and warn of other problems."""
-        texts, tokens = self._sources(split), [example.inputs["input_ids"] for example in self._tokens[split]]
-        labels = [text.label for text in self._texts[split]]
-        found = [
-            text_checks.unknown(self.tokenizer, tokens, split),
-            text_checks.empty(texts),
-            text_checks.repeated(tokens),
-            findings.missing_classes(labels, self.n_classes),
-            *([findings.lonely_classes(labels)] if split == "train" else []),
-        ]
-        if self.has_pairs:
-            found.append(text_checks.shortened(self.tokenizer, texts, tokens, self.max_length))
+        rows = [example.inputs["input_ids"] for example in self._tokens[split]]
+        found = [text_checks.unknown(self.tokenizer, rows, split)]
         if split != "train":
-            found.append(text_checks.leaked(texts, self._sources("train")))
+            found.append(findings.leaked(self._sources(split), self._sources("train")))
         self._notes |= findings.report(split, found)
 
     def _sources(self, split: Split) -> list[tuple[str, ...]]:
@@ -161,7 +151,7 @@ class TextClassification(Classification):
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []
         for texts in (self._texts[split] for split in splits):
-            parts.append(token_cache.key(self.tokenizer, [text.texts for text in texts], self.max_length))
+            parts.append(tokens.key(self.tokenizer, [text.texts for text in texts], self.max_length))
             parts += [f"{text.id} {text.label}" for text in texts]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
@@ -187,8 +177,8 @@ class TextClassification(Classification):
         batch["ids"] = [example.id for example in examples]
         return batch
 
-    def _tokenised(self, texts: Sequence[Text], tokenise: Callable[..., list[token_cache.Inputs]]) -> list[Tokens]:
-        rows = tokenise(self.tokenizer, [text.texts for text in texts], self.max_length)
+    def _tokenised(self, texts: Sequence[Text]) -> list[Tokens]:
+        rows = tokens.tokenise(self.tokenizer, [text.texts for text in texts], self.max_length)
         return [Tokens(text.id, inputs, text.label) for text, inputs in zip(texts, rows, strict=True)]
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from cudt.config.bounds import Count, Seed, Side
 from cudt.config.schema import Limit, NamedSection
-from cudt.data import findings, frame_cache, video_checks
+from cudt.data import findings, frame_cache
 from cudt.data.clips import Clip
 from cudt.data.frame_cache import Footage
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
@@ -118,12 +118,12 @@ class VideoDenoising(Task):
         return dict(self._notes)
 
     def _check(self, split: Split) -> None:
-        """Warn of clips that should not be there."""
-        clips, training = self._clips(split), self._clips("train")
-        found = [video_checks.repeated(clips)]
+        """Warn of clips that are also training clips."""
+        training = self._clips("train")
         # Without validation clips, validation is another part of the training clips.
-        own = [clip for clip in clips if split != "train" and all(clip is not one for one in training)]
-        self._notes |= findings.report(split, [*found, video_checks.leaked(own, training)])
+        own = [clip for clip in self._clips(split) if split != "train" and all(clip is not one for one in training)]
+        leaked = findings.leaked([clip.digest for clip in own], [clip.digest for clip in training], "clips")
+        self._notes |= findings.report(split, [leaked])
 
     def _clips(self, split: Split) -> list[Footage]:
         """The clips of a split's windows, each once."""

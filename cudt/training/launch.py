@@ -17,7 +17,6 @@ from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
 from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
-from cudt.models.headed import Config as HeadedConfig
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs import checksums, export
@@ -94,16 +93,6 @@ def train(
         elif is_left:
             _fit(trainer, partial(_record_for_main, run))
     return run
-
-
-def _check_trainable(recipe: NamedRecipe) -> None:
-    """Refuse the recipe of a run that another program trained: it says what was trained, not how to do it again."""
-    model = recipe.settings.model
-    if isinstance(model, HeadedConfig) and model.trained_by is not None:
-        raise UserError(
-            f"{recipe.name}: model.trained_by: this run was trained by {model.trained_by}, and cudt train would not "
-            "repeat that; run the command in its run.json again"
-        )
 
 
 def _target_and_accelerator(
@@ -193,7 +182,6 @@ def _problem(
     run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
 ) -> tuple[TrainingProblem, str, str]:
     """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
-    _check_trainable(run.recipe)
     sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
     if sharding is not None:
         # Shards of the run before are in a cycle of references, and would stay on the device.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 from cudt.data.loading import batches
@@ -14,7 +13,6 @@ from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, choose, make_current
-from cudt.utils.errors import DataWarning
 from cudt.utils.processes import is_main_process
 
 
@@ -22,9 +20,6 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     """The run's model and its task; refuses other pretrained weights than the run was trained with."""
     chosen = choose(device)
     make_current(chosen)
-    if getattr(run.recipe.settings.model, "trust_remote_code", False):
-        # The folder may come from somebody else.
-        warnings.warn(f"{run.path / 'recipe.yaml'} says model.trust_remote_code: true", DataWarning, stacklevel=2)
     with data_root_of(run, data_root) as root:
         # Of several processes each has a device of its own.
         spread_out = run.info().sharded and processes.count() == 1

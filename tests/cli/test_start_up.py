@@ -66,7 +66,6 @@ GONE = [
     ["judge", "gone", "--by", "lost"],
     ["runs", "gone"],
     ["report", "gone"],
-    ["push", "gone"],
 ]
 
 

@@ -21,7 +21,6 @@ def test_a_name_is_the_name_of_the_file_that_implements_it(kind, name):
 REQUIRED = {
     "causal": {"pretrained"},
     "encoder": {"pretrained"},
-    "headed": {"pretrained"},
     "stored": {"folder", "kind"},
     "vit": {"pretrained"},
     "folder": {"train", "test"},

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
+import json
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,7 +49,7 @@ def test_the_implementation_of_attention_is_that_of_the_recipe(tmp_path, attenti
     assert model.config._attn_implementation == attention
 
 
-@pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model", "/model", ""])
+@pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model"])
 def test_a_package_that_is_not_installed_is_reported(name):
     with pytest.raises(UserError, match=r"no Python package '.*' is installed; `cudt recipes` says what"):
         hub.load_tokenizer(f"package:{name}", None)
@@ -80,15 +79,6 @@ def test_a_folder_without_a_model_is_reported(tmp_path):
         hub.load_encoder(str(tmp_path), None)
 
 
-@pytest.mark.parametrize("damage", ["config", "weights"])
-def test_a_damaged_folder_is_reported_in_one_line(tmp_path, damage):
-    name = tiny_pretrained(tmp_path / "model")
-    (tmp_path / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_bytes(b"junk")
-    with pytest.raises(UserError, match="cannot be loaded from") as error:
-        hub.load_encoder(name, None)
-    assert "\n" not in str(error.value)
-
-
 def test_incomplete_weights_are_refused(tmp_path):
     """The library would initialise the missing weights at random, and the model would not be pretrained."""
     name = tiny_pretrained(tmp_path / "model")
@@ -101,29 +91,29 @@ def test_incomplete_weights_are_refused(tmp_path):
         hub.load_encoder(name, None)
 
 
+def test_weights_of_another_shape_are_refused(tmp_path):
+    name = tiny_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "vocab_size": 300}))
+    with pytest.raises(UserError, match=r"word_embeddings.weight' has the shape \(62, 16\), and config.json describes"):
+        hub.load_encoder(name, None)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_damaged_folder_is_reported_in_one_line(name, tmp_path):
+    folder = tiny_pretrained(tmp_path / "model")
+    (tmp_path / "model" / name).write_bytes(b"junk")
+    with pytest.raises(UserError, match=f"cannot be loaded from {folder}") as error:
+        hub.load_encoder(folder, None)
+    assert "\n" not in str(error.value)
+
+
 def test_in_offline_mode_the_hub_is_not_asked(monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     hub.is_reachable.cache_clear()
     assert hub.is_reachable() is False
-    hub.is_reachable.cache_clear()
-
-
-def test_a_hub_that_accepts_the_connection_but_never_answers_times_out(monkeypatch):
-    from huggingface_hub import constants
-
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen()
-        monkeypatch.setattr(hub, "_PATIENCE", 0.2)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        hub.is_reachable.cache_clear()
-        begun = time.monotonic()
-        assert hub.is_reachable() is False
-        # Without a limit it would wait for ever.
-        assert time.monotonic() - begun < 60
     hub.is_reachable.cache_clear()
 
 
@@ -152,7 +142,7 @@ for _ in sys.stdin:
 
 def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
     """In a process of its own, because the hub's libraries read their settings when they are imported."""
-    environment = served.environment(tmp_path / "home", token=None)
+    environment = served.environment(tmp_path / "home")
     command, pipe = [sys.executable, "-c", LOADING], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as process:
         asking, answering = process.stdin, process.stdout

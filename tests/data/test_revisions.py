@@ -18,7 +18,6 @@ from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.data import hub
 from cudt.data.records import Columns, HubSet
 from cudt.utils.errors import UserError
-from tests.conftest import tiny_recipe
 from tests.fake_hub import FakeHub, serving
 from tests.pretrained import tiny_pretrained
 
@@ -66,7 +65,7 @@ def served(tmp_path_factory) -> Iterator[FakeHub]:
 @pytest.fixture
 def load(served, tmp_path) -> Iterator[Any]:
     """Loads in a process of its own, because the hub's libraries read their settings when they are imported."""
-    pipe, environment = subprocess.PIPE, served.environment(tmp_path / "home", token=None)
+    pipe, environment = subprocess.PIPE, served.environment(tmp_path / "home")
     command = [sys.executable, "-c", LOADING]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as process:
         asking, answering = process.stdin, process.stdout
@@ -106,8 +105,8 @@ def test_a_dataset_is_read_in_the_version_of_the_recipe_and_no_other_one_from_th
     assert load("data", "owner/films", new) == ["new", new]
     for revision in (old, "v1", "v2"):
         error = load("data", "owner/films", revision)
-        assert f"UserError: dataset 'owner/films': revision '{revision}' is not in the cache, which has {new}" in error
-    assert "revision 'v1', is not in the cache" in load("data", "owner/none", "v1")
+        assert f"UserError: dataset 'owner/films': revision '{revision}' is not in the cache" in error
+    assert "the hub cannot be reached" in load("data", "owner/none", "v1")
 
 
 # ---------------------------------------------------------------- this machine has no versions
@@ -153,7 +152,7 @@ def test_a_version_is_part_of_a_runs_identity_and_null_is_not():
     assert len({plain, *others}) == 4
 
 
-@pytest.mark.parametrize("revision", ["", "../other", "a b", "-x", "a\nb"])
+@pytest.mark.parametrize("revision", ["", "../other", "a b"])
 def test_what_cannot_be_a_version_is_refused(revision):
     with pytest.raises(UserError, match=r"model\.revision: expected a branch, a tag or the hash of a commit"):
         recipes.validate({"model": {**ENCODER, "revision": revision}, "task": {"name": "imdb"}}, "recipe")
@@ -173,11 +172,6 @@ def test_a_version_of_nothing_on_the_hub_is_refused(model, task, message):
         recipes.validate({"model": pinned[0], "task": pinned[1]}, "recipe")
 
 
-def test_a_task_without_data_of_the_hub_has_no_version():
-    with pytest.raises(UserError, match=r"task\.revision: unknown key"):
-        tiny_recipe("task.revision=v1")
-
-
 # ---------------------------------------------------------------- the loaders of every model
 
 
@@ -185,9 +179,9 @@ def test_a_task_without_data_of_the_hub_has_no_version():
 def test_every_model_hands_its_version_to_what_loads_it(name):
     key = "embeddings_from" if name == "unrolled" else "pretrained"
     task = {"encoder": "imdb", "unrolled": "imdb", "causal": "alpaca", "vit": "ucsd"}[name]
-    model = {"name": name, key: "owner/tiny", "revision": "v1", "trust_remote_code": True}
+    model = {"name": name, key: "owner/tiny", "revision": "v1"}
     section = recipes.validate({"model": model, "task": {"name": task}}, "recipe").model
     assert isinstance(section, PretrainedSection)
     source = section.source
     assert source is not None
-    assert (source, source.revision, source.trusts_code) == ("owner/tiny", "v1", True)
+    assert (source, source.revision) == ("owner/tiny", "v1")

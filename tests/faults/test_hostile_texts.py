@@ -2,64 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import multiprocessing
 import os
-import re
-import shutil
 import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from cudt import report
 from cudt.cli import main as cli
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.config import recipe as recipes
 from cudt.config import strict_yaml
-from cudt.report.collect import collect
-from cudt.runs.run import Run
 from cudt.sweep import definition
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.run_sweep import SweepOptions, resume_command
 from cudt.utils.errors import UserError
 from cudt.utils.worker_processes import Processes
 
-#: Row 11 of the issue, and relatives.
-NAMES = [
-    *(
-        "new\nline\x1b[31m",
-        "-rf",
-        "sweeps",
-        "report",
-        "report-x",
-        "Sweeps",
-        "reproduce-smoke",
-        "=cmd|calc",
-        "../up",
-        "a/b",
-    ),
-    *(
-        "",
-        ".",
-        "..",
-        ".hidden",
-        " a",
-        "a ",
-        "a\x00b",
-        "\ud800",
-        "x" * 101,
-        "é" * 51,
-        "a:b",
-        "a;b",
-        "$(a)",
-        "`a`",
-        "a\u202eb",
-    ),
-]
-OLD_NAME = "$\\nope$ <b>x</b> </script><script>alert(1)</script> {{7*7}} =1+1"
+NAMES = ["new\nline\x1b[31m", "-rf", "sweeps", "=cmd|calc", "../up", "", "\ud800", "x" * 101]
 ESCAPE = "\x1b[31m"
 
 
@@ -100,9 +61,6 @@ def test_names_of_searches_and_arms_are_checked_too(name, tmp_path):
         ("model.layers=1000000000", "model.layers: too large: at most 10,000"),
         ("model.width=1000000", "model: too large: about 4.0e\\+12 weights"),
         ("training.learning_rate=1e300", "training.learning_rate: too large: at most 1e\\+30 is allowed, got 1e\\+300"),
-        ("training.epochs=10000000", "training.epochs: too large"),
-        ("training.batch_size=10000000000", "training.batch_size: too large"),
-        ("loading.workers=1000000", "loading.workers: too large"),
         (f"task.data_seed={2**70}", "task.data_seed: too large"),
         ("noise.gamma_train=1e40", "noise.gamma_train: too large"),
         ("evaluation.gammas=[1e9]", "evaluation.gammas: .*levels must be ≤ 1e\\+06"),
@@ -149,13 +107,6 @@ def test_an_error_about_a_strange_file_is_one_printable_line(tmp_path, monkeypat
     assert printed.strip().isprintable()
 
 
-def test_values_of_a_hundred_kilobytes_on_the_command_line_are_shortened(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["cudt", "runs", "--filter", "y" * 100_000, "."])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert len(capsys.readouterr().err) < 600
-
-
 @pytest.mark.parametrize(
     "words", [["--out", "o\udcff"], ["--seed", "²"], ["--seed", "9" * 5000], ["--set", "a=\udcff"]]
 )
@@ -165,57 +116,6 @@ def test_options_that_no_file_can_record_are_refused(words, monkeypatch, capsys)
         cli.main()
     assert stopped.value.code == 2
     assert capsys.readouterr().err.strip().isprintable()
-
-
-# ---------------------------------------------------------------- runs of earlier versions
-
-
-@pytest.fixture(scope="module")
-def old_run(trained_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a name and a text that this version would refuse, in a folder that a shell would take apart."""
-    folder = tmp_path_factory.mktemp("old") / "a b$(c)\n=d" / trained_run.path.name
-    shutil.copytree(trained_run.path, folder)
-    values = {**strict_yaml.parse_mapping((folder / "recipe.yaml").read_text(), "x"), "name": OLD_NAME}
-    text = strict_yaml.dump({**values, "needs": "half \ud800 of a pair", "expect": ESCAPE})
-    assert "\\uD800" in text
-    (folder / "recipe.yaml").write_text(text)
-    (folder / "checksums.json").unlink(missing_ok=True)
-    return folder
-
-
-def test_a_lone_surrogate_is_refused_in_a_new_recipe(old_run):
-    with pytest.raises(UserError, match=r"recipe\.yaml:\d+: found invalid Unicode"):
-        recipes.load(str(old_run / "recipe.yaml"))
-
-
-def test_a_report_on_an_old_run_with_any_name_shows_it_as_text(old_run, tmp_path):
-    made = report.write([old_run.parent], tmp_path)
-    page = made.page.read_text(encoding="utf-8")
-    assert "<script>alert" not in page
-    assert "<b>x</b>" not in page
-    assert "alert(1)" in page
-    assert (tmp_path / "table.csv").is_file()
-
-
-def test_a_folder_whose_name_is_no_text_is_left_out_of_a_report(old_run, tmp_path):
-    shutil.copytree(old_run, tmp_path / "good" / old_run.name)
-    shutil.copytree(old_run, tmp_path / "bad\udcff" / old_run.name)
-    found = collect([tmp_path])
-    assert [read.run.path.parent.name for read in found.runs] == ["good"]
-    assert any("the folder's name is not valid UTF-8; rename it" in warning for warning in found.warnings)
-
-
-def test_runs_are_listed_without_line_breaks_and_as_csv_without_formulas(old_run, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["cudt", "runs", str(old_run.parent)])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert "1 run" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", ["cudt", "runs", str(old_run.parent), "--csv"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    (row,) = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert row["recipe"] == OLD_NAME
-    assert not any(re.match(r"[=+@\t\r]", cell) for cell in row.values())
 
 
 # ---------------------------------------------------------------- passwords

@@ -100,7 +100,6 @@ def test_a_training_that_stops_early_is_judged_with_its_slack(tmp_path):
     assert trainer.state.best_global_step == 4
     assert torch.equal(trainer.problem.descent.slack, by_layer(trainer, "slack")[3])
     assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
-    assert trainer.last_multipliers == by_layer(trainer, "multiplier")[7].tolist()
 
 
 def test_a_scheduler_that_does_not_know_the_slack_is_refused_in_one_line(tmp_path):

@@ -53,14 +53,6 @@ def encoder(folder: Path) -> NamedRecipe:
     return recipes.load(str(path), [*changes, *COMMON], objective="constrained")
 
 
-def headed(folder: Path) -> NamedRecipe:
-    """A BertForSequenceClassification, whose readout is its own pooler and classifier."""
-    recipe = encoder(folder)
-    model = {"name": "headed", "pretrained": recipe.settings.model.pretrained}  # type: ignore[attr-defined]
-    values = recipe.resolved()
-    return NamedRecipe(values.pop("name"), recipes.validate({**values, "model": model}, "headed"))
-
-
 def llama(folder: Path) -> NamedRecipe:
     instructions.write_instructions(folder)
     path = instructions.write_recipe(folder, tiny_llama(folder / "llama"))
@@ -92,7 +84,7 @@ def rows_in_order(recipe: NamedRecipe, task: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("make", [encoder, headed, llama])
+@pytest.mark.parametrize("make", [encoder, llama])
 def test_layer_losses_and_multipliers_are_those_of_cudt_train(make, tmp_path):
     torch.set_num_threads(1)
     recipe = make(tmp_path)
@@ -102,10 +94,7 @@ def test_layer_losses_and_multipliers_are_those_of_cudt_train(make, tmp_path):
 
     layerwise = assemble_model(recipe, tmp_path, torch.device("cpu"))
     model: Any = layerwise.model
-    if make is encoder:
-        model = FirstToken(model.encoder.config, model.encoder, model.head)
-    else:
-        model = model.lm if make is llama else model.headed
+    model = FirstToken(model.encoder.config, model.encoder, model.head) if make is encoder else model.lm
     settings = recipe.settings
     trainer = DescentTrainer(
         model,

@@ -19,10 +19,8 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM
 from trl import SFTConfig, SFTTrainer
 
-from cudt import evaluate
 from cudt.integrations.trl import DescentSFTTrainer, Noise
 from cudt.models.own_head import layer_losses
-from cudt.runs.find import open_run
 from cudt.utils.errors import UserError
 
 TEXTS = [{"prompt": f"Say {word}.", "completion": f" {word} {word}"} for word in ("red", "blue", "green", "white")] * 4
@@ -96,25 +94,3 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "cudt.integrations.trl")
     with pytest.raises(UserError, match="pip install trl"):
         importlib.import_module("cudt.integrations.trl")
-
-
-def test_a_run_of_cudt_is_left_behind_with_test_data_that_were_not_tokenised(tmp_path):
-    texts = datasets.Dataset.from_list(TEXTS)
-    trainer = trainer_of(
-        DescentSFTTrainer,
-        tmp_path,
-        descent=SETTINGS,
-        eval_dataset=texts.select(range(4)),
-        test_dataset=texts.select(range(6)),
-        report_to_cudt=tmp_path / "outputs",
-    )
-    trainer.train()
-    run = open_run(trainer.stored_run.run.path)
-    batch = trainer.data_collator([trainer.eval_dataset[index] for index in range(4)])
-    # A copy: TRL replaces the forward pass of the trainer's.
-    model = AutoModelForCausalLM.from_pretrained(run.path / "model").eval()
-    with torch.no_grad():
-        expected = layer_losses(model, batch).tolist()
-    assert run.read_table("layers")["loss"].tolist() == pytest.approx(expected, abs=1e-6)
-    evaluate(run, gammas=[0.0], device="cpu")
-    assert run.read_table("ood")["n"].unique().tolist() == [6]

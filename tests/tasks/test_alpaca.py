@@ -98,30 +98,12 @@ def test_cut_and_skipped_examples_are_reported_with_their_number():
     assert [task.length(example) for example in task.examples("train")[1:]] == [260, 260]
 
 
-def test_an_example_without_room_for_a_response_is_skipped():
-    alone = 1 + len(own_tokens(prompt_text("", "")))
-    # The second response must keep a quarter of the length, and there is no room for it.
-    task = of_texts(("Say.", "", "a"), ("Say.", "", "blue " * 100), max_length=alone + 2)
-    with pytest.warns(DataWarning, match="1 prompts cut, 1 skipped without a response"):
-        assert [example.id for example in task.examples("test")] == ["0"]
-
-
-def test_without_cuts_there_is_no_warning(folder, pretrained, recwarn):
-    task = build(folder, pretrained)
-    assert len(task.examples("train")) == 24
-    assert not [name for name in task.notes() if "cut" in name or "skipped" in name]
-    assert not [warning for warning in recwarn if "cut" in str(warning.message)]
-
-
-def test_repeated_examples_and_those_of_the_training_data_are_reported(folder, pretrained):
+def test_examples_of_the_training_data_are_reported(folder, pretrained):
     # Every other one of the 40 instructions is one of four.
     task = build(folder, pretrained)
-    with pytest.warns(DataWarning, match=r"train data: repeated examples: \d+ of 24 examples"):
-        task.examples("train")
     with pytest.warns(DataWarning, match="test data: .*examples that are also in the training data"):
         task.examples("test")
     seen = {texts for _, texts in task._texts["train"]}
-    assert task.notes()["train: repeated examples"] == 24 - len(seen)
     leaked = sum(texts in seen for _, texts in task._texts["test"])
     assert task.notes()["test: examples that are also in the training data"] == leaked > 0
 
@@ -223,13 +205,6 @@ def test_thinned_batches_keep_some_labels_and_change_nothing_else(folder, pretra
     kept = few["labels"] != IGNORED
     assert torch.equal(few["labels"][kept], batch["labels"][kept])
     assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
-
-
-def test_examples_with_fewer_tokens_keep_all():
-    task = of_texts(("Say.", "", "ab"), ("Say.", "", "abcdefgh"))
-    batch = task.collate(task.examples("train"))
-    assert [len(kept) for kept in chosen(task.thinned(batch, 5, 0))] == [3, 5]
-    assert torch.equal(task.thinned(batch, 100, 0)["labels"], batch["labels"])
 
 
 def test_the_kept_tokens_depend_only_on_seed_and_example(folder, pretrained):

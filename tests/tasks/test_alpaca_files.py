@@ -10,11 +10,9 @@ import pytest
 from tokenizers import AddedToken
 
 from cudt.config.schema import Limit
-from cudt.data import records as _records
 from cudt.data.splits import SPLITS
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.prompts import prompt_text
 from cudt.utils.errors import UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
@@ -109,14 +107,6 @@ def test_every_file_type_gives_the_same_examples(name, folder, rows, pretrained,
     assert everything(build(tmp_path, pretrained, file=name)) == everything(build(folder, pretrained))
 
 
-@pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
-def test_the_input_column_is_optional(name, tmp_path, pretrained):
-    write(tmp_path / name, [{"instruction": "Say red.", "output": f"red {number}"} for number in range(10)])
-    task = build(tmp_path, pretrained, file=name)
-    text = task.tokenizer.decode(everything(task)["3"], skip_special_tokens=True)
-    assert text == prompt_text("Say red.", "") + "red 3"
-
-
 def test_the_input_of_a_row_is_optional_and_may_be_null(tmp_path, rows, pretrained):
     own: list[dict[str, Any]] = [dict(row) for row in rows]
     del own[0]["input"]
@@ -132,49 +122,7 @@ def test_without_a_file_the_published_dataset_is_read_below_the_data_root(file, 
     assert everything(build(tmp_path, pretrained, file=None)) == everything(build(folder, pretrained))
 
 
-def test_an_unavailable_dataset_is_reported_with_folder_and_command(tmp_path, pretrained, monkeypatch):
-    monkeypatch.setattr(_records, "is_reachable", lambda: False)
-    with pytest.raises(UserError, match=r"hf download tatsu-lab/alpaca --repo-type dataset") as error:
-        build(tmp_path, pretrained, file=None).examples("train")
-    assert str(tmp_path / "alpaca") in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 # ---------------------------------------------------------------- errors
-
-
-BAD_ROWS = {
-    "no output": ({"instruction": "Say."}, r"own\.json, row 3: column 'output' is empty"),
-    "null": ({"instruction": "Say.", "output": None}, r"own\.json, row 3: column 'output' is empty"),
-    "a number": ({"instruction": "Add.", "output": 4}, r"own\.json, row 3: column 'output': expected text, got 4"),
-    "an input that is a list": (
-        {"instruction": "Add.", "input": [1], "output": "1"},
-        r"own\.json, row 3: column 'input': expected text, got \[1\]",
-    ),
-    "no instruction": ({"output": "red"}, r"own\.json, row 3: column 'instruction' is empty"),
-}
-
-
-@pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_bad_record_is_reported_with_file_and_row(row, message, rows, tmp_path, pretrained):
-    (tmp_path / "own.json").write_text(json.dumps([*rows[:2], row, *rows[3:]]))
-    with pytest.raises(UserError, match=message):
-        build(tmp_path, pretrained).examples("train")
-
-
-@pytest.mark.parametrize(("name", "position"), [("own.json", "row 3"), ("own.jsonl", "line 3")])
-def test_a_record_that_is_not_json_is_reported_with_file_and_row(name, position, rows, tmp_path, pretrained):
-    path = tmp_path / name
-    write(path, rows)
-    path.write_text(path.read_text().replace('{"instruction": "Say green."', '{"instruction": Say green.', 1))
-    with pytest.raises(UserError, match=rf"own\.jsonl?, {position}: invalid JSON"):
-        build(tmp_path, pretrained, file=name).examples("train")
-
-
-def test_a_file_without_outputs_is_reported_with_its_columns(tmp_path, pretrained):
-    write(tmp_path / "own.json", [{"instruction": "Say.", "outputs": "red"}] * 10)
-    with pytest.raises(UserError, match=r"own\.json: no column 'output'; did you mean 'outputs'\?"):
-        build(tmp_path, pretrained).examples("train")
 
 
 def test_a_model_without_a_tokenizer_is_refused(folder):
@@ -200,17 +148,6 @@ def test_the_fingerprint_changes_with_the_tokenizer(folder, pretrained):
     assert other.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
     other.tokenizer.add_tokens([AddedToken("red")])
     assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
-
-
-def test_the_fingerprint_changes_with_the_end_token(folder, pretrained):
-    """The base and chat versions of a model may differ only in this."""
-    one, other = build(folder, pretrained), build(folder, pretrained)
-    for task, end in ((one, "</s>"), (other, "<end>")):
-        task.tokenizer = tiny_llama_tokenizer()
-        task.tokenizer.add_tokens(["</s>", "<end>"], special_tokens=True)
-        task.tokenizer.eos_token = end
-    assert everything(one) != everything(other)
-    assert one.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 
 def test_the_status_has_the_file_or_how_to_get_it(tmp_path, rows):

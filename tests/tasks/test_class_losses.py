@@ -63,12 +63,6 @@ def test_the_loss_of_guessing_is_that_of_the_best_constant_answer(name, shares):
     assert LOSSES[name].of_guessing(shares) == pytest.approx(mean.min(), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loss_of_guessing_of_equal_classes(name):
-    expected = {"cross_entropy": math.log(4), "brier": 0.75, "clipped_cross_entropy": math.log(4)}
-    assert LOSSES[name].of_guessing([0.25] * 4) == pytest.approx(expected[name])
-
-
 # ---------------------------------------------------------------- exact solutions of constrained problems
 
 
@@ -138,12 +132,6 @@ def test_a_run_is_trained_and_judged_with_the_loss_of_its_recipe(tmp_path):
     info = train_quietly(tiny_recipe("task.loss=brier"), tmp_path).finished_info()
     assert info.reference == pytest.approx(0.5, abs=0.01)
     assert all(0.2 < verdict.loss < 0.8 for verdict in info.verdicts)
-
-
-@pytest.mark.parametrize("name", ["imdb-minilm", "mnli-ut", "reviews-ut"])
-def test_every_text_classification_takes_a_loss(name):
-    assert recipe.load(name, ["task.loss=brier"]).identity() != recipe.load(name).identity()
-    assert recipe.load(name, ["task.loss=cross_entropy"]).identity() == recipe.load(name).identity()
 
 
 @pytest.mark.parametrize("name", ["ucsd-dust", "alpaca-smollm"])

@@ -13,9 +13,7 @@ from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import HubSet
 from cudt.tasks import datasets
 from cudt.utils.errors import UserError
-from tests.pretrained import tiny_pretrained
 from tests.tasks import parquet
-from tests.texts import write_recipe, write_reviews
 from tests.videos import noise, write_frames
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
@@ -61,9 +59,7 @@ def write_walkway(root: Path) -> None:
 
 def test_every_dataset_is_listed_even_if_it_is_missing(root):
     assert [status.name for status in datasets.find(root)] == NAMES
-    with_data = [
-        name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "stored", "text")
-    ]
+    with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
     assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
 
 
@@ -92,29 +88,6 @@ def test_a_dataset_without_a_split_is_partial(root):
     heading, *_, problem = block(datasets.lines(root), "UCSDped1")
     assert "partial" in heading
     assert problem == "    no clips in UCSDped1/Test"
-
-
-def test_a_clip_that_cannot_be_read_does_not_hide_the_others(root):
-    write_walkway(root)
-    (root / "ucsd/UCSD_Anomaly_Dataset.v1p2/UCSDped2/Train/Train001/999.tif").symlink_to("gone")
-    assert "    train: 2 clips, 0 decoded to 160×160" in datasets.lines(root)
-
-
-@pytest.mark.parametrize(("arguments", "folder"), [((), "data"), (("--data-root", "root"), "root")])
-def test_lines_are_not_wrapped_on_a_narrow_terminal(arguments, folder):
-    expected = datasets.lines(Path(folder))
-    assert data(*arguments).splitlines() == expected
-    assert max(map(len, expected)) > 80
-
-
-def test_brackets_in_a_name_are_printed_as_they_are(tmp_path):
-    (tmp_path / "a [bold] [/b]").mkdir(parents=True)
-    assert "a [bold] [/b]/ucsd" in data("--data-root", "a [bold] [/b]")
-
-
-def test_a_missing_data_root_is_reported():
-    with pytest.raises(UserError, match="data root 'gone' does not exist"):
-        data("--data-root", "gone")
 
 
 @real_data
@@ -162,13 +135,6 @@ def test_a_missing_file_of_a_split_is_reported(root):
     assert "1 of 2 files like train-00000-of-00002" in status.problem
 
 
-def test_the_status_of_a_dataset_of_the_hub_is_listed(root):
-    hub_files(root / "imdb" / "plain_text", "train", "test")
-    heading, *parts = block(datasets.lines(root), "stanfordnlp/imdb plain_text")
-    assert heading.split() == ["stanfordnlp/imdb", "plain_text", "complete", f"{root}/imdb/plain_text"]
-    assert parts == ["    train: 1 file", "    test: 1 file"]
-
-
 # ---------------------------------------------------------------- preparing data
 
 
@@ -190,16 +156,6 @@ def test_the_data_of_a_recipe_are_decoded_and_counted(root, tmp_path):
         "    test: 1 clip, 1 decoded to 160×160",
     ]
     assert len(list(frame_cache.folder().glob("*.json"))) == 3
-
-
-def test_several_recipes_are_prepared_in_order(root, tmp_path):
-    write_walkway(root)
-    video_recipe(tmp_path)
-    write_reviews(root)
-    text = write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
-    printed = data("--prepare", "walk.yaml", "--prepare", text, "--data-root", "root").splitlines()
-    assert [line.split(": ")[0] for line in printed] == ["walk.yaml", str(text)]
-    assert printed[1].endswith(": 54 train, 6 validation, 30 test examples are ready")
 
 
 def test_a_recipe_whose_data_are_missing_is_reported(tmp_path):

@@ -3,14 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from cudt.data.splits import SEEN
 from cudt.tasks import folder
 from cudt.tasks.video_denoising import VideoDenoising
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 
 
@@ -93,68 +91,9 @@ def test_a_missing_folder_is_reported_with_the_searched_folders(split, name):
     assert message == f"task.{split}: folder '{name}' does not exist below root or the current folder"
 
 
-def test_a_file_instead_of_a_folder_is_reported():
-    assert error_of(train="mine/b.avi") == "task.train: 'mine/b.avi' is a file; name its folder"
-
-
 def test_a_folder_without_clips_is_reported_with_what_a_clip_is(root):
     (root / "empty" / "inside").mkdir(parents=True)
     (root / "empty" / "notes.txt").touch()
     message = error_of(test="empty")
     assert message.startswith("task.test: no clips in 'root/empty'; a clip is a video (.avi, .mp4,")
     assert ".tif" in message
-
-
-# ---------------------------------------------------------------- damaged clips
-
-
-def test_a_clip_shorter_than_a_window_is_skipped(root):
-    write_frames(root / "mine" / "short", noise(0, 2, 8, 8))
-    with pytest.warns(DataWarning, match=r"^skipped train clip 'short': 2 frames, and a window has 3"):
-        task = build()
-    assert names(task, "train") == ["b.avi", "walk"]
-
-
-def test_frames_of_several_sizes_are_reported_and_used(root):
-    write_frames(root / "mine" / "walk", noise(1, 3, 20, 20), "png", first=13)
-    expected = r"mine/walk: frames of 2 sizes \(14×10, 20×20\); all were resized to 8×8$"
-    for _ in range(2):
-        with pytest.warns(DataWarning, match=expected):
-            task = build()
-    assert {len(window.footage) for window in task.examples("train")} == {10, 15}
-
-
-def test_a_truncated_video_is_reported_and_used(root):
-    video = root / "mine" / "b.avi"
-    video.write_bytes(video.read_bytes()[:-450])
-    for _ in range(2):
-        with pytest.warns(DataWarning, match=r"mine/b\.avi: damaged \(.*\); using \d of 10 frames; download it again"):
-            task = build()
-    assert names(task, "train") == ["b.avi", "walk"]
-    (length,) = {len(window.footage) for window in task.examples("train") if window.footage.name == "b.avi"}
-    assert 3 <= length < 10
-
-
-def cut_a_frame(root: Path) -> None:
-    frame = root / "mine" / "walk" / "005.png"
-    frame.write_bytes(frame.read_bytes()[:100])
-
-
-def save_16_bits(root: Path) -> None:
-    Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(root / "mine" / "walk" / "005.png")
-
-
-UNREADABLE = {
-    "a frame that cannot be read": (cut_a_frame, "root/mine/walk/005.png: cannot be read ("),
-    "16 bits": (save_16_bits, "root/mine/walk/005.png: not an 8-bit image (Pillow mode 'I;16'); convert it"),
-    "a text": (lambda root: (root / "mine" / "a.avi").write_text("a"), "root/mine/a.avi: cannot be decoded ("),
-    "an empty video": (lambda root: (root / "mine" / "a.avi").touch(), "root/mine/a.avi: cannot be decoded ("),
-    "a link": (lambda root: (root / "mine" / "a.avi").symlink_to("gone"), "root/mine/a.avi: cannot be read ("),
-}
-
-
-@pytest.mark.parametrize(("harm", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_clip_that_cannot_be_read_is_an_error_every_time(harm, message, root):
-    harm(root)
-    for _ in range(2):
-        assert error_of().startswith(message)

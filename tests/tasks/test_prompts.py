@@ -68,10 +68,6 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     )
 
 
-def test_a_blank_input_is_no_input():
-    assert prompt_text("Add.", " \n") == prompt_text("Add.", "")
-
-
 # ---------------------------------------------------------------- prompts that are too long
 
 
@@ -126,25 +122,12 @@ def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
         assert prompt.is_cut == (text != prompt_text(INSTRUCTION, given))
 
 
-def test_no_character_is_split():
-    given = "naïve café 漢字 🙂" * 3
-    for most in range(length(prompt_text("Say.", "")), length(prompt_text("Say.", given))):
-        assert "\ufffd" not in shown(fitted(BYTES, "Say.", given, most))
-
-
 # ---------------------------------------------------------------- prompts with their responses
 
 
 @pytest.mark.parametrize("output", ["", " ", "\n\t "])
 def test_without_a_response_there_is_no_dialogue(output):
     assert fitted_dialogue(BYTES, (INSTRUCTION, GIVEN, output), 1000) is None
-
-
-def test_without_room_for_the_template_there_is_no_dialogue():
-    alone = length(prompt_text("", ""))
-    # A response of one letter and its end needs two tokens.
-    assert fitted_dialogue(BYTES, ("Say.", "", "a"), alone + 1) is None
-    assert dialogue("a", alone + 2, "Say.", "").response == BYTES("a", add_special_tokens=False)["input_ids"] + [EOS]
 
 
 def test_a_response_ends_with_the_end_of_text_unless_it_is_cut():
@@ -157,14 +140,6 @@ def test_a_response_ends_with_the_end_of_text_unless_it_is_cut():
     assert cut.response_is_cut
     assert not whole.prompt.is_cut
     assert not cut.prompt.is_cut
-
-
-def test_a_response_without_room_for_its_end_token_is_cut():
-    """The response has more than a quarter of the length, and one token too many."""
-    prompt = length(prompt_text(INSTRUCTION, GIVEN))
-    made = dialogue("zebra" * 50, prompt + 250)
-    assert made.response_is_cut
-    assert EOS not in made.response
 
 
 def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_has():

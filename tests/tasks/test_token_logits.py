@@ -69,15 +69,6 @@ def test_each_token_gets_the_gradient_of_its_own_loss():
     assert torch.allclose(ours, by_hand, atol=1e-5)
 
 
-def test_losses_of_two_layers_add_up_in_the_gradient_of_one_head():
-    states, head, targets = states_head_and_targets()
-    layers = [states, states * 2]
-    ours = torch.stack([TokenLogits(layer, head).losses(targets).mean() for layer in layers]).sum()
-    expected = torch.stack([naive(layer, head, targets).mean() for layer in layers]).sum()
-    (one,), (other,) = (torch.autograd.grad(loss, [head.weight]) for loss in (ours, expected))
-    assert torch.allclose(one, other, atol=1e-5)
-
-
 def products(states: Tensor, head: nn.Linear, targets: Tensor) -> tuple[float, float]:
     """The number of products of the size of the head in the forward pass, and in both passes."""
     one = 2 * TOKENS * WIDTH * WORDS
@@ -152,25 +143,6 @@ def test_losses_do_not_depend_on_the_chunk_size(chunk, monkeypatch):
     monkeypatch.setattr(token_logits, "CHUNK", chunk)
     losses = TokenLogits(states, head).losses(targets)
     assert torch.allclose(losses, naive(states, head, targets), atol=1e-5)
-
-
-def test_double_computes_softmax_in_fp64_and_the_product_in_the_heads_precision():
-    states, head, targets = states_head_and_targets()
-    doubled = TokenLogits(states, head).double()
-    losses, _ = doubled.losses_and_hits(targets)
-    assert losses.dtype == doubled.losses(targets).dtype == torch.float64
-    logits = head(states).double()
-    assert torch.allclose(losses, F.cross_entropy(logits, targets, reduction="none"), atol=1e-6)
-    assert doubled.float().losses(targets).dtype == torch.float32
-
-
-def test_fp64_distinguishes_small_losses_that_fp32_rounds_to_zero():
-    head = nn.Linear(1, 2, bias=False)
-    head.weight.data.copy_(torch.tensor([[0.0], [1.0]]))
-    answer, targets = TokenLogits(torch.tensor([[30.0], [32.0]]), head), torch.tensor([1, 1])
-    assert answer.losses(targets).tolist() == [0, 0]
-    # log(1 + e⁻ˣ) ≈ e⁻ˣ
-    assert answer.double().losses(targets).tolist() == pytest.approx([9.3576e-14, 1.2664e-14], rel=0.02)
 
 
 def test_a_head_in_bfloat16_has_losses_in_fp32():

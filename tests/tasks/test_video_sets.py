@@ -14,7 +14,7 @@ from cudt.data.splits import SEEN, SPLITS, Split
 from cudt.tasks import avenue, shanghaitech, ucsd
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.tasks.video_sets import VideoSet
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
@@ -139,14 +139,6 @@ def test_the_folder_of_the_archive_may_be_missing_or_renamed(name, tmp_path):
         assert build(name, tmp_path).fingerprint(SPLITS) == whole
 
 
-def test_the_default_data_root_is_data(name, tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / SETS[name].folder).rename(tmp_path / "data" / SETS[name].folder)
-    monkeypatch.chdir(tmp_path)
-    module = MODULES[name]
-    assert module.build(module.Config(name=name, size=8, frames=3, validation_share=0.3), None, None).n_frames == 3
-
-
 # ---------------------------------------------------------------- missing data
 
 
@@ -176,33 +168,6 @@ def test_a_split_without_clips_is_reported_with_its_folder(name, tmp_path):
     status = found.status(tmp_path)
     assert status.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
     assert status.problem == f"no clips in {found.folders['test']}"
-
-
-def test_a_status_says_how_much_is_decoded(name, tmp_path):
-    found = SETS[name]
-    clips = found.find(tmp_path)
-    frame_cache.prepare([*clips["train"][:2], *clips["test"]], 160, "some")
-    status = found.status(tmp_path)
-    assert status.parts == {"train": "3 clips, 2 decoded to 160×160", "test": "1 clip, 1 decoded to 160×160"}
-    assert (status.name, status.problem) == (found.name, "")
-    assert (status.folder / found.folders["train"]).is_dir()
-
-
-def test_warnings_about_clips_are_repeated_every_time(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
-    write_avenue(tmp_path)
-    base = tmp_path / "avenue" / "Avenue Dataset"
-    write_video(base / "training_videos" / "03.avi", drift(0, 2))
-    broken = base / "testing_videos" / "01.avi"
-    broken.write_bytes(broken.read_bytes()[:-450])
-    for _ in range(2):
-        with pytest.warns(DataWarning) as warned:
-            clips = clips_of(build("avenue", tmp_path), "test")
-        messages = [str(one.message) for one in warned]
-        assert messages[0].startswith("skipped train clip 'training_videos/03.avi': 2 frames")
-        assert messages[1].startswith(f"{broken}: damaged (")
-        assert len(messages) == 2
-        assert 0 < sum(clips.values()) < 9
 
 
 # ---------------------------------------------------------------- the real datasets
@@ -250,17 +215,3 @@ def test_the_real_clips_have_the_expected_frames(name, size):
 def test_the_training_pixels_of_the_real_ucsd_have_a_standard_deviation_of_45_3():
     training = [one.frames[:] for name, one in real_footage("ucsd", 160).items() if "Train" in name]
     assert np.concatenate(training).std() == pytest.approx(45.3, abs=0.1)
-
-
-@real_data
-@pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
-def test_two_passes_over_the_real_datasets_give_the_same_windows_for_a_seed(name, size):
-    one, other = (
-        build(name, Path(str(REAL)), size=size, frames=8, limit={"train": 20}, data_seed=1, validation_share=0.1)
-        for _ in range(2)
-    )
-    assert one.fingerprint(SPLITS) == other.fingerprint(SPLITS)
-    for split in SPLITS:
-        batches = [task.collate(task.examples(split)[:20]) for task in (one, other)]
-        assert batches[0]["ids"] == batches[1]["ids"]
-        assert batches[0]["frames"].equal(batches[1]["frames"])

@@ -115,7 +115,6 @@ class LayerwiseDescent(nn.Module):
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
         self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
         self.dual_optimizer = _dual_optimizer(multiplier.weight, dual)
-        self.register_load_state_dict_pre_hook(_upgrade_state)  # type: ignore[no-untyped-call]
 
     @property
     def _multiplier(self) -> _Multipliers:
@@ -371,14 +370,3 @@ def _checked_reference(reference: float) -> float:
 
 def _dual_optimizer(multipliers: Tensor, dual: Dual) -> torch.optim.Optimizer:
     return registry.load("dual optimizer", dual.optimizer).build(multipliers, dual)
-
-
-def _upgrade_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Read checkpoints of earlier versions, which kept λ, u and the dual optimiser under these three keys."""
-    if f"{prefix}dual_optimizer" not in state:
-        return
-    old = {name: state.pop(f"{prefix}{name}") for name in ("multipliers", "dual_optimizer")}
-    state[f"{prefix}_extra_state"] = old
-    slack = state.pop(f"{prefix}slack")
-    if slack is not None:
-        state[f"{prefix}trained_slack"] = slack

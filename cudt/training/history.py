@@ -77,7 +77,7 @@ class History:
     def resumed(cls, run: Run, size: int, sha256: str | None = None) -> History:
         """The history of a run whose checkpoint was written when history.csv had `size` bytes.
 
-        A DamagedFileError if these bytes are not the same any more; checkpoints of earlier versions have no checksum.
+        A DamagedFileError if these bytes are not the same any more.
         """
         history, file = cls(), _file(run)
         for chunk in _beginning(file, size):
@@ -87,16 +87,6 @@ class History:
         if sha256 not in (None, history.saved().sha256):
             raise damaged(file, "changed since the checkpoint was written")
         return history
-
-    @classmethod
-    def resumed_after(cls, run: Run, rows: int) -> History:
-        """The same for a checkpoint of an earlier version of cudt, which has the number of rows instead."""
-        file = _file(run)
-        if not file.is_file():
-            return cls()
-        with file.open("rb") as lines:
-            kept = [line for line, _ in zip(lines, range(rows + 1), strict=False)]
-        return cls.resumed(run, sum(len(line) for line in kept))
 
 
 def _beginning(file: Path, size: int) -> Any:

@@ -38,7 +38,7 @@ from cudt.models.sharding import is_sharded, prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
 from cudt.training import conclusion
-from cudt.training.checkpoint import Checkpoints, load_same_weights
+from cudt.training.checkpoint import Checkpoints, load_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
@@ -302,7 +302,7 @@ class Trainer:
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
         self.checkpoints.save_weights("last", self.state.step)
-        self.layerwise.load_learned_weights(load_same_weights(self.run))
+        self.layerwise.load_learned_weights(load_weights(self.run))
         measured = self._validate()
         verdicts = self._judge(measured, self.state.best_slack if self.run.weights == "best" else self.state.last_slack)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x

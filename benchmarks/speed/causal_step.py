@@ -8,7 +8,6 @@ import torch
 
 from benchmarks.causal_update import CausalUpdate, Sizes
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleaved
-from cudt.utils.allocator import keep_freed_memory
 
 #: A SmolLM2-135M with 4 of its 30 layers.
 SIZES = Sizes(layers=4, width=576, heads=9, inner=1536, words=49_152, tokens=256)
@@ -34,8 +33,6 @@ class OtherReadouts:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    # As in training on the CPU.
-    keep_freed_memory()
     return [_compared(lora) for lora in (True, False)]
 
 

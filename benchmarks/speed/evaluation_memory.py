@@ -10,7 +10,7 @@ from benchmarks.speed.processes import run_python
 FEW, MANY, LAYERS, LEVELS = 2_500, 25_000, 24, 15
 #: A tiny run of 24 layers is evaluated. Its losses are drawn at random, batch by batch: the model's own memory depends
 #: on the batch alone. What counts is the peak above the start of the evaluation, when model and data are in memory and
-#: freed memory was given back to the system. The allocator is set as in any evaluation.
+#: freed memory was given back to the system.
 _CHILD = f"""
 import ctypes, gc, sys
 from pathlib import Path

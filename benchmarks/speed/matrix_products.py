@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.speed.bench import Outcome
 from cudt.data.batching import Batch
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.utils.allocator import keep_freed_memory
 
 _NAMES = ("mm", "bmm", "addmm", "baddbmm", "addmm_", "baddbmm_")
 #: A product is repeated until about this many operations are done, so that the clock can measure it.
@@ -72,8 +71,6 @@ def _random(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
 
 def training_step(losses: LayerwiseLosses, batch: Batch, noise: Tensor) -> Callable[[], None]:
     """Forward pass, backward pass of a sum of layer losses, clipping and Adam."""
-    # As training does.
-    keep_freed_memory()
     weights = list(losses.parameters())
     optimizer = torch.optim.Adam(weights, lr=1e-5, fused=True)
 

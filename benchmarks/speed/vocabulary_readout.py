@@ -17,7 +17,6 @@ from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleave
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.labelled import Labelled
 from cudt.tasks.token_logits import CHUNK, TokenLogits
-from cudt.utils.allocator import keep_freed_memory
 
 EXAMPLES = 4
 
@@ -91,8 +90,6 @@ class Readout:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    # As in training on the CPU.
-    keep_freed_memory()
     readout = Readout(SMOLLM, trained=True)
     before = _ratio(readout.checkpointed, readout.products)
     trained = compared(

@@ -84,7 +84,6 @@ def _counted(folder: Path, name: str, recipe_name: str, overrides: tuple[str, ..
     trainer.state.sigma_x = 1.0
     with watch() as training:
         for micro_batches, _ in zip(trainer._remaining_updates(), range(UPDATES), strict=False):
-            trainer.objective.draw(trainer._generator(trainer.state.step))
             f, grad_norm = trainer._update(micro_batches)
             trainer.state.step += 1
             trainer._log_update(f, grad_norm)

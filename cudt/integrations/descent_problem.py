@@ -62,9 +62,7 @@ class DescentProblem:
         found = {"loss": dict(zip(self.objective.layers, f.tolist(), strict=True))}
         if self.objective.constrains:
             every = range(1, descent.n_layers + 1)
-            found["violation"] = dict(
-                zip(self.objective.constraints, self.objective.violations(f).tolist(), strict=True)
-            )
+            found["violation"] = dict(enumerate(descent.violations(f).tolist(), 1))
             values = {"multiplier": descent.multiplier_values, "weight": descent.effective_weights()}
             if descent.resilience != "none":
                 values["slack"] = descent.slack

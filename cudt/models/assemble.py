@@ -19,7 +19,6 @@ from cudt.models.sharding import Sharding
 from cudt.models.spreading import spread
 from cudt.noise.source import CPU
 from cudt.tasks.base import Task, build_task
-from cudt.utils.allocator import keep_freed_memory
 from cudt.utils.device import all_like, seed_everything
 from cudt.utils.errors import UserError
 
@@ -49,9 +48,6 @@ def assemble(
     `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
     constraints then ask only that no layer raises the loss. A model for `sharding` stays on the CPU.
     """
-    if device.type == "cpu":
-        # Not for evaluation, whose peak of memory would grow with the number of examples.
-        keep_freed_memory()
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, CPU if sharding else device)
     if layerwise.model.flash is not None:
         layerwise.model.flash.check(device, settings.training.precision)
@@ -63,7 +59,7 @@ def assemble(
         )
     reference = task.reference_loss() if settings.descent.reference == "auto" else settings.descent.reference
     descent = descent_of(settings.descent, layerwise.model.n_layers, reference, erm_loss)
-    return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
+    return TrainingProblem(task, layerwise, make_objective(settings.objective, descent))
 
 
 def assemble_model(

@@ -428,12 +428,3 @@ def test_a_decay_without_effect_is_reported_at_its_key():
         UserError, match=r"^reviews-ut\.yaml: descent\.decay: decoupled has no effect with resilience: "
     ):
         recipe.load("reviews-ut", ["descent.decay=decoupled"])
-
-
-def test_what_shapes_training_is_left_out_by_its_whole_key():
-    values = {"name": "a", "seed": 1, "training": {"oom": "split"}, "model": {"name": "ut", "oom": 1}, "loading": {}}
-    assert recipe.shaping_values(values) == {"name": "a", "seed": 1, "model": {"name": "ut", "oom": 1}}
-    assert recipe.shaping_values(values, "name", "seed") == {"model": {"name": "ut", "oom": 1}}
-    assert recipe.shaping_values({"training": {"epochs": 2, "oom": "stop"}, "reproduces": ""}) == {
-        "training": {"epochs": 2}
-    }

@@ -112,7 +112,7 @@ SETTINGS = {
         "descent.dual.optimizer=nupi",
     ),
     "proxy": ("descent.gradient=proxy", "training.clip_norm=0.1", "training.weight_decay=0.1"),
-    "sampled": ("objective=supervised", "readout.layers=1", "training.group_by_length=true"),
+    "supervised": ("objective=supervised", "training.group_by_length=true"),
     "erm": ("objective=erm", "training.batch_size=7", "training.warmup_share=0.5"),
 }
 
@@ -122,7 +122,7 @@ def some_slow(fast: set[Any], values: Iterable[Any]) -> list[Any]:
     return [pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow) for one in values]
 
 
-@pytest.mark.parametrize("name", some_slow({"uneven", "log slack", "sampled"}, SETTINGS))
+@pytest.mark.parametrize("name", some_slow({"uneven", "log slack"}, SETTINGS))
 def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(name, tmp_path):
     assert_as_one(tiny_recipe(*SETTINGS[name]), tmp_path, (2, 3))
 

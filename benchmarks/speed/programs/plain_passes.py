@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from benchmarks.speed.programs.mean_pooled import MeanPooled, collator, read_rows
 from benchmarks.speed.turns import Turn
-from cudt.utils.allocator import keep_freed_memory
 
 turn, job = Turn(), Turn.job()
-keep_freed_memory()
 model, collate = MeanPooled(job["model"]).train(), collator(job["model"])
 rows, size = read_rows(job["rows"]), job["batch_size"]
 turn.begin()

@@ -99,9 +99,8 @@ class Limit(Section):
 class TargetLoss(Section):
     """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
-    target_loss: NumberOrAuto
-    """Loss that the last layer should reach; sets the same α for every layer. auto takes the validation loss that ERM
-    reaches: in finished ERM runs of the same recipe and settings, or else in a pilot run of a quarter of the epochs."""
+    target_loss: Positive
+    """Loss that the last layer should reach; sets the same α for every layer."""
 
 
 def _alpha_kind(value: Any) -> str:

@@ -160,7 +160,7 @@ class StoredRun(TrainerCallback):
         checksums.record_existing(run.path, *names)
         problem = TrainingProblem(layerwise.task, layerwise, trainer.problem.objective)
         data, base = layerwise.task.fingerprint(SEEN), layerwise.frozen_digest()
-        started = started_info(run.recipe, problem, trainer.accelerator, None, data, base, shlex.join(sys.orig_argv))
+        started = started_info(run.recipe, problem, trainer.accelerator, data, base, shlex.join(sys.orig_argv))
         run.update_info(RunInfo(**started.model_dump(exclude={"begun"}, exclude_unset=True)))
         self._conclude(problem)
         run.update_info(RunInfo(ended=utc_now(), saved_model=export.export(run, layerwise)))

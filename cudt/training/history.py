@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,14 +41,6 @@ class History:
             added += [(step, epoch, split, layer, name, value) for layer, value in pairs]
         self.rows += added
         return added
-
-    def recorded(self, run: Run) -> Iterator[Row]:
-        """The rows up to the last checkpoint, from history.csv."""
-        if self.size:
-            with _file(run).open("rb") as file:
-                content = io.StringIO(file.read(self.size).decode())
-            for step, epoch, split, layer, name, value in itertools.islice(csv.reader(content), 1, None):
-                yield int(step), int(epoch), split, int(layer), name, float(value)
 
     def append(self, run: Run) -> None:
         """Append the new rows to history.csv, and forget them.

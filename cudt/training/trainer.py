@@ -44,7 +44,7 @@ from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
 from cudt.training.primal import Primal
 from cudt.training.selection import Selection, is_better, rank_of
 from cudt.training.state import TrainingState
-from cudt.training.tracking import Tracking, TrackingRequest
+from cudt.training.tracking import Tracking
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
@@ -75,7 +75,7 @@ class Trainer:
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
-        self.tracking = tracking or Tracking(run, run.path, TrackingRequest())
+        self.tracking = tracking or Tracking(run, accelerator)
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent
@@ -85,9 +85,9 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
-        # Before the processes wait for each other to share the weights.
-        with processes.agreed():
-            self._read_data()
+        self._read_data()
+        # It may take longer in one than the others wait for it to share the weights.
+        processes.wait()
         self.wrapped = prepared(problem.layerwise, self.model, accelerator)
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         training, slack = self.settings.training, self.descent.slack_parameters()
@@ -116,14 +116,12 @@ class Trainer:
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
         is_resumed = processes.from_main(self.checkpoints.exist())
-        with processes.agreed():
-            if is_resumed:
-                self.state, self.history = self.checkpoints.restore()
-            self.tracking.start(self.history)
-        with processes.agreed():
-            if not is_resumed:
-                seed_process(self.settings.seed, 0, self.accelerator.process_index)
-                self.state.sigma_x = self._measure_sigma()
+        if is_resumed:
+            self.state, self.history = self.checkpoints.restore()
+        else:
+            seed_process(self.settings.seed, 0, self.accelerator.process_index)
+            self.state.sigma_x = self._measure_sigma()
+        self.tracking.start()
         training, device = self.settings.training, self.accelerator.device
         with StopRequest() as self.stop, self.display:
             while self.selection.goes_on(self.state):
@@ -328,7 +326,6 @@ class Trainer:
         if self.objective.constrains:
             self._log_constraints(f)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
-        self.tracking.send()
 
     def _log_constraints(self, f: Tensor) -> None:
         """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l of each layer."""
@@ -350,7 +347,6 @@ class Trainer:
         self._record("validation", layers, {"loss": self.state.validation_losses, self.task.metric_name: metrics})
         if self.settings.training.early_stopping is not None:
             self._record("validation", [0], {"validations_since_best": [self.state.since_best]})
-        self.tracking.send()
         verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
         view = dataclasses.replace(self._view(None), verdicts=verdicts)
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
@@ -359,7 +355,7 @@ class Trainer:
         # The main process writes it.
         if self.accelerator.is_main_process:
             now = (self.state.step, self.state.epoch + 1)
-            self.tracking.add(self.history.record(*now, split, layers, values))
+            self.tracking.log(self.history.record(*now, split, layers, values))
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained

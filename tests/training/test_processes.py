@@ -1,4 +1,4 @@
-"""Training in several processes: the steps of one, the same multipliers in all, one pilot for all."""
+"""Training in several processes: the steps of one, the same multipliers in all."""
 
 from __future__ import annotations
 
@@ -199,16 +199,3 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
     assert known == [one[len(begun[0]) :] for one in (first, second)]
     assert len(new) == len(known[0])
     assert set(new).isdisjoint(first + second)
-
-
-def test_a_pilot_is_trained_by_all_and_its_target_is_one_processes(tmp_path):
-    recipe = tiny_recipe("descent.alpha={target_loss: auto}", "descent.reference=0.8")
-    for count in (1, 2):
-        together(count, partial(train, recipe, tmp_path / str(count)))
-    one, two = (run_for(recipe, tmp_path / str(count)) for count in (1, 2))
-    expected, target = one.info().target, two.info().target
-    assert expected is not None
-    assert target is not None
-    assert target.loss == pytest.approx(expected.loss, rel=1e-5)
-    assert "pilot" in target.source
-    assert_same_training(one, two)

@@ -18,7 +18,6 @@ from cudt.config import recipe
 from cudt.data.batching import Batch
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.utils.allocator import keep_freed_memory
 
 #: Sizes of ucsd-dust-cpu, on generated video.
 _UCSD = ("task.size=160", "task.train=2", "model.layers=5", "model.patch=16", "model.atoms=24")
@@ -77,7 +76,6 @@ def _random(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
 def training_step(losses: LayerwiseLosses, batch: Batch, noise: Tensor) -> Callable[[], None]:
     """Forward pass, backward pass of a sum of layer losses, clipping and Adam."""
     # As training does.
-    keep_freed_memory()
     weights = list(losses.parameters())
     optimizer = torch.optim.Adam(weights, lr=1e-5, fused=True)
 

@@ -12,7 +12,6 @@ from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleave
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.labelled import Labelled
 from cudt.tasks.token_logits import TokenLogits
-from cudt.utils.allocator import keep_freed_memory
 
 EXAMPLES = 4
 
@@ -65,8 +64,6 @@ class Readout:
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    # As in training on the CPU.
-    keep_freed_memory()
     outcomes = []
     for sizes, trained in ((SMOLLM, True), (SMOLLM, False), (LLAMA, False)):
         readout = Readout(sizes, trained)

@@ -105,8 +105,7 @@ def evaluate_all(console: Console, runs: list[Run], asked: EvaluationRequest) ->
     """Check all runs, then evaluate one after the other and print its curve."""
     from cudt.evaluation import evaluate
 
-    with processes.agreed():
-        _check(runs, asked)
+    _check(runs, asked)
     for run in runs:
         with run.locked_by_main():
             evaluate.evaluate_ood(

@@ -27,7 +27,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
-from cudt.cli.train import Trained, in_order, load_recipes, print_name_hint, train_all
+from cudt.cli.train import Trained, load_recipes, print_name_hint, train_all
 from cudt.utils import processes
 from cudt.utils.errors import UserError
 
@@ -85,7 +85,7 @@ def experiment(
     print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
     train = partial(train_all, out=out, device=device, data_root=data_root, trackers=trackers)
-    trained = _train(console, in_order(console, loaded), grid, save_samples, train)
+    trained = _train(console, loaded, grid, save_samples, train)
     for run in trained.runs:
         _evaluate(console, run, grid, save_samples, device, data_root)
     if trained.runs and processes.is_main_process():

@@ -35,11 +35,7 @@ from cudt.cli.terminal import make_error_console
 from cudt.cli.train import train
 from cudt.utils import processes
 from cudt.utils.errors import (
-    AgreedError,
-    AgreedFaultError,
     DataWarning,
-    MachineFaultError,
-    ProcessLostError,
     TerminatedError,
     TrainingInterruptedError,
     TrainingStoppedError,
@@ -110,9 +106,10 @@ def main() -> None:
         code = _report(error, errors)
         if code is None:
             raise
-        if is_starved():
-            # Without memory, libraries crash when they end.
-            _exit_at_once()
+        if is_starved() or processes.count() > 1:
+            # Without memory, libraries crash when they end; and torch would wait for processes that wait for this one.
+            sys.stderr.flush()
+            os._exit(code)
         sys.exit(code)
 
 
@@ -124,10 +121,6 @@ def _report(error: Exception, errors: Console) -> int | None:
     if isinstance(error, TrainingStoppedError):
         errors.print(f"stopped: {error}", soft_wrap=True)
         return 1
-    if isinstance(error, ProcessLostError):
-        errors.quiet = errors.quiet and not error.speaks
-        errors.print(f"{error}; run the same command again, with any number of processes", soft_wrap=True)
-        _exit_at_once()
     fault = machine_fault(error)
     if fault is None and isinstance(error, ImportError) and not (error.name or "").startswith("cudt"):
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -135,27 +128,11 @@ def _report(error: Exception, errors: Console) -> int | None:
         return 2
     if fault is None and not isinstance(error, UserError | OSError):
         return None
-    is_new = fault is not None and not isinstance(error, MachineFaultError)
-    return _report_shared(MachineFaultError(fault) if is_new else error, errors)
-
-
-def _report_shared(error: Exception, errors: Console) -> int:
-    """Print an error for the user, or a fault of the machine, which other processes may have as well."""
-    shared = processes.agree_on(error)
-    is_agreed = isinstance(shared, AgreedError | AgreedFaultError)
-    # What only this process knows.
-    errors.quiet = errors.quiet and is_agreed
-    is_fault = isinstance(shared, MachineFaultError | ProcessLostError)
-    errors.print(f"{'stopped' if is_fault else 'error'}: {shared}", soft_wrap=True)
-    if is_fault and not is_agreed and processes.count() > 1:
-        _exit_at_once()
-    return 1 if is_fault else 2
-
-
-def _exit_at_once() -> NoReturn:
-    """End this process: torch would wait for one that is lost, or that waits for this one."""
-    sys.stderr.flush()
-    os._exit(1)
+    # Of several processes, perhaps only this one has it.
+    errors.quiet = False
+    who = "" if processes.is_main_process() else f"process {processes.index()} of {processes.count()}: "
+    errors.print(f"{'error' if fault is None else 'stopped'}: {who}{fault or error}", soft_wrap=True)
+    return 2 if fault is None else 1
 
 
 @contextmanager

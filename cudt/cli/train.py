@@ -53,7 +53,7 @@ def train(
     trackers = parse_trackers(track)
     console = make_console()
     print_name_hint(console, recipe, loaded[0], name)
-    trained = train_all(console, in_order(console, loaded), out, device, data_root, trackers)
+    trained = train_all(console, loaded, out, device, data_root, trackers)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
     with_weights = [str(run.path) for run in trained.runs if run.recipe.settings.checkpoints.kept]
@@ -92,16 +92,6 @@ def print_name_hint(console: Console, recipe: str, loaded: NamedRecipe, name: st
         console.print(
             f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them their own", soft_wrap=True
         )
-
-
-def in_order(console: Console, recipes: list[NamedRecipe]) -> list[NamedRecipe]:
-    """The order to train in: as given, but ERM before runs that need to know what it reaches."""
-    from cudt.training.target import erm_first
-
-    ordered = erm_first(recipes)
-    if ordered != recipes:
-        console.print("note: target_loss: auto asks for what ERM reaches, so ERM is trained first", soft_wrap=True)
-    return ordered
 
 
 @dataclass(frozen=True)

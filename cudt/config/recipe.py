@@ -22,8 +22,8 @@ from cudt.utils.errors import UserError, did_you_mean
 from cudt.utils.files import is_file
 from cudt.utils.shown import brief, shown, shown_path
 
-#: Keys that do not change training, so they are not part of a run's identity; with a dot, of a section.
-NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading", "training.oom"}
+#: Keys that do not change training, so they are not part of a run's identity.
+NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"}
 #: Keys that the name of a recipe usually stands for.
 _NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
 #: Folders next to the recipes that hold other kinds of files.
@@ -53,14 +53,8 @@ class NamedRecipe:
 
 
 def shaping_values(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The settings that change training, without `others`; of a section of which nothing is left, nothing."""
-    left_out, kept = {*NOT_IDENTITY, *others}, {}
-    for key, value in values.items():
-        inner = {one.removeprefix(f"{key}.") for one in left_out if one.startswith(f"{key}.")}
-        part = {name: value[name] for name in value if name not in inner} if isinstance(value, dict) else value
-        if key not in left_out and (part or not value):
-            kept[key] = part
-    return kept
+    """The settings that change training, without `others`."""
+    return {key: value for key, value in values.items() if key not in {*NOT_IDENTITY, *others}}
 
 
 # ---------------------------------------------------------------- files

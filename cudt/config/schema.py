@@ -99,9 +99,8 @@ class Limit(Section):
 class TargetLoss(Section):
     """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
-    target_loss: NumberOrAuto
-    """Loss that the last layer should reach; sets the same α for every layer. auto takes the validation loss that ERM
-    reaches: in finished ERM runs of the same recipe and settings, or else in a pilot run of a quarter of the epochs."""
+    target_loss: Positive
+    """Loss that the last layer should reach; sets the same α for every layer."""
 
 
 def _alpha_kind(value: Any) -> str:
@@ -225,9 +224,6 @@ class Training(Section):
     """Whether updates take examples of similar length: less padding, slightly less random batches."""
     accumulation: Count = 1
     """Micro-batches per update; more need less memory and give the same step."""
-    oom: Literal["stop", "split"] = "stop"
-    """What an update does that does not fit into memory: stop, with advice; or split, which repeats it in twice as many
-    micro-batches and keeps these for the rest of the command. It does not change a run's identity."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """Optimizer of the weights."""
     learning_rate: Positive | None = None
@@ -287,12 +283,10 @@ class CheckpointFiles(Section):
 
 
 class Readout(Section):
-    """Read only a random sample of layers and tokens in training, to save time; evaluation always reads all."""
+    """Read only a random sample of tokens in training, to save time; evaluation always reads all."""
 
     tokens: Count | None = None
     """Answer tokens per example that are read at every layer but the last, drawn in each epoch; null for all."""
-    layers: Count | None = None
-    """Constraints per update (layers, for `supervised`), drawn for each update; null for all."""
 
 
 class Noise(Section):

@@ -28,7 +28,6 @@ from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.runs.tables import file_of
 from cudt.tasks.base import Task
 from cudt.training import trained
-from cudt.utils import processes
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
 from cudt.utils.faults import memory_advice
@@ -72,11 +71,10 @@ def evaluate_ood(
     Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
     `with_exits` also evaluates early exits. `measured` is a folder in which `measure_parts` has stored some levels.
     """
-    with processes.agreed():
-        notes.check_tables(run, with_exits=with_exits)
-        layerwise = _load(run, device, data_root)
-        test_data = layerwise.task.fingerprint(["test"])
-        check_same_test(run, test_data)
+    notes.check_tables(run, with_exits=with_exits)
+    layerwise = _load(run, device, data_root)
+    test_data = layerwise.task.fingerprint(["test"])
+    check_same_test(run, test_data)
     with led_by_main(layerwise) as leads:
         if not leads:
             return

@@ -117,16 +117,14 @@ def check(run: Run) -> None:
 def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
     """Write completions into the run folder, every few seconds; existing ones are kept. `check` the run first."""
     path = path_of(run, request)
-    with processes.agreed():
-        asked = request.read()
-        done = _read_done(path, asked)
+    asked = request.read()
+    done = _read_done(path, asked)
     # The main process writes the file, so that the others may see it later.
     done = processes.from_main(done)
     left = asked[len(done) :]
     if not left:
         return path
-    with processes.agreed():
-        layerwise = trained.load_for_noise(run, device, data_root)
+    layerwise = trained.load_for_noise(run, device, data_root)
     with led_by_main(layerwise) as leads:
         if leads:
             noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)

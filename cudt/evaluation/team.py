@@ -43,4 +43,6 @@ def led_by_main(layerwise: LayerwiseLosses) -> Iterator[bool]:
 def _rounds(work: Work[Result], layerwise: LayerwiseLosses) -> Iterator[Result]:
     """The results of all processes, in rounds of one batch each; none in the others than the main one."""
     for mine in work(layerwise, (processes.index(), processes.count())):
-        yield from processes.at_main(mine)
+        everyones = processes.gathered(mine)
+        if processes.is_main_process():
+            yield from everyones

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 
-from cudt.config.schema import Descent, TargetLoss
+from cudt.config.schema import Descent
 from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
 from cudt.integrations.layer_reader import LayerReader
 from cudt.integrations.log_names import layer_key
@@ -23,10 +23,6 @@ class DescentProblem:
     """The objective, how layers are read, and what the last updates gave."""
 
     def __init__(self, settings: Descent, objective: str, reader: LayerReader, reference: float) -> None:
-        if isinstance(settings.alpha, TargetLoss) and settings.alpha.target_loss == "auto":
-            raise UserError(
-                "target_loss: auto needs a pilot run, which only `cudt train` does; give the loss as a number"
-            )
         self.reader = reader
         self._warmup_epochs = settings.warmup_epochs
         self.objective: Objective = make_objective(objective, descent_of(settings, reader.n_layers, reference))
@@ -62,9 +58,7 @@ class DescentProblem:
         found = {"loss": dict(zip(self.objective.layers, f.tolist(), strict=True))}
         if self.objective.constrains:
             every = range(1, descent.n_layers + 1)
-            found["violation"] = dict(
-                zip(self.objective.constraints, self.objective.violations(f).tolist(), strict=True)
-            )
+            found["violation"] = dict(enumerate(descent.violations(f).tolist(), 1))
             values = {"multiplier": descent.multiplier_values, "weight": descent.effective_weights()}
             if descent.resilience != "none":
                 values["slack"] = descent.slack

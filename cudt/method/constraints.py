@@ -25,7 +25,6 @@ import numpy as np
 from cudt.utils.transfer import sent
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 Form = Literal["linear", "log", "ladder"]
@@ -100,13 +99,6 @@ def effective_weights(multipliers: _Array, rates: Sequence[float], form: Form, g
         passed_on = multipliers[1:] if form == "log" else _retained(multipliers[1:], rates[1:]) * multipliers[1:]
         earlier = earlier - passed_on
     return _library(multipliers).concatenate([earlier, multipliers[-1:] + 1])
-
-
-def positions(layers: Sequence[int], device: torch.device) -> Tensor:
-    """The positions of layers in the vector f_1 … f_L, counted from 0, on a device that is not waited for."""
-    import torch
-
-    return sent(torch.tensor(layers) - 1, device)
 
 
 def _retained(layer_losses: _Array, rates: Sequence[float]) -> _Array:

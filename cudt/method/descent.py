@@ -25,7 +25,6 @@ from cudt.method.constraints import (
     descent_violations,
     effective_weights,
     in_form,
-    positions,
     rates_per_layer,
 )
 from cudt.utils.autocast import without_autocast
@@ -115,7 +114,6 @@ class LayerwiseDescent(nn.Module):
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
         self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
         self.dual_optimizer = _dual_optimizer(multiplier.weight, dual)
-        self.register_load_state_dict_pre_hook(_upgrade_state)  # type: ignore[no-untyped-call]
 
     @property
     def _multiplier(self) -> _Multipliers:
@@ -186,56 +184,40 @@ class LayerwiseDescent(nn.Module):
             violation = (violation > 0).double()
         return effective_weights(self.beta * violation, self.rates, self.form, self.gradient)
 
-    def layers_of(self, constraints: Sequence[int]) -> list[int]:
-        """The layers whose losses the Lagrangian of some constraints needs: theirs, the ones before, and the last.
-
-        A constraint of the ladder does not need the one before.
-        """
-        before = {layer - 1 for layer in constraints if layer > 1 and self.form != "ladder"}
-        return sorted({*constraints, *before, self.n_layers})
-
-    def compute_cmp_state(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> cooper.CMPState:
-        """Cooper's view of a point: loss f_L (+ β/2·‖u‖²) and violation g (− u), in the precision of λ.
-
-        `sampled` lists the layers of k constraints that were drawn with equal probabilities. Each of them counts L/k
-        times and the others not at all, which is unbiased. Losses that no sampled constraint depends on may be NaN.
-        """
+    def compute_cmp_state(self, layer_losses: Tensor) -> cooper.CMPState:
+        """Cooper's view of a point: loss f_L (+ β/2·‖u‖²) and violation g (− u), in the precision of λ."""
         self._check_shape(layer_losses)
         if self.check_finite:
-            self._check_finite(layer_losses.detach(), sampled)
+            self._check_finite(layer_losses.detach())
         self._multiplier.wanted = layer_losses.device
         layer_losses = layer_losses.to(self._multiplier.weight.dtype)
         loss = in_form(layer_losses[-1], self.form)
         if self.trained_slack is not None:
             slack = sent(self.trained_slack, layer_losses.device)
             loss = loss + 0.5 * self.beta * slack.square().sum()
-        state = cooper.ConstraintState(self._observed(layer_losses, self.gradient, sampled))
+        state = cooper.ConstraintState(self._observed(layer_losses, self.gradient))
         if self.gradient == "proxy":
             # The weights see the proxy, λ the violation itself.
-            state.strict_violation = self._observed(layer_losses, "full", sampled).detach()
+            state.strict_violation = self._observed(layer_losses, "full").detach()
         return cooper.CMPState(loss, {self.constraint: state})
 
-    def _observed(self, layer_losses: Tensor, gradient: Gradient, sampled: Sequence[int] | None) -> Tensor:
-        """g − u, where sampled constraints count for all."""
+    def _observed(self, layer_losses: Tensor, gradient: Gradient) -> Tensor:
+        """g − u."""
         violation = descent_violations(layer_losses, self.reference, self.rates, self.form, gradient)
         if self.trained_slack is not None:
             violation = violation - sent(self.trained_slack, violation.device)
-        if sampled is None:
-            return violation
-        chosen = positions(sampled, violation.device)
-        shares = self.n_layers / len(sampled) * violation[chosen]
-        return torch.zeros_like(violation).index_copy(0, chosen, shares)
+        return violation
 
-    def lagrangian(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
+    def lagrangian(self, layer_losses: Tensor) -> Tensor:
         """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
         with without_autocast(layer_losses.device):
-            return self.compute_cmp_state(layer_losses, sampled).compute_primal_lagrangian().lagrangian
+            return self.compute_cmp_state(layer_losses).compute_primal_lagrangian().lagrangian
 
-    def forward(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
+    def forward(self, layer_losses: Tensor) -> Tensor:
         """The Lagrangian."""
-        return self.lagrangian(layer_losses, sampled)
+        return self.lagrangian(layer_losses)
 
-    def dual_step(self, layer_losses: Tensor, sampled: Sequence[int] | None = None) -> None:
+    def dual_step(self, layer_losses: Tensor) -> None:
         """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under coupled decay, or 0.
 
         Under decoupled decay λ ← [(1 − η₂/β)·λ + ascent on g]₊.
@@ -243,9 +225,9 @@ class LayerwiseDescent(nn.Module):
         Call it between the primal backward pass and the primal step, so that both sides step from the same point.
         """
         with without_autocast(layer_losses.device):
-            gradient = self._dual_gradient(layer_losses.detach(), sampled)
+            gradient = self._dual_gradient(layer_losses.detach())
         if not bool(torch.isfinite(gradient).all()):
-            self._check_finite(layer_losses.detach(), sampled)
+            self._check_finite(layer_losses.detach())
             raise ValueError(f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged")
         weight = self._multiplier.weight
         self.dual_optimizer.zero_grad()
@@ -256,8 +238,8 @@ class LayerwiseDescent(nn.Module):
         self.dual_optimizer.step()
         self._multiplier.post_step_()
 
-    def _dual_gradient(self, layer_losses: Tensor, sampled: Sequence[int] | None) -> Tensor:
-        dual = self.compute_cmp_state(layer_losses, sampled).compute_dual_lagrangian().lagrangian
+    def _dual_gradient(self, layer_losses: Tensor) -> Tensor:
+        dual = self.compute_cmp_state(layer_losses).compute_dual_lagrangian().lagrangian
         weight = self._multiplier.weight
         if self.resilience == "decay" and self.decay == "coupled":
             dual = dual - weight.square().sum() / (2 * self.beta)
@@ -322,13 +304,11 @@ class LayerwiseDescent(nn.Module):
                 f"got a tensor of shape {tuple(layer_losses.shape)}"
             )
 
-    def _check_finite(self, layer_losses: Tensor, sampled: Sequence[int] | None) -> None:
-        needed = self.layers_of(range(1, self.n_layers + 1) if sampled is None else sampled)
+    def _check_finite(self, layer_losses: Tensor) -> None:
         # One synchronisation for all layers; which layer it is matters only once something is wrong.
-        if bool(torch.isfinite(layer_losses[[layer - 1 for layer in needed]]).all()):
+        if bool(torch.isfinite(layer_losses).all()):
             return
-        values = layer_losses.tolist()
-        bad = [f"f_{layer} = {values[layer - 1]}" for layer in needed if not math.isfinite(values[layer - 1])]
+        bad = [f"f_{layer} = {f}" for layer, f in enumerate(layer_losses.tolist(), 1) if not math.isfinite(f)]
         raise ValueError(
             f"layer losses must be finite, got {', '.join(bad)}; lower the learning rates, or check the batch"
         )
@@ -371,14 +351,3 @@ def _checked_reference(reference: float) -> float:
 
 def _dual_optimizer(multipliers: Tensor, dual: Dual) -> torch.optim.Optimizer:
     return registry.load("dual optimizer", dual.optimizer).build(multipliers, dual)
-
-
-def _upgrade_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Read checkpoints of earlier versions, which kept λ, u and the dual optimiser under these three keys."""
-    if f"{prefix}dual_optimizer" not in state:
-        return
-    old = {name: state.pop(f"{prefix}{name}") for name in ("multipliers", "dual_optimizer")}
-    state[f"{prefix}_extra_state"] = old
-    slack = state.pop(f"{prefix}slack")
-    if slack is not None:
-        state[f"{prefix}trained_slack"] = slack

@@ -19,7 +19,6 @@ from cudt.models.sharding import Sharding
 from cudt.models.spreading import spread
 from cudt.noise.source import CPU
 from cudt.tasks.base import Task, build_task
-from cudt.utils.allocator import keep_freed_memory
 from cudt.utils.device import all_like, seed_everything
 from cudt.utils.errors import UserError
 
@@ -41,17 +40,12 @@ def assemble(
     recipe: NamedRecipe,
     data_root: Path | None,
     device: torch.device,
-    erm_loss: float | None = None,
     sharding: Sharding | None = None,
 ) -> TrainingProblem:
     """Build everything that training needs; new weights are drawn from the recipe's seed.
 
-    `erm_loss` is what `target_loss: auto` stands for. Where it is not known, α is 0: the verdicts about a run without
-    constraints then ask only that no layer raises the loss. A model for `sharding` stays on the CPU.
+    A model for `sharding` stays on the CPU.
     """
-    if device.type == "cpu":
-        # Not for evaluation, whose peak of memory would grow with the number of examples.
-        keep_freed_memory()
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, CPU if sharding else device)
     if layerwise.model.flash is not None:
         layerwise.model.flash.check(device, settings.training.precision)
@@ -62,8 +56,8 @@ def assemble(
             "remove readout.tokens"
         )
     reference = task.reference_loss() if settings.descent.reference == "auto" else settings.descent.reference
-    descent = descent_of(settings.descent, layerwise.model.n_layers, reference, erm_loss)
-    return TrainingProblem(task, layerwise, make_objective(settings.objective, descent, settings.readout.layers))
+    descent = descent_of(settings.descent, layerwise.model.n_layers, reference)
+    return TrainingProblem(task, layerwise, make_objective(settings.objective, descent))
 
 
 def assemble_model(
@@ -81,7 +75,7 @@ def assemble_model(
     return layerwise if layerwise.model.is_spread else layerwise.to(device)
 
 
-def descent_of(settings: Descent, n_layers: int, reference: float, erm_loss: float | None = None) -> LayerwiseDescent:
+def descent_of(settings: Descent, n_layers: int, reference: float) -> LayerwiseDescent:
     """The constraints of a recipe's section, on the CPU: λ has L entries, and a device would have to be asked for them.
 
     `reference` is f_0, the section's own or what its `auto` stands for.
@@ -92,7 +86,7 @@ def descent_of(settings: Descent, n_layers: int, reference: float, erm_loss: flo
             "training data, and f_0 must be above 0; use more training data, or set descent.reference to a number"
         )
     try:
-        rates = _rates(settings.alpha, reference, n_layers, erm_loss)
+        rates = _rates(settings.alpha, reference, n_layers)
     except ValueError as error:
         raise UserError(f"descent.alpha: {error}") from None
     return LayerwiseDescent(
@@ -110,18 +104,8 @@ def descent_of(settings: Descent, n_layers: int, reference: float, erm_loss: flo
     )
 
 
-def _rates(alpha: Alpha, reference: float, n_layers: int, erm_loss: float | None) -> list[float]:
+def _rates(alpha: Alpha, reference: float, n_layers: int) -> list[float]:
     """α_1 … α_L; ValueError if they do not fit."""
-    if not isinstance(alpha, TargetLoss):
-        return rates_per_layer(alpha, n_layers)
-    if alpha.target_loss != "auto":
+    if isinstance(alpha, TargetLoss):
         return [rate_for_target(alpha.target_loss, reference, n_layers)] * n_layers
-    if erm_loss is None:
-        return [0.0] * n_layers
-    if erm_loss >= reference:
-        raise ValueError(
-            f"target_loss: auto takes ERM's validation loss {erm_loss:g}, which does not improve on "
-            f"f_0 = {reference:g}; set alpha to a number, or train ERM first (--objective erm) and delete "
-            ".target-*.json in the recipe's folder, if there is one"
-        )
-    return [rate_for_target(erm_loss, reference, n_layers)] * n_layers
+    return rates_per_layer(alpha, n_layers)

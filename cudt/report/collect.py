@@ -70,11 +70,10 @@ class ReadRun:
     def variant(self) -> str:
         """The hash of all settings but the seed.
 
-        Runs of another edition are another variant, and so are runs for which `target_loss: auto` is another loss.
+        Runs of another edition are another variant.
         """
         edition = f"-{self.edition}" if self.edition not in MAIN_EDITIONS else ""
-        target = f"-{self.info.target.loss:.6g}" if self.info.target else ""
-        return f"{self.info.variant}{edition}{target}"
+        return f"{self.info.variant}{edition}"
 
     @property
     def group(self) -> GroupKey:
@@ -122,8 +121,7 @@ class ReadRun:
         if "model.layers" in found and found["model.layers"] is None:
             found["model.layers"] = self.n_layers
         edition = {"test data": self.edition} if self.edition else {}
-        target = {"descent.alpha.target_loss": self.info.target.loss} if self.info.target else {}
-        return {**found, **edition, **target}
+        return {**found, **edition}
 
     @property
     def pretrained(self) -> str:

@@ -99,7 +99,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
         # A run has a recipe.yaml before its run.json, and a report mentions runs that have only just begun.
         paths = {file.parent for file in files_below(folder, ["recipe.yaml", "run.json"])}
         for path in sorted(paths):
-            # Hidden folders are unfinished work, such as the pilot run of `target_loss: auto`.
+            # Hidden folders are unfinished work.
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):
                 found.setdefault(path.resolve(), path)
     return list(found.values())

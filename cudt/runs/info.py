@@ -105,14 +105,6 @@ class MultiplierInfo(InfoPart):
         return {"best": None, "last": values} if isinstance(values, list) else values
 
 
-class TargetInfo(InfoPart):
-    """The loss that `target_loss: auto` stands for."""
-
-    loss: float
-    source: str
-    """Where it comes from, in words."""
-
-
 class EvaluationNote(InfoPart):
     """What one kind of noise was evaluated at: levels, noise seeds, and the number of examples with pictures."""
 
@@ -164,8 +156,6 @@ class RunInfo(InfoPart):
     """The loss f_0."""
     rates: list[float] | None = None
     """The rates α_1 … α_L."""
-    target: TargetInfo | None = None
-    """What α was computed from, with `target_loss: auto`."""
     form: str | None = None
     """The form of the constraints; runs of earlier versions do not say it, and were linear or log."""
     device: str | None = None

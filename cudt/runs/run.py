@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,11 +218,8 @@ class Run:
     @contextmanager
     def locked_by_main(self, *, wait: bool = False) -> Iterator[None]:
         """The same in several processes: the main one holds the lock for all, which end the block together."""
-        with ExitStack() as held:
-            with processes.agreed():
-                if processes.is_main_process():
-                    held.enter_context(self.locked(wait=wait))
-            processes.check_shared(self.path)
+        with self.locked(wait=wait) if processes.is_main_process() else nullcontext():
+            processes.wait()
             yield
         processes.wait()
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from cudt.config.recipe import NamedRecipe
@@ -61,7 +60,6 @@ def _batch(problem: TrainingProblem, split: Split, size: int) -> Any:
 def _update(problem: TrainingProblem, batch: Any) -> Callable[[], object]:
     """A training step that changes nothing, because its learning rate is 0."""
     layerwise, objective = problem.layerwise.train(), problem.objective
-    objective.draw(np.random.default_rng(0))
     optimizer = torch.optim.Adam([weight for weight in layerwise.parameters() if weight.requires_grad], lr=0.0)
 
     def update() -> None:

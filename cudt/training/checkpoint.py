@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,12 +15,12 @@ from torch import Tensor
 
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
-from cudt.models.layer_losses import LayerwiseLosses, weights_digest
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded
 from cudt.runs.checksums import check_file, forget, replacing_checked
 from cudt.runs.run import Run
-from cudt.training import best_weights, checkpoint_file, earlier_checkpoint
-from cudt.training.checkpoint_file import CheckpointFile, FileRecord, damage_of, damaged, unreadable, write_tensors
+from cudt.training import checkpoint_file
+from cudt.training.checkpoint_file import CheckpointFile, FileRecord, damage_of, damaged, write_tensors
 from cudt.training.history import History
 from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
 from cudt.training.state import TrainingState
@@ -32,14 +28,11 @@ from cudt.training.state_tree import put_together, taken_apart
 from cudt.utils import processes
 from cudt.utils.device import RandomState, random_state, seed_process, set_random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import delete, link_or_copy
 from cudt.utils.shown import as_command
 
 #: Files of checkpoints, and temporary files of a process that was killed.
-_OURS = re.compile(r"(checkpoint-|step-|last\.pt$)|\.+(checkpoint-|step-|best\.|last\.)")
-
-Damage = tuple[Path, str]
+_OURS = re.compile(r"(checkpoint-|step-)|\.+(checkpoint-|step-|best\.|last\.)")
 
 
 @dataclass
@@ -52,8 +45,7 @@ class Checkpoints:
     best.safetensors and last.safetensors are further names of files of weights.
 
     If the processes share the weights, their shards and those of the optimiser are in a folder instead (shards.py). All
-    processes call these methods together; only the main one writes anything but shards. The others wait for it in
-    `agreed`, which takes as long as it takes; in the next update they would take it for lost.
+    processes call these methods together; only the main one writes anything but shards, and the others wait for it.
     """
 
     run: Run
@@ -66,8 +58,6 @@ class Checkpoints:
     """The file of the weights as they are now, if they are on disk."""
     _written_shards: dict[str, FileRecord] = field(default_factory=dict, init=False)
     """The same as shards."""
-    _best: str | None = field(default=None, init=False)
-    """The SHA-256 of best.safetensors, if there is a best epoch and the run needs its weights."""
     _history: History = field(default_factory=History, init=False)
     """What the main process read of history.csv to check it."""
 
@@ -77,21 +67,18 @@ class Checkpoints:
 
     def exist(self) -> bool:
         """Whether there is a checkpoint to resume from."""
-        return bool(checkpoint_file.numbers_in(self.folder)) or (self.folder / earlier_checkpoint.NAME).is_file()
+        return bool(checkpoint_file.numbers_in(self.folder))
 
     # ---------------------------------------------------------------- saving
 
-    def save(self, state: TrainingState, history: History, *, lost: bool = False) -> None:
-        """Append to history.csv, write a checkpoint, and delete all but two.
-
-        `lost` says that another process ended, so that the main one saves what it has.
-        """
-        generators = [random_state()] if lost else processes.gathered(random_state())
-        with contextlib.nullcontext() if lost else processes.agreed():
-            shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
-            if processes.is_main_process():
-                history.append(self.run)
-                self._write(state, history, generators, shards)
+    def save(self, state: TrainingState, history: History) -> None:
+        """Append to history.csv, write a checkpoint, and delete all but two."""
+        generators = processes.gathered(random_state())
+        shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
+        if processes.is_main_process():
+            history.append(self.run)
+            self._write(state, history, generators, shards)
+        processes.wait()
 
     def _write(
         self,
@@ -117,7 +104,6 @@ class Checkpoints:
             weights=f"step-{state.step}" if shards else next(iter(weights)),
             state=plain,
             state_file=tensor_file.name,
-            best=self._best,
             history=history.saved(),
             files={**weights, tensor_file.name: write_tensors(tensor_file, tensors)},
         )
@@ -139,13 +125,11 @@ class Checkpoints:
         """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
-            with processes.agreed():
-                ((name, record),) = self._write_weights(step).items()
-                if processes.is_main_process():
-                    with replacing_checked(self.run.path, _name(self.run, which)) as temporary:
-                        link_or_copy(self.folder / name, temporary)
-            if which == "best":
-                self._best = record.sha256
+            (name,) = self._write_weights(step)
+            if processes.is_main_process():
+                with replacing_checked(self.run.path, _name(self.run, which)) as temporary:
+                    link_or_copy(self.folder / name, temporary)
+            processes.wait()
 
     def _write_shards(self, step: int) -> dict[str, FileRecord]:
         """The shards of weights and optimiser after `step` updates, by name; they are written once."""
@@ -172,107 +156,44 @@ class Checkpoints:
 
         The checkpoint may be of another number of processes; one that it does not know seeds its generators.
         """
-        self._kept = self._newest_intact()
-        if not self._kept:
-            return self._restore_earlier()
-        number, content = self._kept[0]
-        with _fitting(checkpoint_file.file_of(self.folder, number)):
-            # Copied, because they are parts of the file otherwise, which the next checkpoints delete.
-            tensors = {name: tensor.clone() for name, tensor in load_file(self.folder / content.state_file).items()}
-            tree = put_together(content.state, tensors)
-            self._load(tree, content)
-            self._restore_rest(tree, content.progress)
+        self._kept = processes.from_main(self._intact() if processes.is_main_process() else [])
+        _, content = self._kept[0]
+        # Copied, because they are parts of the file otherwise, which the next checkpoints delete.
+        tensors = {name: tensor.clone() for name, tensor in load_file(self.folder / content.state_file).items()}
+        tree = put_together(content.state, tensors)
+        self._load(tree, content)
+        self._restore_rest(tree, content.progress)
         # The main process writes it.
         history = self._history if processes.is_main_process() else History(size=content.history.bytes)
-        return self._with_best(content), history
+        # A copy, because training changes it, and the checkpoint on disk stays as it is.
+        return replace(content.progress), history
 
-    def _newest_intact(self) -> list[tuple[int, CheckpointFile]]:
-        """The newest intact checkpoint and those before it, the same in all processes; none if there is only last.pt.
-
-        Warns of damaged ones that are newer; a DamagedFileError if there is no other.
-        """
-        with processes.agreed():
-            read = [*self._read_all()] if processes.is_main_process() else []
-        damages: list[Damage] = []
-        read = processes.from_main(read)
-        for index, (number, content, reason) in enumerate(read):
-            path = checkpoint_file.file_of(self.folder, number)
-            with processes.agreed():
-                mine = (path, reason) if content is None else self._damage(content)
-            found = [one for one in processes.gathered(mine) if one is not None]
-            if not found and content is not None:
-                _warn(damages, f"resuming from update {content.progress.step} instead")
-                return [(other, its) for other, its, _ in read[index:] if its is not None]
-            damages.append(found[0])
-        if not processes.from_main((self.folder / earlier_checkpoint.NAME).is_file()):
-            for path, reason in damages:
-                # The disk may be lost for a moment only, as a network's can be.
-                if reason == checkpoint_file.UNREADABLE:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-            path, reason = damages[0]
-            raise DamagedFileError(
-                path, reason, f"no checkpoint is left to resume from; delete {self.folder} to train from the beginning"
-            )
-        _warn(damages, f"resuming from {earlier_checkpoint.NAME} instead")
-        return []
-
-    def _read_all(self) -> Iterator[tuple[int, CheckpointFile | None, str]]:
-        """The checkpoints' numbers and files of JSON, the newest first; for one that is damaged, what is wrong."""
+    def _intact(self) -> list[tuple[int, CheckpointFile]]:
+        """The newest intact checkpoint and those before it; warns of damaged ones that are newer."""
+        found: list[tuple[int, CheckpointFile]] = []
+        damages: list[DamagedFileError] = []
         for number in checkpoint_file.numbers_in(self.folder):
             try:
-                yield number, checkpoint_file.read(checkpoint_file.file_of(self.folder, number)), ""
+                content = checkpoint_file.read(checkpoint_file.file_of(self.folder, number))
+                if not found:
+                    self._check(content)
+                found.append((number, content))
             except DamagedFileError as error:
-                yield number, None, error.reason
+                if not found:
+                    damages.append(error)
+        if not found:
+            raise damages[0]
+        for one in damages:
+            instead = f"resuming from update {found[0][1].progress.step} instead"
+            warnings.warn(f"{one.path}: damaged ({one.reason}); {instead}", DataWarning, stacklevel=2)
+        return found
 
-    def _damage(self, content: CheckpointFile) -> Damage | None:
-        """What is wrong with the files of a checkpoint that this process reads, or has a share in checking."""
-        files = sorted(content.files)
-        if content.weights not in content.files:
-            # Shards: each process checks some of them, and all check the rest.
-            shards = [name for name in files if name.startswith(f"{content.weights}/")]
-            others = [name for name in files if name not in shards]
-            files = [*others, *shards[processes.index() :: processes.count()]]
-        for name in files:
-            if (reason := damage_of(self.folder / name, content.files[name])) is not None:
-                return self.folder / name, reason
-        return self._damage_of_history(content) if processes.is_main_process() else None
-
-    def _damage_of_history(self, content: CheckpointFile) -> Damage | None:
-        try:
-            self._history = History.resumed(self.run, content.history.bytes, content.history.sha256)
-        except DamagedFileError as error:
-            return error.path, error.reason
-        except OSError as error:
-            return self.run.path / "history.csv", unreadable(error)
-        return None
-
-    def _with_best(self, content: CheckpointFile) -> TrainingState:
-        """The progress of a checkpoint; without its best epoch, if the weights of that are lost."""
-        # A copy, because training changes it, and the checkpoint on disk stays as it is.
-        progress, self._best = replace(content.progress), content.best
-        if content.best is None:
-            return progress
-        with processes.agreed():
-            is_main = processes.is_main_process()
-            found = best_weights.settled(self.run, content.best, progress.step) if is_main else None
-        found = processes.from_main(found)
-        if found == "kept":
-            return progress
-        self._best = None
-        follows = progress.epoch < self.run.recipe.settings.training.epochs and not progress.stopped_early
-        if found == "lost":
-            lost = f"the weights of epoch {progress.best_epoch}, the best one so far, are lost"
-            instead = (
-                "the best epoch is chosen among those that follow" if follows else "the last epoch is used instead"
-            )
-            _warn([(self.run.weights_file("best"), lost)], instead)
-        if follows:
-            nothing = replace(progress, best=None, best_epoch=0, best_step=None, best_slack=[], best_multipliers=None)
-            return replace(nothing, since_best=0)
-        self.save_weights("best", progress.step)
-        multipliers = self.descent.multiplier_values.tolist()
-        last = replace(progress, best_epoch=progress.epoch, best_step=progress.step, best_multipliers=multipliers)
-        return replace(last, best_slack=progress.last_slack)
+    def _check(self, content: CheckpointFile) -> None:
+        """Refuse a checkpoint of which a file, or the beginning of history.csv, is not as it was written."""
+        for name, record in sorted(content.files.items()):
+            if (reason := damage_of(self.folder / name, record)) is not None:
+                raise damaged(self.folder / name, reason)
+        self._history = History.resumed(self.run, content.history.bytes, content.history.sha256)
 
     def _load(self, tree: dict[str, Any], content: CheckpointFile) -> None:
         """Load weights and optimiser."""
@@ -296,43 +217,6 @@ class Checkpoints:
         else:
             seed_process(self.run.recipe.settings.seed, progress.step, process)
 
-    def _restore_earlier(self) -> tuple[TrainingState, History]:
-        """The same from a checkpoint of an earlier version."""
-        found = earlier_checkpoint.read(self.run)
-        optimizer = found.tree["optimizer"]
-        with _fitting(self.folder / earlier_checkpoint.NAME):
-            if isinstance(found.weights, Path):
-                groups = optimizer["param_groups"]
-                earlier_checkpoint.load_distributed(found.weights, self.layerwise, self.optimizer, groups)
-            else:
-                self.layerwise.load_learned_weights(found.weights)
-                self.optimizer.load_state_dict(sharded_moments(optimizer, self.optimizer))
-            self._restore_rest(found.tree, found.progress)
-        if found.progress.best_epoch:
-            self._best = best_weights.digest_now(self.run.weights_file("best"))
-        return found.progress, found.history
-
-
-@contextlib.contextmanager
-def _fitting(file: Path) -> Iterator[None]:
-    """Raise a DamagedFileError if an intact checkpoint does not have what this model needs."""
-    try:
-        with processes.losses_noticed():
-            yield
-    except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError, SafetensorError) as error:
-        # An accelerator that others use has no memory left; the checkpoint is intact.
-        if machine_fault(error) is not None:
-            raise
-        reason = str(error).strip().split("\n")[0]
-        raise damaged(file, f"does not fit this model: {type(error).__name__}: {reason}") from None
-
-
-def _warn(damages: list[Damage], instead: str) -> None:
-    """Warn of each damaged checkpoint, once for all processes."""
-    if processes.is_main_process():
-        for path, reason in damages:
-            warnings.warn(f"{path}: damaged ({reason}); {instead}", DataWarning, stacklevel=2)
-
 
 def _name(run: Run, which: Weights) -> str:
     """The file of some weights, as checksums.json names it."""
@@ -348,7 +232,7 @@ def _files(run: Run) -> list[Path]:
 def discard(run: Run) -> None:
     """Delete what a finished run no longer needs: its checkpoint, and weights that `checkpoints.keep` does not name."""
     # First what makes a checkpoint exist, because it must have its files.
-    for path in sorted(_files(run), key=lambda path: path.suffix not in (".json", ".pt")):
+    for path in sorted(_files(run), key=lambda path: path.suffix != ".json"):
         delete(path)
     kept = run.recipe.settings.checkpoints.kept
     for which in get_args(Weights):
@@ -372,29 +256,6 @@ def load_weights(run: Run) -> dict[str, Tensor]:
     raise DamagedFileError(file, reason, f"delete {run.path} to train again")
 
 
-def load_same_weights(run: Run) -> dict[str, Tensor]:
-    """The same in several processes, all of which call it."""
-    found: dict[str, Tensor] | DamagedFileError
-    with processes.agreed():
-        try:
-            found = load_weights(run)
-        except DamagedFileError as error:
-            # Another machine may show the file that was there before, which is intact.
-            found = error
-    digests = processes.gathered(None if isinstance(found, DamagedFileError) else weights_digest(found.items()))
-    with processes.agreed():
-        # The machine of the main process wrote the file, so it shows the newest one.
-        if isinstance(found, DamagedFileError) and digests[0] is None:
-            raise found
-        if len(set(digests)) > 1:
-            raise UserError(
-                f"{run.weights_file(run.weights)}: the processes read different versions of it, because their machines "
-                "do not show the same files at the same time; wait a minute and run the same command again"
-            )
-    assert not isinstance(found, DamagedFileError), "raised above"
-    return found
-
-
 def _explain_missing(run: Run, file: Path) -> None:
     """Raise a UserError if it is known why the weights are missing."""
     checkpoints = run.recipe.settings.checkpoints
@@ -404,9 +265,4 @@ def _explain_missing(run: Run, file: Path) -> None:
         raise UserError(
             f"{file}: not kept (checkpoints.keep: {checkpoints.keep}); to get these weights, train the run again in "
             f"another folder: `{command}`"
-        )
-    if run.other_weights:
-        raise UserError(
-            f"{file}: missing (earlier versions of cudt kept only the best weights); "
-            f"leave out --weights, or delete {run.path} to train again"
         )

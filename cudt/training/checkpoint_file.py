@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from typing_extensions import Self
 
-from cudt.training.state import ADDED_TO_STATE, TrainingState
+from cudt.training.state import TrainingState
 from cudt.utils import temporaries
 from cudt.utils.errors import DamagedFileError
 from cudt.utils.files import digest_of, replacing, write_text
@@ -59,8 +59,6 @@ class CheckpointFile(_Strict):
     """Optimisers, multipliers and random generators (state_tree.py)."""
     state_file: str
     """The file of their tensors."""
-    best: str | None
-    """The SHA-256 of best.safetensors; None before the first epoch ends, or if the run does not need it."""
     history: FileRecord
     """The beginning of history.csv that belongs to this checkpoint."""
     files: dict[str, FileRecord]
@@ -69,11 +67,11 @@ class CheckpointFile(_Strict):
     @field_validator("progress", mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        """The progress, of which no key has a default in a file but those that earlier versions did not write."""
+        """The progress, of which no key has a default in a file."""
         if isinstance(value, TrainingState):
             return value
         expected = [one.name for one in fields(TrainingState)]
-        if not isinstance(value, dict) or sorted({*value, *ADDED_TO_STATE}) != sorted(expected):
+        if not isinstance(value, dict) or sorted(value) != sorted(expected):
             raise ValueError(f"expected the keys {', '.join(expected)}")
         return TypeAdapter(TrainingState).validate_python(value)
 

@@ -64,7 +64,7 @@ class PlainDisplay:
         self._pace, self._printed, self._quarters = Pace(self._clock), self._clock(), 0
 
     def __enter__(self) -> PlainDisplay:
-        # One display may show several trainings, such as a pilot and its run.
+        # One display may show several trainings.
         self._begin()
         return self
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,6 @@ class History:
         self.rows += added
         return added
 
-    def recorded(self, run: Run) -> Iterator[Row]:
-        """The rows up to the last checkpoint, from history.csv."""
-        if self.size:
-            with _file(run).open("rb") as file:
-                content = io.StringIO(file.read(self.size).decode())
-            for step, epoch, split, layer, name, value in itertools.islice(csv.reader(content), 1, None):
-                yield int(step), int(epoch), split, int(layer), name, float(value)
-
     def append(self, run: Run) -> None:
         """Append the new rows to history.csv, and forget them.
 
@@ -77,7 +68,7 @@ class History:
     def resumed(cls, run: Run, size: int, sha256: str | None = None) -> History:
         """The history of a run whose checkpoint was written when history.csv had `size` bytes.
 
-        A DamagedFileError if these bytes are not the same any more; checkpoints of earlier versions have no checksum.
+        A DamagedFileError if these bytes are not the same any more.
         """
         history, file = cls(), _file(run)
         for chunk in _beginning(file, size):
@@ -87,16 +78,6 @@ class History:
         if sha256 not in (None, history.saved().sha256):
             raise damaged(file, "changed since the checkpoint was written")
         return history
-
-    @classmethod
-    def resumed_after(cls, run: Run, rows: int) -> History:
-        """The same for a checkpoint of an earlier version of cudt, which has the number of rows instead."""
-        file = _file(run)
-        if not file.is_file():
-            return cls()
-        with file.open("rb") as lines:
-            kept = [line for line, _ in zip(lines, range(rows + 1), strict=False)]
-        return cls.resumed(run, sum(len(line) for line in kept))
 
 
 def _beginning(file: Path, size: int) -> Any:

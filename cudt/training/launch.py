@@ -22,34 +22,26 @@ from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs import checksums, export
 from cudt.runs.data_root import data_root_of
 from cudt.runs.find import run_for
-from cudt.runs.info import RunInfo, TargetInfo
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
 from cudt.runs.tables import file_of
 from cudt.training import expectations, trained
-from cudt.training import target as targets
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
-from cudt.training.history import History
 from cudt.training.started import started_info, utc_now
-from cudt.training.target import Announce
-from cudt.training.tracker_kinds import check_trackers
-from cudt.training.tracking import Tracking, TrackingRequest
+from cudt.training.tracking import FOLDER, Tracking, TrackingRequest, check_trackers
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, empty_cache
 from cudt.utils.errors import (
-    AgreedFaultError,
     DataWarning,
     MachineFaultError,
-    ProcessLostError,
     TrainingInterruptedError,
     TrainingPrunedError,
     TrainingStoppedError,
-    UserError,
     signal_of,
 )
 from cudt.utils.faults import machine_fault
-from cudt.utils.interrupt import StopRequest
 
 
 def train(
@@ -63,7 +55,7 @@ def train(
     export_model: bool = True,
     keep_weights: bool = False,
     wait: bool = False,
-    announce: Announce | None = None,
+    announce: Callable[[str], None] | None = None,
     after_epoch: AfterEpoch | None = None,
     track: TrackingRequest | None = None,
 ) -> Run:
@@ -73,35 +65,28 @@ def train(
     later call exports the model. With `keep_weights` the caller calls `discard` itself. `wait` waits for a process that
     uses the run. With `announce`, constraints are printed and doubts are warnings. `after_epoch` may end it early.
     """
-    with processes.agreed():
-        tracking = _tracking(run := run_for(recipe, out), out, track)
-        is_finished = run.info().status == "finished"
-    if processes.from_main(is_finished):
-        return _keep(run, device, data_root, tracking, export_model=export_model, keep_weights=keep_weights)
-    pilot = partial(train, device=device, data_root=data_root, display=display, export_model=False)
+    run, track = run_for(recipe, out), track or TrackingRequest()
+    check_trackers(track.names)
+    if processes.from_main(run.info().status == "finished"):
+        return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
-    target, accelerator = _target_and_accelerator(run, out, device, pilot, announce)
-    with processes.agreed(), data_root_of(run, data_root) as data_root:
-        problem, data, base = _problem(run, data_root, accelerator, target)
-    with processes.agreed():
-        trainer = Trainer(run, problem, accelerator, display, after_epoch, tracking)
+    files = out / FOLDER / (track.group or "") / run.path.name
+    accelerator = accelerator_for(device, run.recipe.settings.training.precision, track.names, files)
+    with data_root_of(run, data_root) as data_root:
+        problem, data, base = _problem(run, data_root, accelerator)
+    tracking = Tracking(run, accelerator, track.group)
+    trainer = Trainer(run, problem, accelerator, display, after_epoch, tracking)
     with _held(run, wait=wait) as is_left:
         if is_left and accelerator.is_main_process:
-            _announce(announce, trainer, target, out)
-            started = started_info(recipe, problem, accelerator, target, data, base, command)
+            _announce(announce, trainer)
+            started = started_info(recipe, problem, accelerator, data, base, command)
             _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
         elif is_left:
-            _fit(trainer, partial(_record_for_main, run))
+            # The main process records how training ends.
+            _fit(trainer, lambda changes: None)
     return run
 
 
-def _target_and_accelerator(
-    run: Run, out: Path, device: DeviceName, pilot: targets.TrainPilot, announce: Announce | None
-) -> tuple[TargetInfo | None, Accelerator]:
-    precision = run.recipe.settings.training.precision
-    target = targets.resolve(run, out, accelerator_for(device, precision), pilot, announce)
-    # Another one: a pilot has its own, and Accelerate remembers the last.
-    return target, accelerator_for(device, precision)
 
 
 @contextlib.contextmanager
@@ -111,28 +96,8 @@ def _held(run: Run, *, wait: bool) -> Iterator[bool]:
         yield not processes.from_main(wait and run.info().status == "finished")
 
 
-def _record_for_main(run: Run, changes: RunInfo) -> bool:
-    """Record an interruption in place of the main process, if that ended: nobody holds the lock then."""
-    with contextlib.suppress(UserError), run.locked():
-        if changes.status == "interrupted" and run.info().status == "running":
-            run.update_info(changes)
-            return True
-    return False
-
-
-def _tracking(run: Run, out: Path, asked: TrackingRequest | None) -> Tracking:
-    """The trackers of a run, none of which is unknown or missing; the main process alone has any."""
-    mine = asked if asked is not None and processes.is_main_process() else TrackingRequest()
-    check_trackers(mine.names)
-    return Tracking(run, out, mine)
-
-
-def _keep(
-    run: Run, device: DeviceName, data_root: Path | None, tracking: Tracking, *, export_model: bool, keep_weights: bool
-) -> Run:
+def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
     """A finished run as it is, except for what is left to do."""
-    with processes.agreed():
-        _send_finished(run, tracking)
     if processes.is_main_process():
         # It may have been killed when it was finished.
         run.tidy()
@@ -142,18 +107,6 @@ def _keep(
         _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
     processes.wait()
     return run
-
-
-def _send_finished(run: Run, tracking: Tracking) -> None:
-    """Send a run that is finished to trackers that lack a part of it."""
-    file = run.path / file_of("history")
-    if tracking.is_complete or not file.is_file():
-        return
-    try:
-        tracking.start(History.resumed(run, file.stat().st_size))
-        tracking.conclude(run.finished_info())
-    finally:
-        tracking.finish()
 
 
 def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool) -> None:
@@ -168,27 +121,24 @@ def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bo
         discard(run)
 
 
-def _announce(announce: Announce | None, trainer: Trainer, target: TargetInfo | None, out: Path) -> None:
-    """Say what the constraints ask for, and warn of doubtful settings."""
+def _announce(announce: Callable[[str], None] | None, trainer: Trainer) -> None:
+    """Say what the constraints ask for, and warn if they have almost no weight."""
     if announce is None or not trainer.objective.is_constrained:
         return
-    for line in expectations.asked(trainer.descent, target):
-        announce(line)
-    for doubt in expectations.doubts(trainer.descent, trainer.run.recipe, out):
+    announce(expectations.asked(trainer.descent))
+    if doubt := expectations.doubt(trainer.descent):
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _problem(
-    run: Run, data_root: Path | None, accelerator: Accelerator, target: TargetInfo | None
-) -> tuple[TrainingProblem, str, str]:
+def _problem(run: Run, data_root: Path | None, accelerator: Accelerator) -> tuple[TrainingProblem, str, str]:
     """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
-    sharding, erm_loss = sharding_for(accelerator), None if target is None else target.loss
+    sharding = sharding_for(accelerator)
     if sharding is not None:
         # Shards of the run before are in a cycle of references, and would stay on the device.
         gc.collect()
         empty_cache()
     with processes.first_on_each_machine():
-        problem = assemble(run.recipe, data_root, accelerator.device, erm_loss, sharding)
+        problem = assemble(run.recipe, data_root, accelerator.device, sharding)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
     check_same_data(run, data)
     check_same_base(run, base)
@@ -210,7 +160,7 @@ def _train_and_record(
     run.update_info(started.model_copy(update=changes))
     try:
         _fit(trainer, run.update_info)
-        trainer.tracking.conclude(run.finished_info())
+        trainer.tracking.conclude(run.finished_info(), trainer.state.step)
     finally:
         trainer.tracking.finish()
     run.update_info(RunInfo(ended=utc_now()))
@@ -219,19 +169,13 @@ def _train_and_record(
     _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
 
 
-def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
+def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
     """Train, and record the status however training ends."""
     path = trainer.run.path
     try:
         # Run.json says that it is running before the first process resumes or begins.
         processes.wait()
-        with processes.losses_noticed():
-            trainer.fit()
-    except ProcessLostError as error:
-        # The launcher stops the processes that are left, and this one has something to write.
-        with StopRequest():
-            speaks = record(RunInfo(status="interrupted", reason=str(error)))
-        raise ProcessLostError(f"{path}: {error}", speaks=bool(speaks)) from None
+        trainer.fit()
     except TrainingStoppedError as error:
         record(RunInfo(status="failed", reason=str(error)))
         raise TrainingStoppedError(f"{path}: {error}") from None
@@ -244,20 +188,17 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], bool | None]) -> None:
         raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume", number) from None
     except Exception as error:
         if fault := machine_fault(error):
-            raise _interrupted(error, fault, path, record) from error
+            raise _interrupted(fault, path, record) from error
         record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise
 
 
-def _interrupted(
-    error: Exception, fault: str, path: Path, record: Callable[[RunInfo], bool | None]
-) -> MachineFaultError:
+def _interrupted(fault: str, path: Path, record: Callable[[RunInfo], None]) -> MachineFaultError:
     """Record that a fault of the machine interrupted the run; the error that says so."""
     # A full disk has no room for it: run.json then stays as it was, and the run resumes all the same.
     with contextlib.suppress(OSError, MemoryError):
         record(RunInfo(status="interrupted", reason=fault))
-    kind = AgreedFaultError if isinstance(error, AgreedFaultError) else MachineFaultError
-    return kind(fault if str(path) in fault else f"{path}: {fault}")
+    return MachineFaultError(fault if str(path) in fault else f"{path}: {fault}")
 
 
 def _export(run: Run, layerwise: LayerwiseLosses) -> None:

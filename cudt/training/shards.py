@@ -43,8 +43,7 @@ def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim
         if shard is not values[name] or processes.is_main_process()  # whole in every process
     }
     file = folder / f"{processes.index()}-of-{processes.count()}.safetensors"
-    with processes.agreed():
-        record = write_tensors(file, unshared(mine))
+    record = write_tensors(file, unshared(mine))
     return dict(processes.gathered((f"{folder.name}/{file.name}", record)))
 
 

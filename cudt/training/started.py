@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from cudt import __version__
 from cudt.config.recipe import NamedRecipe
 from cudt.models.assemble import TrainingProblem
-from cudt.runs.info import MetricInfo, RunInfo, TargetInfo
+from cudt.runs.info import MetricInfo, RunInfo
 from cudt.utils.device import name_of
 
 #: Packages whose versions run.json records.
@@ -22,7 +22,6 @@ def started_info(
     recipe: NamedRecipe,
     problem: TrainingProblem,
     accelerator: Accelerator,
-    target: TargetInfo | None,
     training_data: str,
     frozen_weights: str,
     command: str | None,
@@ -49,7 +48,6 @@ def started_info(
         parameters=sum(weight.numel() for weight in problem.layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
-        target=target,
         form=descent.form,
         device=name_of(accelerator.device),
         processes=accelerator.num_processes,

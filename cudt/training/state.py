@@ -25,14 +25,10 @@ class TrainingState:
     validation_losses: list[float] | None = None
     """Of the last validation, by layer."""
     best_step: int | None = None
-    """The update after which the best weights were validated; None in runs that were begun by earlier versions."""
+    """The update after which the best weights were validated."""
     validated_step: int = 0
     """The update after which validation data were measured last."""
     since_best: int = 0
     """Validations in a row that were not the best so far; those of warm-up do not count."""
     stopped_early: bool = False
     """Whether training ended before its last update, because since_best reached training.early_stopping."""
-
-
-#: Fields that checkpoints of earlier versions do not have.
-ADDED_TO_STATE = ("best_step", "validated_step", "since_best", "stopped_early")

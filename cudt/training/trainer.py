@@ -18,7 +18,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -34,24 +33,22 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
-from cudt.models.sharding import is_sharded, prepared, whole
+from cudt.models.sharding import prepared, whole
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
 from cudt.training import conclusion
-from cudt.training.checkpoint import Checkpoints, load_same_weights
+from cudt.training.checkpoint import Checkpoints, load_weights
 from cudt.training.display import Display
 from cudt.training.history import History
 from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
 from cudt.training.primal import Primal
 from cudt.training.selection import Selection, is_better, rank_of
-from cudt.training.splitting import Splitting, UpdateSplitError, check_split
 from cudt.training.state import TrainingState
-from cudt.training.tracking import Tracking, TrackingRequest
+from cudt.training.tracking import Tracking
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
-from cudt.utils.errors import ProcessLostError, UserError
-from cudt.utils.faults import memory_advice
+from cudt.utils.errors import UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -78,7 +75,7 @@ class Trainer:
         self.settings = run.recipe.settings
         self.accelerator = accelerator
         self.display = display
-        self.tracking = tracking or Tracking(run, run.path, TrackingRequest())
+        self.tracking = tracking or Tracking(run, accelerator)
         self.task = problem.task
         self.objective = problem.objective
         self.descent = problem.descent
@@ -88,15 +85,14 @@ class Trainer:
             compile_layers(self.model)
         if self.model.is_spread and accelerator.num_processes > 1:
             raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
-        # Before the processes wait for each other to share the weights.
-        with processes.agreed():
-            self._read_data()
+        self._read_data()
+        # It may take longer in one than the others wait for it to share the weights.
+        processes.wait()
         self.wrapped = prepared(problem.layerwise, self.model, accelerator)
         self.loader = Loader(self.task, self.train_examples, accelerator.device, self.settings.loading.workers)
         training, slack = self.settings.training, self.descent.slack_parameters()
         self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
         self.selection = Selection(training, self.updates_per_epoch)
-        self.splitting = Splitting(self.settings, self.primal.optimizer, self.batch_size, accelerator.num_processes)
         self.state = TrainingState()
         self.stop, self.stopping = StopRequest(), False
         self.history = History()
@@ -108,34 +104,32 @@ class Trainer:
         self.task.examples("validation")
         self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
-        check_split(self.settings.training, self.batch_size, self.accelerator.num_processes)
+        accumulation, n_processes = self.settings.training.accumulation, self.accelerator.num_processes
+        if self.batch_size < accumulation * n_processes:
+            raise UserError(
+                f"training.batch_size: cannot split {self.batch_size} examples into {accumulation} micro-batches on "
+                f"{n_processes} processes; lower training.accumulation or use fewer processes"
+            )
 
     # ---------------------------------------------------------------- the loop
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
         is_resumed = processes.from_main(self.checkpoints.exist())
-        with processes.agreed():
-            if is_resumed:
-                self.state, self.history = self.checkpoints.restore()
-            self.tracking.start(self.history)
-        with processes.agreed():
-            if not is_resumed:
-                seed_process(self.settings.seed, 0, self.accelerator.process_index)
-                self.state.sigma_x = self._measure_sigma()
+        if is_resumed:
+            self.state, self.history = self.checkpoints.restore()
+        else:
+            seed_process(self.settings.seed, 0, self.accelerator.process_index)
+            self.state.sigma_x = self._measure_sigma()
+        self.tracking.start()
         training, device = self.settings.training, self.accelerator.device
-        with StopRequest() as self.stop, self.display, self._saving_if_lost():
+        with StopRequest() as self.stop, self.display:
             while self.selection.goes_on(self.state):
                 self.objective.warming_up = self._warming_up
                 self._maybe_validate()
                 for micro_batches in self._remaining_updates():
-                    self.objective.draw(self._generator(self.state.step))
-                    try:
-                        with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
-                            f, grad_norm = self._update(micro_batches)
-                    except UpdateSplitError:
-                        # The same update is next, in smaller micro-batches.
-                        continue
+                    with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
+                        f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1
                     self._log_update(f, grad_norm)
@@ -156,25 +150,21 @@ class Trainer:
 
         None are left if training stops early.
         """
-        group, parts = self.settings.training.group_by_length, 0
+        group, parts = self.settings.training.group_by_length, self.settings.training.accumulation
         lengths = [self.task.length(example) for example in self.train_examples] if group else None
         planned = updates(len(self.train_examples), self.batch_size, self._generator(), lengths)
-        while parts != self.splitting.parts:
-            parts, share = self.splitting.parts, (self.accelerator.process_index, self.accelerator.num_processes)
-            loaded = self.loader.load(split_updates(planned[self.state.step_in_epoch :], parts, *share))
-            while parts == self.splitting.parts and not self.selection.is_over(self.state):
-                if not (micro_batches := list(itertools.islice(loaded, parts))):
-                    break
-                yield micro_batches
+        share = (self.accelerator.process_index, self.accelerator.num_processes)
+        loaded = self.loader.load(split_updates(planned[self.state.step_in_epoch :], parts, *share))
+        while not self.selection.is_over(self.state) and (micro_batches := list(itertools.islice(loaded, parts))):
+            yield micro_batches
 
-    def _generator(self, *numbers: int) -> np.random.Generator:
-        """A generator that depends only on seed, epoch and `numbers`: the same in every process and after a resume."""
-        # numpy treats [1] and [1, 0] as the same seed, so every number is at least 1.
-        return np.random.default_rng([self.settings.seed, self.state.epoch, *(number + 1 for number in numbers)])
+    def _generator(self) -> np.random.Generator:
+        """A generator that depends only on seed and epoch: the same in every process and after a resume."""
+        return np.random.default_rng([self.settings.seed, self.state.epoch])
 
     def _update(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
         """Do one primal and one dual step; return f and the norm of the primal gradient, on the CPU."""
-        f, grad_norm = self.splitting.guarded(partial(self._back_propagate, micro_batches), self.state.step + 1)
+        f, grad_norm = self._back_propagate(micro_batches)
         refuse_non_finite(self.state.step + 1, f, grad_norm, self.objective, self.model, micro_batches, self.settings)
         self.objective.accumulate_slack_gradient(f)
         with stopping_if_refused(self.state.step + 1):
@@ -296,13 +286,12 @@ class Trainer:
         mine = measure_batches(self.layerwise, self._split("validation", share), self._noise("validation"), gammas)
         size = self.settings.evaluation.batch_size
         total = n_batches(self.task.examples("validation"), size)
-        with memory_advice("validation", f"lower evaluation.batch_size (now {size})"):
-            return Measurement.joined(processes.in_order([part for (part,) in mine], total))
+        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""
         self.checkpoints.save_weights("last", self.state.step)
-        self.layerwise.load_learned_weights(load_same_weights(self.run))
+        self.layerwise.load_learned_weights(load_weights(self.run))
         measured = self._validate()
         verdicts = self._judge(measured, self.state.best_slack if self.run.weights == "best" else self.state.last_slack)
         sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
@@ -337,15 +326,13 @@ class Trainer:
         if self.objective.constrains:
             self._log_constraints(f)
         self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
-        self.tracking.send()
 
     def _log_constraints(self, f: Tensor) -> None:
         """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l of each layer."""
-        constraints, violations = self.objective.constraints, self.objective.violations(f)
-        multipliers = self.descent.multiplier_values
-        prices = violations * multipliers[self.objective.indices(constraints)]
-        self._record("train", constraints, {"violation": violations.tolist(), "price": prices.tolist()})
+        violations, multipliers = self.descent.violations(f), self.descent.multiplier_values
         by_layer = {
+            "violation": violations.tolist(),
+            "price": (violations * multipliers).tolist(),
             "multiplier": multipliers.tolist(),
             "slack": self.descent.slack.tolist(),
             "weight": self.descent.effective_weights().tolist(),
@@ -360,7 +347,6 @@ class Trainer:
         self._record("validation", layers, {"loss": self.state.validation_losses, self.task.metric_name: metrics})
         if self.settings.training.early_stopping is not None:
             self._record("validation", [0], {"validations_since_best": [self.state.since_best]})
-        self.tracking.send()
         verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
         view = dataclasses.replace(self._view(None), verdicts=verdicts)
         self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
@@ -369,7 +355,7 @@ class Trainer:
         # The main process writes it.
         if self.accelerator.is_main_process:
             now = (self.state.step, self.state.epoch + 1)
-            self.tracking.add(self.history.record(*now, split, layers, values))
+            self.tracking.log(self.history.record(*now, split, layers, values))
 
     def _view(self, f: Tensor | None) -> TrainingView:
         constrained = self.objective.is_constrained
@@ -401,18 +387,6 @@ class Trainer:
             # Any of them may have had the signal.
             self.stop.signal_number = max(processes.gathered(self.stop.signal_number))
             raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def _saving_if_lost(self) -> Iterator[None]:
-        """Save the updates that are done if another process ended: none is half done while processes wait."""
-        try:
-            with processes.losses_noticed():
-                yield
-        except ProcessLostError:
-            # Sharded weights cannot be saved without the other process.
-            if self.accelerator.is_main_process and not is_sharded(self.layerwise):
-                self.checkpoints.save(self.state, self.history, lost=True)
-            raise
 
     def _save(self) -> None:
         self.checkpoints.save(self.state, self.history)

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -119,8 +120,10 @@ def set_generator_state(state: torch.Tensor | None) -> None:
         torch.get_device_module(found).set_rng_state(state)
 
 
-def accelerator_for(device: DeviceName, precision: Precision) -> Accelerator:
-    """An Accelerator for one training; bf16 is autocast, on the CPU too."""
+def accelerator_for(
+    device: DeviceName, precision: Precision, trackers: Sequence[str] = (), folder: Path | None = None
+) -> Accelerator:
+    """An Accelerator for one training; bf16 is autocast, on the CPU too. Trackers write into a folder."""
     chosen = choose(device)
     # Accelerate keeps the settings of the first training in a process; reset them, so that each has its own.
     if PartialState._shared_state and PartialState().num_processes == 1:
@@ -129,8 +132,7 @@ def accelerator_for(device: DeviceName, precision: Precision) -> Accelerator:
     processes.join()
     mixed = "bf16" if precision == "bf16" else "no"
     warn_if_slow(precision, "training.precision", chosen)
-    if alone := processes.count() == 1:
-        processes.warn_if_one_of_many()
+    alone = processes.count() == 1
     # Accelerate does not know every accelerator that torch knows. Of several processes each gets a device of its own.
     named = {"ACCELERATE_TORCH_DEVICE": chosen.type} if alone and chosen.type != "cpu" else {}
     # Of several processes: gradients are stored once, in the buckets that are sent, instead of copied there.
@@ -138,7 +140,13 @@ def accelerator_for(device: DeviceName, precision: Precision) -> Accelerator:
     # cudt shards models itself (models/sharding.py).
     named["ACCELERATE_USE_FSDP"] = "false"
     with patch_environment(**named), processes.not_launched() if alone else contextlib.nullcontext():
-        return Accelerator(cpu=chosen.type == "cpu", mixed_precision=mixed, kwargs_handlers=[buckets])
+        return Accelerator(
+            cpu=chosen.type == "cpu",
+            mixed_precision=mixed,
+            log_with=[*trackers] or None,
+            project_dir=folder,
+            kwargs_handlers=[buckets],
+        )
 
 
 def cpu_has_bf16() -> bool:

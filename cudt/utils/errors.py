@@ -38,25 +38,6 @@ class MachineFaultError(Exception):
     """
 
 
-class AgreedFaultError(MachineFaultError):
-    """A MachineFaultError that all processes of one command raise together: the main one prints it."""
-
-
-class AgreedError(UserError):
-    """A UserError that all processes of one command raise together: the main one prints it."""
-
-
-class ProcessLostError(Exception):
-    """Another process of the same command ended or hangs: printed without a traceback, exit code 1.
-
-    The main process prints it. Because that may have ended itself, another one also `speaks`.
-    """
-
-    def __init__(self, message: str, *, speaks: bool = False) -> None:
-        super().__init__(message)
-        self.speaks = speaks
-
-
 class TrainingStoppedError(Exception):
     """Training cannot continue, for example after a non-finite loss: printed without a traceback, exit code 1."""
 

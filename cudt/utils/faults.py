@@ -55,7 +55,7 @@ _NO_DEVICE = re.compile(
     re.IGNORECASE,
 )
 _MEMORY_ADVICE = (
-    "close other programs, or take less memory: in training a larger training.accumulation or training.oom=split, in "
+    "close other programs, or take less memory: in training a larger training.accumulation, in "
     "evaluation a smaller evaluation.batch_size"
 )
 #: Bytes below which a process with a limit counts as out of memory: a library of this size could not be loaded.

@@ -84,16 +84,6 @@ def test_runs_without_weights_are_not_suggested_for_evaluation(call, tmp_path):
     assert list(tmp_path.glob("outputs/reviews-ut/*/checkpoints/*")) == []
 
 
-def test_target_loss_auto_does_not_depend_on_the_order_of_objectives(call, tmp_path):
-    auto = ["--set", "descent.alpha={target_loss: auto}", "--set", "descent.reference=9.0"]
-    command = ["train", "--recipe", "reviews-ut", *SMALL, *auto, "--objective", "constrained", "erm"]
-    code, output, error = call(*command)
-    assert (code, error) == (0, "")
-    assert output.startswith("note: target_loss: auto asks for what ERM reaches, so ERM is trained first\n")
-    assert "from finished ERM runs of reviews-ut, seed 0\n" in output
-    assert "pilot" not in output
-
-
 def test_an_unknown_objective_is_refused_before_anything_is_trained(call, tmp_path):
     code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm,constraned")
     assert code == 2

@@ -25,7 +25,7 @@ def by_path(docs: list[KeyDoc]) -> dict[str, KeyDoc]:
         ("training.epochs", "integer", "10", "≥ 1"),
         ("evaluation.noise_seeds", "list of integers", "[0]", "that is not empty"),
         ("evaluation.gammas", "text or list of numbers", "0:2.1:0.15", ""),
-        ("descent.alpha.target_loss", "number or 'auto'", REQUIRED, "> 0"),
+        ("descent.alpha.target_loss", "number", REQUIRED, "> 0"),
         ("task.name", "text", REQUIRED, ""),
         ("noise.kind", "one of 'gaussian', 'uniform' or an import path", "gaussian", ""),
         ("objective", "one of 'constrained', 'erm', 'supervised' or an import path", "constrained", ""),

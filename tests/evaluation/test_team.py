@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,10 @@ import pytest
 
 from cudt.evaluation import evaluate, generate
 from cudt.evaluation.grid import Grid
-from cudt.evaluation.passes import Measuring
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
-from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
+from tests.conftest import TINY, quiet
 from tests.processes import Ended, commands, together
 from tests.shadow.cases import Case, write_data
 
@@ -101,25 +99,6 @@ def test_other_weights_and_completions_are_those_of_one_process(root, tmp_path):
     (name,) = (name for name in written if name.startswith("completions/"))
     assert len(json.loads(written[name])) == 7
     assert_as_one(run, partial(evaluated, root=root, n_samples=0, with_exits=False), tmp_path / "tables", (2,))
-
-
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_process_that_ends_stops_an_evaluation_with_one_line(killed, tmp_path, monkeypatch):
-    def end(*given: Any) -> Any:
-        if os.environ["RANK"] == str(killed):
-            os._exit(3)
-        return measured(*given)
-
-    measured = Measuring.__call__
-    monkeypatch.setattr(Measuring, "__call__", end)
-    # Not trained in this process, which forks.
-    (path,) = together(1, lambda: train_quietly(tiny_recipe(), tmp_path).path)
-    ended = commands(2, "eval-ood", path, "--device", "cpu")
-    assert (ended[killed].code, ended[1 - killed].code) == (3, 1)
-    (line,) = "".join(one.errors for one in ended).splitlines()
-    assert line.startswith("another of the 2 processes ended or hangs (")
-    assert line.endswith("); run the same command again, with any number of processes")
-    assert not (path / "ood.csv").exists()
 
 
 @pytest.mark.slow

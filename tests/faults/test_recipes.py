@@ -58,7 +58,6 @@ NASTY: list[Any] = [
     *(
         {"low": -1e30, "high": 1e30, "step": 1e-30},
         {"target_loss": 1e-300},
-        {"target_loss": "auto"},
         {"name": "shapes"},
     ),
     *({"sampler": "grid", "search": {}}, {"sampler": "seeds", "budget": 10**9}, {str(key): key for key in range(500)}),

@@ -73,14 +73,6 @@ def test_a_loss_of_what_is_allowed_has_no_violation(form):
         assert descent_violations(met, 0.7, rates, form)[layer].item() == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_allowed_is_computed_for_each_example(form):
-    losses = torch.rand(3, 7, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-    together = allowed_losses(losses, 0.7, [0.1, 0.3, 0.2], form)
-    apart = [allowed_losses(column, 0.7, [0.1, 0.3, 0.2], form) for column in losses.T]
-    assert torch.equal(together, torch.stack(apart, 1))
-
-
 def test_log_form_does_not_depend_on_the_scale_of_the_loss():
     f = torch.tensor([0.6, 0.5, 0.45])
     small = descent_violations(f, 0.7, [0.1] * 3, "log")

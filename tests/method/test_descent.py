@@ -38,13 +38,11 @@ def random_points(count: int) -> Iterator[dict[str, Any]]:
     resiliences = [{}, {"resilience": "slack", "beta": 2.0}, {"resilience": "decay", "beta": 2.0}]
     for _ in range(count):
         n_layers = int(rng.integers(1, 7))
-        some = sorted((rng.permutation(n_layers)[: rng.integers(1, n_layers + 1)] + 1).tolist())
         yield {
             "f": torch.tensor(rng.uniform(0.05, 4, n_layers), dtype=torch.float),
             "rates": rng.uniform(0, 0.9, n_layers).tolist(),
             "multipliers": (rng.uniform(0, 8, n_layers) * rng.integers(0, 2, n_layers)).tolist(),
             "slack": rng.uniform(0, 2, n_layers).tolist(),
-            "sampled": some if rng.integers(2) else None,
             "form": str(rng.choice(["linear", "log"])),
             "resilience": resiliences[rng.integers(3)],
         }
@@ -72,7 +70,7 @@ def test_no_layer_has_a_negative_weight_in_the_proxys_step():
     n_negative = {"full": 0, "proxy": 0}
     for point, gradient in itertools.product(random_points(300), n_negative):
         descent, f = at(point, gradient), point["f"].clone().requires_grad_()
-        (weights,) = torch.autograd.grad(descent.lagrangian(f, point["sampled"]), f)
+        (weights,) = torch.autograd.grad(descent.lagrangian(f), f)
         n_negative[gradient] += bool(weights.min() < 0) + bool(descent.effective_weights().min() < 0)
     assert n_negative["proxy"] == 0
     assert n_negative["full"] > 100
@@ -82,17 +80,17 @@ def test_no_layer_has_a_negative_weight_in_the_proxys_step():
 def test_the_proxy_changes_neither_the_value_nor_the_dual_step_nor_the_slacks_gradient(optimizer):
     for point in random_points(100):
         full, proxy = at(point, "full", optimizer), at(point, "proxy", optimizer)
-        f, sampled = point["f"], point["sampled"]
-        assert torch.equal(full.lagrangian(f, sampled), proxy.lagrangian(f, sampled))
+        f = point["f"]
+        assert torch.equal(full.lagrangian(f), proxy.lagrangian(f))
         for slacks in zip(full.slack_parameters(), proxy.slack_parameters(), strict=True):
-            full.lagrangian(f, sampled).backward()
-            proxy.lagrangian(f, sampled).backward()
+            full.lagrangian(f).backward()
+            proxy.lagrangian(f).backward()
             assert slacks[0].grad is not None
             assert slacks[1].grad is not None
             assert torch.equal(slacks[0].grad, slacks[1].grad)
         for _ in range(2):
-            full.dual_step(f, sampled)
-            proxy.dual_step(f.clone().requires_grad_(), sampled)
+            full.dual_step(f)
+            proxy.dual_step(f.clone().requires_grad_())
             assert torch.equal(full.multiplier_values, proxy.multiplier_values)
 
 

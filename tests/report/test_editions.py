@@ -88,17 +88,6 @@ def test_another_encoder_or_other_selected_weights_are_not_comparable(trained_ru
     assert len(families([constrained, last])) == 2
 
 
-def test_seeds_with_another_automatic_target_are_another_group(trained_run, tmp_path):
-    for seed, loss in enumerate((0.5, 0.5, 0.4)):
-        overrides = ["descent.alpha={target_loss: auto}"]
-        make_run(
-            trained_run, tmp_path, CURVE, seed=seed, overrides=overrides, target={"loss": loss, "source": "a pilot"}
-        )
-    groups = read_groups(collect([tmp_path]).runs)
-    assert sorted(len(group.runs) for group in groups) == [1, 2]
-    assert {group.settings["descent.alpha.target_loss"] for group in groups} == {0.5, 0.4}
-
-
 def test_runs_whose_best_epoch_follows_another_rule_are_a_warning(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, seed=0)
     make_run(trained_run, tmp_path, CURVE, seed=1, rates=None)

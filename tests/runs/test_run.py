@@ -277,7 +277,7 @@ def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkey
 
 
 def test_runs_in_hidden_folders_are_unfinished_work(run, tmp_path):
-    hidden = run.path.parent / ".pilot" / run.path.name
+    hidden = run.path.parent / ".hidden" / run.path.name
     shutil.copytree(run.path, hidden)
     assert find_runs([tmp_path]) == [run.path]
     assert find_runs([hidden]) == [hidden]

@@ -35,7 +35,7 @@ FAST = [
 #: What takes other paths through the code.
 SETTINGS = [
     Case("bert", "text", "log slack", (("training.accumulation", 2), ("training.group_by_length", True))),
-    Case("llama lora", "alpaca", "log decay", (("readout.tokens", 3), ("readout.layers", 1), ("model.dtype", "bf16"))),
+    Case("llama lora", "alpaca", "log decay", (("readout.tokens", 3), ("model.dtype", "bf16"))),
     Case("dust", "shapes", "log slack", (("descent.dual.optimizer", "nupi"), ("training.clip_norm", None))),
 ]
 

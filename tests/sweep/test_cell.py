@@ -274,14 +274,3 @@ def test_progress_is_reported_with_the_last_layers_loss_and_not_at_every_update(
     now[0] += 1
     display.update(cast(TrainingView, SimpleNamespace(step=2, steps=2, train_losses={1: 0.7, 2: 0.4})))
     assert reported[-1] == CellProgress(2, 2, 0.4)
-
-
-def test_cells_with_an_automatic_target_train_one_pilot_and_share_it(tmp_path):
-    auto = ("descent.alpha={target_loss: auto}", "descent.reference=9.0")
-    runs = [run_for(tiny_recipe(*auto, seed=seed), tmp_path) for seed in (0, 1)]
-    for run in runs:
-        cell.run_cell(job_for(run), ignore)
-    targets = {run.finished_info().target for run in runs}
-    (target,) = targets
-    assert target is not None
-    assert target.source == "a pilot run of ERM, 1 epoch, seed 0"

@@ -33,7 +33,6 @@ def history(folder: Path, out: Path, settings: tuple[str, ...], objective: str) 
         ("constrained", ("descent.form=linear",), True),
         ("constrained", ("descent.form=linear", "training.accumulation=2"), True),
         ("constrained", ("descent.form=linear", "readout.tokens=3"), True),
-        ("constrained", ("descent.form=linear", "readout.layers=1"), True),
         ("constrained", ("descent.form=linear", "model.gradient_checkpointing=true"), True),
         ("constrained", ("descent.form=log", "training.accumulation=2", "readout.tokens=3"), True),
         ("constrained", ("descent.form=log",), False),

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from cudt.training.checkpoint import Checkpoints, discard, load_weights
 from cudt.training.history import History
 from cudt.training.state import TrainingState
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from tests.checkpoints import names, newest, newest_file
+from tests.checkpoints import names, newest
 from tests.conftest import tiny_recipe
 
 STATE = TrainingState(
@@ -48,40 +46,6 @@ def test_everything_that_is_saved_is_restored_in_another_model(tmp_path):
     assert torch.equal(torch.rand(3), drawn)
 
 
-def test_the_file_has_these_keys(tmp_path):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    content = json.loads(newest_file(saved.run).read_text())
-    assert list(content) == [
-        *("format", "progress", "weights", "state", "state_file", "best", "history", "files", "sha256"),
-    ]
-    assert [name for name, _ in content["state"]["dict"]] == ["optimizer", "descent", "generators"]
-    assert list(content["progress"]) == [
-        "epoch",
-        "step",
-        "step_in_epoch",
-        "sigma_x",
-        "best",
-        "best_epoch",
-        "best_slack",
-        "last_slack",
-        "best_multipliers",
-        "validation_losses",
-        "best_step",
-        "validated_step",
-        "since_best",
-        "stopped_early",
-    ]
-    # The weights and the tensors of the state, as any tool that knows SHA-256 finds them.
-    assert content["files"] == {
-        name: {
-            "bytes": (saved.folder / name).stat().st_size,
-            "sha256": hashlib.sha256((saved.folder / name).read_bytes()).hexdigest(),
-        }
-        for name in ("step-9.safetensors", "checkpoint-1.safetensors")
-    }
-
-
 @pytest.mark.parametrize("which", ["best", "last"])
 def test_the_saved_weights_are_those_of_the_model(tmp_path, which):
     saved = checkpoints(tmp_path, 0)
@@ -97,8 +61,6 @@ def test_damaged_files_are_errors_that_name_the_file(tmp_path):
     run.weights_file("best").parent.mkdir(parents=True)
     with pytest.raises(UserError, match=r"best\.safetensors: damaged \(missing\); delete .* to train again"):
         load_weights(run)
-    with pytest.raises(UserError, match=r"last\.safetensors: missing \(earlier versions .* leave out --weights"):
-        load_weights(run.with_weights("last"))
     saved = checkpoints(tmp_path, 0)
     saved.save_weights("best", 9)
     content = bytearray(run.weights_file("best").read_bytes())
@@ -138,8 +100,14 @@ def weight(saved: Checkpoints) -> torch.Tensor:
     return next(iter(saved.layerwise.learned_weights().values()))
 
 
-@pytest.mark.parametrize("change", range(1, 27))
-def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypatch, change):
+def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypatch):
+    completed = [dies_at(change, tmp_path / str(change), monkeypatch) for change in range(1, 40)]
+    # Enough changes are tried.
+    assert completed[-1]
+
+
+def dies_at(change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Save twice, dying at a change of the second time, and resume; whether the second checkpoint was complete."""
     saved, history = checkpoints(tmp_path, 0), History([(1, 1, "train", 1, "loss", 0.5)])
     saved.save(replace(STATE, step=1), history)
     known = {1: (weight(saved).clone(), history.size)}
@@ -169,13 +137,7 @@ def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypat
     assert not [name for name in names(resumed.run) if name.startswith(".")]
     steps = resumed.run.read_table("history")["step"].tolist()
     assert steps == ([1, 3] if state.step == 1 else [1, 2, 3])
-
-
-def test_enough_changes_are_tried(tmp_path, monkeypatch):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(replace(STATE, step=1), History())
-    die_at(monkeypatch, 26)
-    saved.save(replace(STATE, step=2), History())
+    return is_complete
 
 
 # ---------------------------------------------------------------- disk space
@@ -221,17 +183,6 @@ def test_the_weights_of_one_update_are_written_once(tmp_path):
     resumed.save(STATE, History())
     after = file.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
-def test_a_checkpoint_has_the_weights_once_and_is_as_large_as_the_optimizer(tmp_path):
-    saved = checkpoints(tmp_path, 0)
-    for value in saved.layerwise.parameters():
-        value.grad = torch.ones_like(value)
-    saved.optimizer.step()
-    saved.save(STATE, History())
-    n = sum(value.numel() for value in saved.layerwise.learned_weights().values())
-    state_file = saved.folder / newest(saved.run).state_file
-    assert state_file.stat().st_size + newest_file(saved.run).stat().st_size < 4 * 2 * n + 40_000
 
 
 @pytest.mark.parametrize(
@@ -308,46 +259,10 @@ def test_if_all_checkpoints_are_damaged_the_error_says_what_to_delete(tmp_path):
     saved = saved_twice(tmp_path)
     for file in saved.folder.glob("step-*"):
         file.unlink()
-    advice = f"no checkpoint is left to resume from; delete {saved.folder} to train from the beginning"
+    advice = f"delete {saved.folder} to train from the beginning"
     with pytest.raises(DamagedFileError) as error:
         checkpoints(tmp_path, 1).restore()
     assert str(error.value) == f"{saved.folder / 'step-2.safetensors'}: damaged (missing); {advice}"
-
-
-def with_own_checksum(content: dict[str, Any]) -> str:
-    content.pop("sha256", None)
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**content, "sha256": digest})
-
-
-KEYS = ("format", "progress", "weights", "state", "state_file", "best", "history", "files")
-
-
-@pytest.mark.parametrize("key", [*KEYS, "progress.step", "history.sha256"])
-@pytest.mark.parametrize("value", ["missing", 7.5, ["x"]])
-def test_a_file_with_bad_or_missing_keys_is_damaged_whatever_its_checksum(tmp_path, key, value):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    content = json.loads(newest_file(saved.run).read_text())
-    *outer, name = key.split(".")
-    holder = content[outer[0]] if outer else content
-    if value == "missing":
-        del holder[name]
-    else:
-        holder[name] = value
-    newest_file(saved.run).write_text(with_own_checksum(content))
-    with pytest.raises(DamagedFileError, match=r"checkpoint-1\.json: damaged"):
-        checkpoints(tmp_path, 1).restore()
-
-
-def test_files_of_other_folders_are_refused(tmp_path):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    content = json.loads(newest_file(saved.run).read_text())
-    content["files"]["../run.json"] = content["files"].pop("step-9.safetensors")
-    newest_file(saved.run).write_text(with_own_checksum(content))
-    with pytest.raises(DamagedFileError, match=r"checkpoint-1\.json: damaged \(files: .*bad file name '../run.json'"):
-        checkpoints(tmp_path, 1).restore()
 
 
 def test_a_resumed_run_also_keeps_two_numbers_of_updates(tmp_path):
@@ -358,16 +273,6 @@ def test_a_resumed_run_also_keeps_two_numbers_of_updates(tmp_path):
     resumed.save(replace(state, epoch=3), history)
     assert [name for name in names(resumed.run) if "step" in name] == ["step-1.safetensors", "step-2.safetensors"]
     assert [name for name in names(resumed.run) if "json" in name] == ["checkpoint-1.json", "checkpoint-3.json"]
-
-
-def test_the_checkpoint_that_a_run_resumed_from_is_kept_until_there_are_two_newer_ones(tmp_path):
-    saved_twice(tmp_path)
-    resumed = checkpoints(tmp_path, 1)
-    state, history = resumed.restore()
-    # In place, as training does it.
-    state.step = 3
-    resumed.save(state, history)
-    assert [name for name in names(resumed.run) if "step" in name] == ["step-2.safetensors", "step-3.safetensors"]
 
 
 def test_what_is_restored_does_not_change_with_the_file(tmp_path):

@@ -160,7 +160,6 @@ def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute
 
 
 def test_a_second_training_begins_anew():
-    """A pilot and its run share a display."""
     output, now = io.StringIO(), [1000.0]
     display = PlainDisplay(Console(file=output), clock=lambda: now[0])
     for _ in range(2):

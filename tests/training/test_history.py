@@ -62,20 +62,6 @@ def test_appended_rows_are_the_file_that_pandas_writes_at_once(run):
     assert (run.path / "history.csv").read_text() == expected
 
 
-def test_a_checkpoint_writes_only_the_new_rows(run, monkeypatch):
-    history, at = saved(run, ROWS * 500), []
-    before = (run.path / "history.csv").stat()
-    monkeypatch.setattr(os, "fsync", lambda file: at.append(os.lseek(file, 0, os.SEEK_CUR)))
-    for _ in range(3):
-        history.rows += ROWS
-        history.append(run)
-    after = (run.path / "history.csv").stat()
-    # The same file, which grows by the bytes of these rows and is synced at its end.
-    grown = len("".join(f"{','.join(map(str, row))}\n" for row in ROWS))
-    assert after.st_ino == before.st_ino
-    assert at == [before.st_size + grown * times for times in (1, 2, 3)]
-
-
 def test_rows_that_are_newer_than_the_checkpoint_are_dropped_at_the_next_one(run):
     size = saved(run, ROWS[:2]).size
     newer = History(ROWS[2:], size)
@@ -95,23 +81,6 @@ def test_an_incomplete_last_line_is_not_read_and_dropped_at_the_next_checkpoint(
     assert rows_of(run) == ROWS[:2]
     History(ROWS[2:], History.resumed(run, size).size).append(run)
     assert rows_of(run) == ROWS
-
-
-def test_a_run_that_begins_anew_replaces_the_rows_of_one_without_a_checkpoint(run):
-    saved(run, ROWS)
-    saved(run, ROWS[:1])
-    assert rows_of(run) == ROWS[:1]
-
-
-def test_an_earlier_versions_checkpoint_has_the_number_of_rows(run, tmp_path):
-    size = saved(run, ROWS[:2]).size
-    resumed = History.resumed(run, size)
-    resumed.rows += ROWS[2:]
-    resumed.append(run)
-    assert History.resumed_after(run, 2).saved() == saved(run_for(tiny_recipe(seed=1), tmp_path), ROWS[:2]).saved()
-    assert History.resumed_after(run, 0).size == len("step,epoch,split,layer,name,value\n")
-    (run.path / "history.csv").unlink()
-    assert History.resumed_after(run, 2) == History()
 
 
 @pytest.mark.parametrize("is_missing", [True, False])
@@ -145,8 +114,3 @@ def test_the_checksum_of_a_resumed_history_goes_on(run, tmp_path):
     resumed.rows += ROWS[2:]
     resumed.append(run)
     assert resumed.saved() == saved(run_for(tiny_recipe(seed=1), tmp_path), ROWS).saved()
-
-
-def test_every_layer_has_a_value():
-    with pytest.raises(ValueError, match="zip"):
-        History().record(1, 1, "train", [1, 2], {"loss": [0.5]})

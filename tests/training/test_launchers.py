@@ -56,10 +56,6 @@ def test_a_killed_process_stops_the_others_and_the_run_resumes_on_one(launcher, 
     assert time.time() - float(line.split()[-1]) < 60
     assert killed.returncode == 1
     assert killed.stdout.count("training reviews-ut") == 1
-    said = [line for line in killed.stderr.splitlines() if line.startswith(f"{run.path}: another of the 2 processes")]
-    assert len(said) == 1, killed.stderr
-    assert said[0].endswith("run the same command again, with any number of processes")
-    assert run.info().status == "interrupted"
     assert run.info().processes == 2
     train_quietly(tiny_recipe(), tmp_path)
     alone = train_quietly(tiny_recipe(), tmp_path / "alone").read_table("history")

@@ -1,4 +1,4 @@
-"""Training in several processes: the steps of one, the same multipliers in all, one pilot for all."""
+"""Training in several processes: the steps of one, the same multipliers in all."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ SETTINGS = {
         "descent.dual.optimizer=nupi",
     ),
     "proxy": ("descent.gradient=proxy", "training.clip_norm=0.1", "training.weight_decay=0.1"),
-    "sampled": ("objective=supervised", "readout.layers=1", "training.group_by_length=true"),
+    "supervised": ("objective=supervised", "training.group_by_length=true"),
     "erm": ("objective=erm", "training.batch_size=7", "training.warmup_share=0.5"),
 }
 
@@ -122,7 +122,7 @@ def some_slow(fast: set[Any], values: Iterable[Any]) -> list[Any]:
     return [pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow) for one in values]
 
 
-@pytest.mark.parametrize("name", some_slow({"uneven", "log slack", "sampled"}, SETTINGS))
+@pytest.mark.parametrize("name", some_slow({"uneven", "log slack"}, SETTINGS))
 def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(name, tmp_path):
     assert_as_one(tiny_recipe(*SETTINGS[name]), tmp_path, (2, 3))
 
@@ -199,16 +199,3 @@ def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
     assert known == [one[len(begun[0]) :] for one in (first, second)]
     assert len(new) == len(known[0])
     assert set(new).isdisjoint(first + second)
-
-
-def test_a_pilot_is_trained_by_all_and_its_target_is_one_processes(tmp_path):
-    recipe = tiny_recipe("descent.alpha={target_loss: auto}", "descent.reference=0.8")
-    for count in (1, 2):
-        together(count, partial(train, recipe, tmp_path / str(count)))
-    one, two = (run_for(recipe, tmp_path / str(count)) for count in (1, 2))
-    expected, target = one.info().target, two.info().target
-    assert expected is not None
-    assert target is not None
-    assert target.loss == pytest.approx(expected.loss, rel=1e-5)
-    assert "pilot" in target.source
-    assert_same_training(one, two)

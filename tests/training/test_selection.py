@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -23,7 +22,6 @@ from cudt.training.selection import Selection, early_stop, is_better, rank_of
 from cudt.training.state import TrainingState
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
-from tests.checkpoints import newest_file
 from tests.conftest import quiet, tiny_recipe, train_quietly
 from tests.processes import ending, in_child, together
 from tests.training.test_stopping import RESULTS, in_new_process, what_is_left
@@ -184,28 +182,6 @@ def test_a_kill_around_the_choice_of_the_best_weights_resumes_bit_for_bit(tmp_pa
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
-def test_a_checkpoint_of_an_earlier_version_resumes(tmp_path, monkeypatch):
-    recipe = tiny_recipe("training.epochs=3")
-    whole = train_quietly(recipe, tmp_path / "whole")
-    interrupted_at(recipe, tmp_path / "begun", 4, monkeypatch)
-    file = newest_file(run := run_for(recipe, tmp_path / "begun"))
-    content = json.loads(file.read_text())
-    for key in ("best_step", "validated_step", "since_best", "stopped_early"):
-        del content["progress"][key]
-    rewrite(file, content)
-    train_quietly(recipe, tmp_path / "begun")
-    for name in RESULTS:
-        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
-
-
-def rewrite(file: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint's JSON again, with its checksum."""
-    from cudt.utils.reading import sealed
-
-    content.pop("sha256")
-    file.write_text(sealed(content) + "\n")
-
-
 def interrupted_at(recipe: NamedRecipe, out: Path, step: int, patch: pytest.MonkeyPatch) -> None:
     log = Trainer._log_update
 
@@ -282,19 +258,6 @@ def test_an_interrupted_run_has_as_much_patience_left(tmp_path, monkeypatch, sto
     for name in RESULTS:
         assert (parts.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     assert parts.finished_info().stopped_early == whole.finished_info().stopped_early is not None
-
-
-def test_a_run_whose_best_weights_are_lost_goes_on_with_new_patience(tmp_path, monkeypatch):
-    recipe = tiny_recipe("training.epochs=6", "training.early_stopping=2")
-    ranked(monkeypatch, 0.5, 0.6, 0.7, 0.8, 0.9)
-    interrupted_at(recipe, tmp_path, 8, monkeypatch)
-    run = run_for(recipe, tmp_path)
-    run.weights_file("best").unlink()
-    with pytest.warns(match="the best epoch is chosen among those that follow"):
-        train_quietly(recipe, tmp_path)
-    info = run.finished_info()
-    assert info.stopped_early is not None
-    assert (info.best.epoch, info.stopped_early.epoch) == (3, 5)
 
 
 @pytest.mark.forks

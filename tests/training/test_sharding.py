@@ -148,27 +148,6 @@ def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
     assert not the_run(core / "from-2-to-1-whole").info().sharded
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "expected"),
-    [
-        ("unwritten", 1, "process 1 of 2: "),
-        (
-            "unread",
-            2,
-            "step-1/1-of-2.safetensors: damaged (wrong checksum); no checkpoint is left to resume from; delete ",
-        ),
-    ],
-)
-def test_shards_that_one_process_cannot_write_or_read_end_all_with_one_line(core, name, code, expected):
-    ended = json.loads((core / f"{name}.json").read_text())
-    assert [one for one, _ in ended] == [code, code]
-    *before, line = "".join(errors for _, errors in ended).splitlines()
-    assert expected in line
-    assert all(one.startswith("warning: ") for one in before), before
-    info = the_run(core / "failed").info()
-    assert (info.status, "wrong checksum" in (info.reason or "")) == ("failed", True)
-
-
 # ---------------------------------------------------------------- configuration
 
 
@@ -229,17 +208,6 @@ def test_so_does_every_model(more, case):
     assert shared.info().sharded
     for name in ("history", "layers"):
         pd.testing.assert_frame_equal(shared.read_table(name), alone.read_table(name), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_reported_by_the_other_and_the_run_resumes_from_the_last_checkpoint(more):
-    ended = json.loads((more / "lost.json").read_text())
-    assert [code for code, _ in ended] == [1, -9]
-    *before, line = "".join(errors for _, errors in ended).splitlines()
-    assert "another of the 2 processes ended or hangs" in line
-    assert all(one.startswith("warning: ") for one in before), before
-    lost = the_run(more / "from-9")
-    assert (lost.info().status, newest(lost).progress.step) == ("interrupted", 2)
 
 
 @pytest.mark.slow

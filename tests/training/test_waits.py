@@ -21,8 +21,6 @@ SETTINGS = [
     ("descent.gradient=proxy",),
     ("descent.resilience=slack", "descent.beta=1.0"),
     ("descent.resilience=slack", "descent.beta=1.0", "descent.form=log"),
-    ("readout.layers=2",),
-    ("readout.layers=2", "descent.form=log"),
     ("training.accumulation=3",),
     ("noise.gamma_train=0",),
     ("noise.kind=uniform",),
@@ -48,7 +46,6 @@ def updated(trainer: Trainer) -> list[torch.Tensor]:
     """f of two updates, each with a log."""
     found = []
     for micro_batches, _ in zip(trainer._remaining_updates(), range(2), strict=False):
-        trainer.objective.draw(trainer._generator(trainer.state.step))
         f, grad_norm = trainer._update(micro_batches)
         trainer.state.step += 1
         trainer._log_update(f, grad_norm)

@@ -7,8 +7,6 @@ descent.form = log, every objective uses log f in place of f, so two runs differ
 
 from __future__ import annotations
 
-import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +16,6 @@ from cudt.utils.autocast import without_autocast
 
 if TYPE_CHECKING:
     # Reports need only labels and styles, and should not wait for torch.
-    import numpy as np
     from torch import Tensor
 
     from cudt.method.descent import LayerwiseDescent
@@ -39,12 +36,10 @@ class Objective(ABC):
     reads_all_layers: ClassVar[bool] = True
     """Whether an update reads more than the last layer."""
 
-    def __init__(self, name: str, descent: LayerwiseDescent, sample_size: int | None = None) -> None:
+    def __init__(self, name: str, descent: LayerwiseDescent) -> None:
         self.name = name
         self.descent = descent
         self.warming_up = False
-        self._sample_size = sample_size
-        self._sampled: list[int] | None = None
 
     @abstractmethod
     def value(self, f: Tensor) -> Tensor:
@@ -53,7 +48,7 @@ class Objective(ABC):
     @property
     @abstractmethod
     def layers(self) -> list[int]:
-        """The layers whose losses this update needs, in order; always includes the last."""
+        """The layers whose losses an update needs, in order; always includes the last."""
 
     @property
     def constrains(self) -> bool:
@@ -66,29 +61,12 @@ class Objective(ABC):
     def accumulate_slack_gradient(self, f: Tensor) -> None:  # noqa: B027  (optional: as above)
         """Add ∂J/∂u to the slack's `.grad`, for the primal optimiser; does nothing unless overridden."""
 
-    def draw(self, generator: np.random.Generator) -> None:
-        """Draw k of the L constraints (for `supervised`: layers) for one update if `readout.layers` = k is set.
-
-        Each is drawn with probability k/L and counts L/k times, so J and the dual gradient are unbiased.
-        """
-        n_layers = self.descent.n_layers
-        if self._sample_size is not None and self._sample_size < n_layers:
-            chosen = generator.choice(n_layers, self._sample_size, replace=False) + 1
-            self._sampled = sorted(chosen.tolist())
-
-    @property
-    def constraints(self) -> list[int]:
-        """The layers whose constraints this update uses."""
-        return self._sampled or list(range(1, self.descent.n_layers + 1))
-
     def rank(self, measured: Measurement) -> list[float]:
         """The rank of an epoch on validation data: lower is better, compared from left to right.
 
-        It chooses the best epoch. Unless overridden, it is J(f), with all layers if `readout.layers` samples them.
+        It chooses the best epoch. Unless overridden, it is J(f).
         """
-        whole = copy.copy(self)
-        whole._sampled = None
-        return [whole.value(measured.layer_losses[self.indices(whole.layers)]).item()]
+        return [self.value(measured.layer_losses[self.indices(self.layers)]).item()]
 
     @property
     def gradient_needs_losses(self) -> bool:
@@ -103,23 +81,10 @@ class Objective(ABC):
         with without_autocast(f.device):
             return torch.autograd.grad(self.value(f), f)[0]
 
-    def violations(self, f: Tensor) -> Tensor:
-        """g_l for each of `constraints`."""
-        return self.descent.violations(self.spread(f))[self.indices(self.constraints)]
-
     @staticmethod
     def indices(layers: Sequence[int]) -> list[int]:
         """The positions of layers in the vector f_1 … f_L, counted from 0."""
         return [layer - 1 for layer in layers]
-
-    def spread(self, f: Tensor) -> Tensor:
-        """f_1 … f_L, with NaN for layers whose losses were not computed."""
-        from cudt.method.constraints import positions
-
-        if len(f) == self.descent.n_layers:
-            return f
-        full = f.new_full((self.descent.n_layers,), math.nan)
-        return full.index_copy(0, positions(self.layers, f.device), f)
 
 
 def objective_class(name: str) -> type[Objective]:
@@ -127,6 +92,6 @@ def objective_class(name: str) -> type[Objective]:
     return registry.load("objective", name).OBJECTIVE
 
 
-def make_objective(name: str, descent: LayerwiseDescent, sample_size: int | None = None) -> Objective:
-    """The objective of a name in a recipe; `sample_size` is the recipe's `readout.layers`."""
-    return objective_class(name)(name, descent, sample_size)
+def make_objective(name: str, descent: LayerwiseDescent) -> Objective:
+    """The objective of a name in a recipe."""
+    return objective_class(name)(name, descent)

@@ -28,24 +28,24 @@ class Constrained(Objective):
 
     @property
     def layers(self) -> list[int]:
-        """The layers of the constraints, the ones before them, and the last."""
-        return self.descent.layers_of(self.constraints)
+        """All layers."""
+        return list(range(1, self.descent.n_layers + 1))
 
     def value(self, f: Tensor) -> Tensor:
         """The Lagrangian, or f_L during warm-up."""
         if self.constrains:
-            return self.descent.lagrangian(self.spread(f), self._sampled)
+            return self.descent.lagrangian(f)
         return self.descent.in_form(f[-1])
 
     def dual_step(self, f: Tensor) -> None:
         """One ascent step of λ on the violations; none during warm-up."""
         if self.constrains:
-            self.descent.dual_step(self.spread(f), self._sampled)
+            self.descent.dual_step(f)
 
     def accumulate_slack_gradient(self, f: Tensor) -> None:
         """Add ∂J/∂u to the slack's `.grad`."""
         if self.constrains and any(True for _ in self.descent.slack_parameters()):
-            self.descent.lagrangian(self.spread(f.detach()), self._sampled).backward()
+            self.descent.lagrangian(f.detach()).backward()
 
     def rank(self, measured: Measurement) -> list[float]:
         """The value of the problem that is solved, with f and g in the units of `descent.form`.

@@ -19,14 +19,12 @@ class Supervised(Objective):
 
     @property
     def layers(self) -> list[int]:
-        """The sampled layers or all; always the last, because processes wait for the gradients of all weights."""
-        return sorted({*self.constraints, self.descent.n_layers})
+        """All layers."""
+        return list(range(1, self.descent.n_layers + 1))
 
     def value(self, f: Tensor) -> Tensor:
-        """The mean loss of the sampled layers or of all."""
-        from cudt.method.constraints import positions
-
-        return self.descent.in_form(self.spread(f)[positions(self.constraints, f.device)]).mean()
+        """The mean loss of all layers."""
+        return self.descent.in_form(f).mean()
 
 
 OBJECTIVE = Supervised

@@ -50,7 +50,7 @@ from cudt.training.tracking import Tracking, TrackingRequest
 from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
-from cudt.utils.errors import ProcessLostError, UserError
+from cudt.utils.errors import ProcessLostError
 from cudt.utils.faults import memory_advice
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
@@ -86,8 +86,6 @@ class Trainer:
         self.model = problem.layerwise.model
         if self.settings.training.compile:
             compile_layers(self.model)
-        if self.model.is_spread and accelerator.num_processes > 1:
-            raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
         # Before the processes wait for each other to share the weights.
         with processes.agreed():
             self._read_data()
@@ -131,7 +129,7 @@ class Trainer:
                 for micro_batches in self._remaining_updates():
                     self.objective.draw(self._generator(self.state.step))
                     try:
-                        with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
+                        with matmul_in(training.tf32, device):
                             f, grad_norm = self._update(micro_batches)
                     except UpdateSplitError:
                         # The same update is next, in smaller micro-batches.

@@ -17,9 +17,9 @@ from cudt.evaluation.passes import Measuring
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
+from tests.cases import Case, write_data
 from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
 from tests.processes import Ended, commands, together
-from tests.shadow.cases import Case, write_data
 
 pytestmark = pytest.mark.forks
 

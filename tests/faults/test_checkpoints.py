@@ -33,9 +33,9 @@ from cudt.training.state_tree import taken_apart
 from cudt.training.view import TrainingView
 from cudt.utils.device import random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
+from tests.cases import Case
 from tests.instructions import write_instructions
 from tests.pretrained import tiny_llama
-from tests.shadow.cases import Case
 
 OFTEN = ("training.checkpoint_every", 2)
 #: Six updates in two epochs each. Stopped after five, the checkpoints are those of the updates 3 and 5.

@@ -50,11 +50,6 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
     return launch.train(loaded, out, "cpu", None, quiet())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # First: torch refuses backward passes in a forked process whose parent did one with the pretended accelerator.
-    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
-
-
 def pytest_collection_finish() -> None:
     """Leave all that was imported out of later garbage collections: each would take a third of a second.
 

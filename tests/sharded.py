@@ -38,10 +38,10 @@ from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
 from tests import processes
+from tests.cases import Case, write_data
 from tests.instructions import write_instructions
 from tests.instructions import write_recipe as write_instructions_recipe
 from tests.pretrained import tiny_llama, tiny_pretrained
-from tests.shadow.cases import Case, write_data
 from tests.texts import write_recipe as write_reviews_recipe
 from tests.texts import write_reviews
 

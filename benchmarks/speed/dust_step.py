@@ -75,7 +75,6 @@ def _random(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
 
 def training_step(losses: LayerwiseLosses, batch: Batch, noise: Tensor) -> Callable[[], None]:
     """Forward pass, backward pass of a sum of layer losses, clipping and Adam."""
-    # As training does.
     weights = list(losses.parameters())
     optimizer = torch.optim.Adam(weights, lr=1e-5, fused=True)
 

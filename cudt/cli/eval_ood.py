@@ -128,11 +128,6 @@ def _evaluate_shared(console: Console, runs: list[Run], asked: EvaluationRequest
 
     if processes.count() > 1:
         raise UserError("--workers: leave it out with torchrun or accelerate, which start the processes themselves")
-    if spread := [str(run.path) for run in runs if run.info().sharded]:
-        # A worker has one GPU.
-        raise UserError(
-            f"{spread[0]}: trained in shards, so its layers are spread over all GPUs; leave out --workers for it"
-        )
     _check(runs, asked)
     failed = evaluate_runs(runs, asked, n_workers, SweepDisplay(console))
     for run in runs:

@@ -35,7 +35,7 @@ from cudt.utils.errors import UserError
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Weights = Literal["best", "last"]
 #: What transformers calls `attn_implementation`; auto is its own choice.
-Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
+Attention = Literal["auto", "eager", "sdpa"]
 
 
 class NamedSection(Section):

@@ -15,8 +15,6 @@ from cudt.utils.transfer import sent
 Batch = dict[str, Any]
 #: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of that name.
 TOKEN_COUNTS = "cudt.token_counts"
-#: Tensors that have no row for each example. `take` leaves them out; who reads them can compute them again.
-_OF_THE_WHOLE = frozenset({"labelled"})
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
 _POOL = 50
 
@@ -43,16 +41,6 @@ def lengths_of(batch: Batch) -> list[int]:
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device; the CPU does not wait until they are there."""
     return {key: sent(value, device) if isinstance(value, Tensor) else value for key, value in batch.items()}
-
-
-def take(batch: Batch, rows: Tensor) -> Batch:
-    """Some examples of a batch, by their indices; the padding stays."""
-    picked = rows.tolist()
-    return {
-        key: value[rows] if isinstance(value, Tensor) else [value[row] for row in picked]
-        for key, value in batch.items()
-        if key not in _OF_THE_WHOLE
-    }
 
 
 def n_batches(examples: Sequence[Any], size: int) -> int:

@@ -58,10 +58,6 @@ class LayerAnswers:
         columns = ([part.labels, part.confidence, part.entropy, part.streak] for part in parts)
         return cls(*(join(list(column), along) for column in zip(*columns, strict=True)))
 
-    def take(self, rows: Tensor) -> LayerAnswers:
-        """The answers for some examples, by a mask or by their indices."""
-        return LayerAnswers(*(one[..., rows] for one in (self.labels, self.confidence, self.entropy, self.streak)))
-
 
 @dataclass(frozen=True)
 class ExitRule:

@@ -1,9 +1,10 @@
-"""Predictions of a trained run for new texts, with early exit: layers that no text needs are not computed."""
+"""Predictions of a trained run for new texts, with early exit: layers that no text of a batch needs do not run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from numbers import Real
 from pathlib import Path
@@ -71,6 +72,10 @@ def _task(layerwise: LayerwiseLosses) -> Classification:
     return layerwise.task
 
 
+class _AllLeftError(Exception):
+    """Leaves the forward pass when no text of the batch needs the next layer."""
+
+
 class _Reader:
     """Reads the answers of all layers that texts need, and keeps the one that each leaves with."""
 
@@ -81,25 +86,28 @@ class _Reader:
 
     @torch.no_grad()
     def read(self, batch: Batch) -> None:
-        layer, before = 0, None
+        layer, answers = 0, None
+        ids = np.array([int(one) for one in batch["ids"]])
+        stays: np.ndarray[Any, Any] = np.ones(len(ids), dtype=bool)
 
-        def visit(state: Tensor, kept: Batch) -> Tensor:
-            nonlocal layer, before
+        def visit(state: Tensor) -> None:
+            nonlocal layer, answers, stays
             layer += 1
             is_last = layer == self._model.n_layers
             if self._rule is None and not is_last:
-                return torch.ones(len(state), dtype=torch.bool, device=state.device)
-            probabilities = self._task.probabilities(self._model.readout(state, kept).double())
-            answers = LayerAnswers.read(probabilities, before)
-            leaves = torch.ones_like(answers.labels, dtype=torch.bool)
+                return
+            probabilities = self._task.probabilities(self._model.readout(state, batch).double())
+            answers = LayerAnswers.read(probabilities, answers)
+            leaves = stays
             if self._rule is not None and not is_last:
-                leaves = self._rule.accepts(answers)
-            rows = [int(kept["ids"][row]) for row in leaves.nonzero().squeeze(-1).tolist()]
-            self.probabilities[rows], self.layers[rows] = probabilities[leaves].cpu().numpy(), layer
-            before = answers.take(~leaves)
-            return ~leaves
+                leaves = stays & self._rule.accepts(answers).cpu().numpy()
+            self.probabilities[ids[leaves]], self.layers[ids[leaves]] = probabilities.cpu().numpy()[leaves], layer
+            stays = stays & ~leaves
+            if not stays.any():
+                raise _AllLeftError
 
-        self._model.visit_needed(self._model.signal(batch)[0], batch, visit)
+        with suppress(_AllLeftError):
+            self._model.visit_layers(self._model.signal(batch)[0], batch, visit)
 
 
 def exit_rule(run: Run, wanted: Exit) -> ExitRule | None:

@@ -16,10 +16,9 @@ from cudt.models.base import build_model
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding
-from cudt.models.spreading import spread
 from cudt.noise.source import CPU
 from cudt.tasks.base import Task, build_task
-from cudt.utils.device import all_like, seed_everything
+from cudt.utils.device import seed_everything
 from cudt.utils.errors import UserError
 
 
@@ -47,8 +46,6 @@ def assemble(
     A model for `sharding` stays on the CPU.
     """
     settings, layerwise = recipe.settings, assemble_model(recipe, data_root, CPU if sharding else device)
-    if layerwise.model.flash is not None:
-        layerwise.model.flash.check(device, settings.training.precision)
     task = layerwise.task
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise UserError(
@@ -60,19 +57,13 @@ def assemble(
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent))
 
 
-def assemble_model(
-    recipe: NamedRecipe, data_root: Path | None, device: torch.device, *, spread_out: bool = False
-) -> LayerwiseLosses:
-    """Build only the task and the model, with its layer losses; `spread_out` means `model.device_map: auto`."""
+def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
+    """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
     check_model(settings.model, settings.task, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)
-    layerwise = LayerwiseLosses(build_model(settings.model, task, data_root), task)
-    layerwise.model.is_spread |= spread_out
-    if layerwise.model.is_spread:
-        spread(layerwise.model, all_like(device))
-    return layerwise if layerwise.model.is_spread else layerwise.to(device)
+    return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
 
 
 def descent_of(settings: Descent, n_layers: int, reference: float) -> LayerwiseDescent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,13 @@ from torch import Tensor, nn
 
 from cudt.config import registry
 from cudt.config.schema import ModelSection
-from cudt.data.batching import Batch, lengths_of, take, to_device
-from cudt.models.flash import FlashAttention
+from cudt.data.batching import Batch, lengths_of, to_device
 from cudt.noise.source import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
 
-Visit = Callable[[Tensor], Tensor | None]
-"""Reads a layer's state. It may return the indices of the rows that are still needed."""
-VisitNeeded = Callable[[Tensor, Batch], Tensor]
-"""Reads a layer's state and the batch of its rows; returns a mask of the rows that are still needed."""
-
-
-class _AllReadError(Exception):
-    """Leaves the forward pass when no later layer is needed."""
+Visit = Callable[[Tensor], object]
+"""Reads a layer's state."""
 
 
 class LayeredModel(nn.Module, ABC):
@@ -40,10 +33,6 @@ class LayeredModel(nn.Module, ABC):
 
     n_layers: int
     """L, which comes from the model, not from the recipe."""
-    is_spread: bool = False
-    """Whether the layers are on several devices (`model.device_map`)."""
-    flash: FlashAttention | None = None
-    """The flash attention to use in updates, if the recipe asks for it."""
     weights_outside_passes: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Inside it, `signal` can be computed outside of a forward pass, also if the weights are sharded."""
     signal_is_learned: bool = True
@@ -72,8 +61,7 @@ class LayeredModel(nn.Module, ABC):
         """Call `visit` with X_1 … X_L as they are computed, without the embedding, and keep none of them.
 
         X_L must be exactly the state that the plain model would hand to its head (or to its final norm, if the readout
-        applies that norm). If `visit` returns the indices of some rows of the state, only these rows are needed from
-        now on; a model may compute and visit the later states for these rows only, or go on with all.
+        applies that norm).
         """
 
     @abstractmethod
@@ -85,7 +73,7 @@ class LayeredModel(nn.Module, ABC):
         return []
 
     def layer_modules(self) -> list[nn.Module]:
-        """The modules of the layers, which can be compiled and placed one by one; by default none."""
+        """The modules of the layers, which can be compiled and sharded one by one; by default none."""
         return []
 
     def save_pretrained(self, folder: Path) -> str | None:
@@ -100,29 +88,6 @@ class LayeredModel(nn.Module, ABC):
         states: list[Tensor] = []
         self.visit_layers(signal, batch, states.append)
         return states
-
-    def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:
-        """Call `visit` with the state of each layer, as long as it needs rows.
-
-        Rows that it does not need any more are left out of its next state and batch. Layers that no row needs are not
-        computed.
-        """
-        rows, kept = torch.arange(len(signal), device=signal.device), batch
-
-        def read(state: Tensor) -> Tensor | None:
-            nonlocal rows, kept
-            # A model may go on computing all rows.
-            state = state if len(state) == len(rows) else state[rows]
-            needed = visit(state, kept).nonzero().squeeze(-1)
-            if not len(needed):
-                raise _AllReadError
-            if len(needed) == len(rows):
-                return None
-            rows, kept = rows[needed], take(kept, needed)
-            return needed
-
-        with suppress(_AllReadError):
-            self.visit_layers(signal, batch, read)
 
 
 def embedded_shape(batch: Batch, embedding: nn.Embedding) -> SignalShape:

@@ -34,15 +34,11 @@ class Config(PretrainedTextSection):
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
     attention: Annotated[Attention, ADDED_LATER] = "auto"
-    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 is used in
-    updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
+    """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     lora: Lora | None = Lora()
     """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """Number format of the pretrained weights; adapters are always fp32."""
-    device_map: Annotated[Literal["auto"] | None, ADDED_LATER] = None
-    """Where the layers are: null, all on one device; or auto, an equal share on each accelerator of this machine, for a
-    model that is too large for one. One process then computes on all of them, one after the other."""
     gradient_checkpointing: bool = False
     """Whether the backward pass recomputes each layer: less memory, about a third more time."""
 
@@ -77,7 +73,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     check_head(lm, config.pretrained)
     decode_plainly(lm)
     model = Causal(lm, config)
-    model.attend_in_updates_by(config.attention)
     if model.context_length is not None and task.max_length > model.context_length:
         raise UserError(
             f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most {model.context_length} tokens; "

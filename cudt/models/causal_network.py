@@ -44,7 +44,6 @@ class Causal(WatchedText):
         self.signal_is_learned = not self._is_adapted
         self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
         self._recomputes = config.gradient_checkpointing
-        self.is_spread = config.device_map == "auto"
         try:
             if self._recomputes:
                 lm.gradient_checkpointing_enable({"use_reentrant": False})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cudt.config.bounds import Layers
 from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, Schedule
 from cudt.config.section import ADDED_LATER
@@ -25,11 +24,8 @@ class Config(PretrainedTextSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    layers: Annotated[Layers | None, ADDED_LATER] = None
-    """Layers to keep, counted from the first; null for all. The others are deleted before training."""
     attention: Annotated[Attention, ADDED_LATER] = "auto"
-    """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 is used in
-    updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
+    """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
     lora: Annotated[Lora | None, ADDED_LATER] = None
@@ -43,14 +39,11 @@ class Config(PretrainedTextSection):
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     """An encoder for a text task that uses its tokenizer."""
     from cudt.models.encoder_network import Encoder, try_out
-    from cudt.models.first_layers import keep_first_layers
 
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.source, data_root, config.attention)
     check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
-    if config.layers is not None:
-        keep_first_layers(encoder, config.layers, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
@@ -58,5 +51,4 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     try_out(model, config, task.max_length)
     if config.lora is not None:
         model.adapt(config.lora, config.source)
-    model.attend_in_updates_by(config.attention)
     return model

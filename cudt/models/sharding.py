@@ -121,7 +121,7 @@ def prepared(layerwise: nn.Module, model: LayeredModel, accelerator: Accelerator
     if (sharding := sharding_for(accelerator)) is not None:
         shard(layerwise, model, sharding)
         return layerwise
-    return accelerator.prepare(layerwise, device_placement=[not model.is_spread])
+    return accelerator.prepare(layerwise)
 
 
 def is_sharded(module: nn.Module) -> bool:

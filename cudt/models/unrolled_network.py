@@ -47,8 +47,7 @@ class UnrolledTransformer(LayeredModel):
         for layer in range(self.n_layers):
             w1, w2 = self.layer_weights(layer)
             x = self.layer(x, w1, w2, mask)
-            if (rows := visit(x)) is not None:
-                x, mask = x[rows], mask[rows]
+            visit(x)
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         # As floats: products of floats and integers are slow.

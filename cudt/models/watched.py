@@ -5,19 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cudt.config.schema import Attention
 from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
-from cudt.models.base import LayeredModel, Visit, VisitNeeded, embedded_shape
-from cudt.models.flash import FlashAttention
-from cudt.models.narrowing import ArgumentPath, Narrowing, shared_inputs
-from cudt.models.padding import known_padding
+from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.noise.source import SignalShape
 from cudt.utils.errors import UserError
 
@@ -52,7 +47,7 @@ class Watched(LayeredModel):
         finally:
             self._visit = None
 
-    def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
+    def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> None:
         """Visit a layer's state; a hook that returns None leaves the output as it is."""
         if self._visit is not None:
             self._visit(first(output))
@@ -66,21 +61,13 @@ class WatchedText(Watched):
 
     def __init__(self, backbone: Any, **always: Any) -> None:
         """`always` are arguments of the backbone besides its batch."""
-        anatomy = dissect(backbone.eval(), five_tokens())
-        super().__init__(anatomy)
-        for layer in dict.fromkeys(anatomy.layers):
-            layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True)
+        super().__init__(dissect(backbone.eval(), five_tokens()))
         # In a tuple, so that it is not registered: subclasses register it under the name of saved weights.
         self._backbone = (backbone,)
         self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
         self._replace: Callable[[Tensor], Tensor] | None = None
-        self._narrowing: Narrowing | None = None
         backbone.get_input_embeddings().register_forward_hook(self._look_up)
-
-    def attend_in_updates_by(self, attention: Attention) -> None:
-        """Use flash attention in updates, if a recipe asks for it; the model was loaded with any other attention."""
-        self.flash = FlashAttention(self._backbone[0]) if attention == "flash_attention_2" else None
 
     def _look_up(self, module: nn.Module, given: Any, embeddings: Tensor) -> Tensor:
         return embeddings if self._replace is None else self._replace(embeddings)
@@ -103,35 +90,8 @@ class WatchedText(Watched):
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
-        with self._visited_by(visit), self.replacing(lambda clean: signal), known_padding(batch):
+        with self._visited_by(visit), self.replacing(lambda clean: signal):
             self._backbone[0](**inputs, **self._always)
-
-    def visit_needed(self, signal: Tensor, batch: Batch, visit: VisitNeeded) -> None:
-        """Call `visit` with the state of each layer, as long as it needs rows; only these are computed."""
-        shared = self._shared_inputs
-        self._narrowing = None if shared is None else Narrowing(shared)
-        try:
-            super().visit_needed(signal, batch, visit)
-        finally:
-            self._narrowing = None
-
-    @cached_property
-    def _shared_inputs(self) -> frozenset[ArgumentPath] | None:
-        device = self._backbone[0].device
-
-        def run(size: int) -> None:
-            # Of different lengths, so that the layers get a mask.
-            mask = torch.ones(size, 5, dtype=torch.long, device=device).tril(5 - size)
-            self._backbone[0](input_ids=torch.ones_like(mask), attention_mask=mask, **self._always)
-
-        return shared_inputs(self._layers[0], run)
-
-    def _enter_layer(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        return None if self._narrowing is None else self._narrowing.inputs(args, kwargs)
-
-    def _leave_layer(self, module: nn.Module, given: Any, output: Any) -> Any:
-        needed = None if self._visit is None else self._visit(first(output))
-        return None if self._narrowing is None else self._narrowing.output(output, needed)
 
 
 @torch.no_grad()

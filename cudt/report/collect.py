@@ -113,13 +113,8 @@ class ReadRun:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Every setting that shapes training, by dotted key; without the seed.
-
-        Where a recipe keeps all layers of a pretrained model (null), `model.layers` is their number.
-        """
+        """Every setting that shapes training, by dotted key; without the seed."""
         found = flat_settings(self.run.recipe)
-        if "model.layers" in found and found["model.layers"] is None:
-            found["model.layers"] = self.n_layers
         edition = {"test data": self.edition} if self.edition else {}
         return {**found, **edition}
 
@@ -192,7 +187,7 @@ class ReadRun:
 
     @property
     def samples(self) -> list[Path]:
-        """The saved strips of test examples; a strip's animation has the same name with another suffix."""
+        """The saved strips of test examples."""
         return sorted((self.run.results / "samples").glob("*.png"))
 
 

@@ -90,11 +90,9 @@ def _one_of_the_best_groups(runs: Sequence[ReadRun], exhibited: Sequence[ReadRun
 
 
 def _sample(label: str, run: ReadRun, strip: Path, pictures: Pictures) -> dict[str, Any]:
-    moving = strip.with_suffix(".gif")
     return {
         "title": f"{label}, seed {run.seed}",
         "strip": pictures.inline(strip, run.run.results),
-        "moving": pictures.inline(moving, run.run.results) if moving.is_file() else None,
     }
 
 

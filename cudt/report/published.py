@@ -119,7 +119,6 @@ def is_published(run: ReadRun) -> bool:
         return False
     wanted = {**shipped, **(named.erm if run.objective == BASELINE else {})}
     free = (*_FREE, "model.layers") if named.model in _OF_ANY_DEPTH else _FREE
-    # As the recipe has them: there, null stands for all layers of a pretrained model.
     found = flat_settings(run.run.recipe)
     return all(found.get(key) == value for key, value in wanted.items() if not key.startswith(free))
 

@@ -224,7 +224,7 @@ def _recipes(sweep: Sweep) -> Iterator[NamedRecipe]:
 
 
 def _sets_layers(recipe: NamedRecipe) -> bool:
-    """Whether a recipe sets the number of layers: null stands for all layers of a pretrained model."""
+    """Whether a recipe sets the number of layers."""
     return getattr(recipe.settings.model, "layers", None) is not None
 
 

@@ -162,7 +162,7 @@ class RunInfo(InfoPart):
     processes: int | None = None
     """Number of processes that train together."""
     sharded: bool = False
-    """Whether the processes shared the weights, a part in each; evaluation then spreads the layers over all devices."""
+    """Whether the processes shared the weights, a part in each."""
     autocast: str | None = None
     """Mixed precision of Accelerate: no or bf16."""
     versions: dict[str, str] = {}

@@ -11,7 +11,6 @@ from cudt.runs.data_root import data_root_of
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_base
 from cudt.training.checkpoint import load_weights
-from cudt.utils import processes
 from cudt.utils.device import DeviceName, choose, make_current
 from cudt.utils.processes import is_main_process
 
@@ -21,9 +20,7 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     chosen = choose(device)
     make_current(chosen)
     with data_root_of(run, data_root) as root:
-        # Of several processes each has a device of its own.
-        spread_out = run.info().sharded and processes.count() == 1
-        layerwise = assemble_model(run.recipe, root, chosen, spread_out=spread_out)
+        layerwise = assemble_model(run.recipe, root, chosen)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()

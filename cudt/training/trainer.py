@@ -83,8 +83,6 @@ class Trainer:
         self.model = problem.layerwise.model
         if self.settings.training.compile:
             compile_layers(self.model)
-        if self.model.is_spread and accelerator.num_processes > 1:
-            raise UserError("model.device_map: auto takes all devices, so only one process can train; start one")
         self._read_data()
         # It may take longer in one than the others wait for it to share the weights.
         processes.wait()
@@ -128,7 +126,7 @@ class Trainer:
                 self.objective.warming_up = self._warming_up
                 self._maybe_validate()
                 for micro_batches in self._remaining_updates():
-                    with self.model.flash or contextlib.nullcontext(), matmul_in(training.tf32, device):
+                    with matmul_in(training.tf32, device):
                         f, grad_norm = self._update(micro_batches)
                     self.state.step += 1
                     self.state.step_in_epoch += 1

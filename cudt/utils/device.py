@@ -59,15 +59,6 @@ def make_current(device: torch.device) -> None:
         torch.accelerator.set_device_index(device.index)
 
 
-def all_like(device: torch.device) -> list[torch.device]:
-    """The device, then all other devices of its type on this machine."""
-    if device.type == "cpu":
-        return [device]
-    first = torch.accelerator.current_device_index() if device.index is None else device.index
-    others = [index for index in range(torch.accelerator.device_count()) if index != first]
-    return [torch.device(device.type, index) for index in (first, *others)]
-
-
 def name_of(device: torch.device) -> str:
     """The name of the hardware, such as `NVIDIA A100-SXM4-40GB`; the type of the device if torch does not know it."""
     named = getattr(torch.get_device_module(device), "get_device_name", None)

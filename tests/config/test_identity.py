@@ -127,8 +127,3 @@ def test_a_recipe_without_a_learning_rate_is_the_same_run_as_with_the_one_it_had
     default, explicit = (recipe.load("reviews-ut", [f"training.learning_rate={rate}"]) for rate in ("null", "1e-3"))
     assert default.identity() == explicit.identity()
     assert recipe.load("reviews-ut", ["training.warmup_share=0.1"]).identity() != recipe.load("reviews-ut").identity()
-
-
-def test_an_encoder_with_fewer_layers_is_another_run_and_one_with_all_is_not():
-    whole, every, cut = (recipe.load("imdb-minilm", more) for more in ([], ["model.layers=null"], ["model.layers=3"]))
-    assert whole.identity() == every.identity() != cut.identity()

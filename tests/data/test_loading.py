@@ -20,9 +20,9 @@ from cudt.data.loading import AHEAD, Loader, ahead, batches, n_workers
 from cudt.utils import temporaries
 from cudt.utils.errors import UserError
 from tests.processes import ending, in_child
-from tests.shadow.device import active, watch
 
-CPU, SHADOW = torch.device("cpu"), torch.device("shadow")
+#: Meta tensors have no values, and stand for those on an accelerator.
+CPU, DEVICE = torch.device("cpu"), torch.device("meta")
 GROUPS = [[4, 0], [2], [1, 3, 5], [5, 5]]
 
 
@@ -37,12 +37,6 @@ class Numbers:
     def collate(numbers: Sequence[int]) -> dict[str, Any]:
         mask = (torch.arange(max(numbers) + 1) <= torch.tensor(numbers).unsqueeze(1)).long()
         return {"ids": [str(number) for number in numbers], "attention_mask": mask, "process": [os.getpid()]}
-
-
-@pytest.fixture
-def _shadow():
-    with active():
-        yield
 
 
 def ids(loaded) -> list[list[str]]:
@@ -91,13 +85,11 @@ def test_lengths_are_counted_before_the_batch_is_copied():
     ]
     (batch,) = Loader(Named(), range(6), CPU).load([[1, 2]])
     assert torch.equal(batch["lengths"], torch.zeros(2))
-    with active(), watch() as seen:
-        (batch,) = Loader(Named(), range(6), SHADOW, 0).load([[1, 2]])
-        assert lengths_of(batch) == [2, 3]
-    assert not seen.waits
+    (batch,) = Loader(Named(), range(6), DEVICE, 0).load([[1, 2]])
+    assert lengths_of(batch) == [2, 3]
 
 
-@pytest.mark.parametrize("device", ["cpu", "shadow"])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_for_the_user_is_the_same_from_a_worker(workers, device):
     class Broken(Numbers):
@@ -105,14 +97,14 @@ def test_an_error_for_the_user_is_the_same_from_a_worker(workers, device):
         def collate(numbers: Sequence[int]) -> dict[str, Any]:
             raise UserError(f"frame {numbers[0]} is missing")
 
-    with active(), pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         list(Loader(Broken(), range(6), torch.device(device), workers).load(GROUPS))
     assert str(caught.value) == "frame 4 is missing"
 
 
 @pytest.mark.parametrize(("asked", "on_cpu", "on_device"), [("auto", 0, 2), (0, 0, 0), (3, 3, 3)])
 def test_auto_is_two_workers_for_an_accelerator_and_none_for_the_cpu(asked, on_cpu, on_device):
-    assert (n_workers(asked, CPU), n_workers(asked, SHADOW)) == (on_cpu, on_device)
+    assert (n_workers(asked, CPU), n_workers(asked, DEVICE)) == (on_cpu, on_device)
 
 
 def test_a_single_batch_is_collated_by_this_process():
@@ -120,17 +112,6 @@ def test_a_single_batch_is_collated_by_this_process():
     assert [batch["process"] for batch in batches(Numbers(), range(6), 3, CPU, 2)] != [[os.getpid()]] * 2
 
 
-@pytest.mark.usefixtures("_shadow")
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_on_the_device_without_a_wait(workers):
-    with watch() as seen:
-        loaded = list(Loader(Numbers(), range(6), SHADOW, workers).load(GROUPS))
-    assert ids(loaded) == ids(Loader(Numbers(), range(6), CPU).load(GROUPS))
-    assert {batch["attention_mask"].device.type for batch in loaded} == {"shadow"}
-    assert (seen.waits, seen.copies) == ([], [])
-
-
-@pytest.mark.usefixtures("_shadow")
 def test_the_next_batch_is_copied_before_this_one_is_used():
     made: list[int] = []
 
@@ -140,7 +121,7 @@ def test_the_next_batch_is_copied_before_this_one_is_used():
             made.append(len(made))
             return Numbers.collate(numbers)
 
-    for device, expected in ((CPU, [1, 2, 3, 4]), (SHADOW, [2, 3, 4, 4])):
+    for device, expected in ((CPU, [1, 2, 3, 4]), (DEVICE, [2, 3, 4, 4])):
         made.clear()
         assert [len(made) for _ in Loader(Noted(), range(6), device, 0).load(GROUPS)] == expected
 
@@ -168,7 +149,7 @@ def test_threads_prepare_items_ahead_for_a_device_only():
     assert prepared == [(0, True)]
     prepared.clear()
     asked.clear()
-    made = ahead(items(), prepare, SHADOW)
+    made = ahead(items(), prepare, DEVICE)
     assert next(made) == 0
     assert asked == [*range(AHEAD + 1)]
     assert list(made) == [10 * item for item in range(1, AHEAD + 2)]
@@ -177,7 +158,7 @@ def test_threads_prepare_items_ahead_for_a_device_only():
 
 def test_an_error_in_the_thread_is_raised_here():
     with pytest.raises(ZeroDivisionError):
-        list(ahead([1, 0], lambda item: 1 // item, SHADOW))
+        list(ahead([1, 0], lambda item: 1 // item, DEVICE))
 
 
 @pytest.mark.forks

@@ -97,10 +97,3 @@ def test_with_two_classes_confidence_and_entropy_let_the_same_examples_leave():
         agree = sure.exit_layers(answers) == ordered.exit_layers(answers)
         # Quantiles lie between two examples, at another distance from each.
         assert agree.double().mean() > 0.99
-
-
-def test_answers_of_some_examples_are_theirs():
-    answers = answers_of(PROBABILITIES)
-    taken = answers.take(torch.tensor([2, 0]))
-    assert torch.equal(taken.confidence, answers.confidence[:, [2, 0]])
-    assert torch.equal(taken.streak, answers.streak[:, [2, 0]])

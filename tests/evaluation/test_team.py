@@ -15,9 +15,9 @@ from cudt.evaluation.grid import Grid
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
+from tests.cases import Case, write_data
 from tests.conftest import TINY, quiet
 from tests.processes import Ended, commands, together
-from tests.shadow.cases import Case, write_data
 
 pytestmark = pytest.mark.forks
 

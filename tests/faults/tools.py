@@ -332,7 +332,6 @@ _PARSERS: dict[str, Callable[[Path], object]] = {
     ".safetensors": _parse_weights,
     ".parquet": lambda path: pyarrow.parquet.read_table(path),
     ".png": _parse_picture,
-    ".gif": _parse_picture,
     ".db": _parse_database,
     ".html": _parse_page,
     ".pt": lambda path: torch.load(path, weights_only=True),

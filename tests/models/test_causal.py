@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import weakref
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.models.lora import Lora
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import IGNORED
-from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,
     ROWS,
@@ -104,21 +102,6 @@ def test_padding_changes_no_answer_at_any_layer(folders, family):
     assert torch.allclose(answers[:, 6:9], single, atol=1e-5)
 
 
-@torch.no_grad()
-def test_no_state_outlives_its_layer(folders):
-    model, batch = build(folders["llama"]), batch_of(ROWS)
-    alive: list[int] = []
-    seen: list[weakref.ref[Tensor]] = []
-
-    def visit(state: Tensor) -> None:
-        alive.append(sum(reference() is not None for reference in seen))
-        seen.append(weakref.ref(state))
-
-    model.visit_layers(model.signal(batch)[0], batch, visit)
-    assert alive == [0, 1, 1]
-    assert all(reference() is None for reference in seen)
-
-
 # ---------------------------------------------------------------- what is learned
 
 
@@ -179,15 +162,6 @@ def test_learned_weights_go_through_a_file_and_each_is_there_once(folders, lora)
         again.load_learned_weights(load(file))
         assert torch.equal(again.judge(batch_of(ROWS))[0], layerwise.judge(batch_of(ROWS))[0])
         assert not torch.allclose(again.judge(batch_of(ROWS))[0], before, atol=1e-2)
-
-
-def test_adapters_and_whole_models_are_not_taken_for_each_other(folders):
-    small = LayerwiseLosses(build(folders["llama"], lora=Lora(rank=2)), instructions())
-    whole = LayerwiseLosses(build(folders["llama"]), instructions())
-    with pytest.raises(UserError, match="does not fit this model"):
-        small.load_learned_weights(whole.learned_weights())
-    with pytest.raises(UserError, match="does not fit this model"):
-        whole.load_learned_weights(small.learned_weights())
 
 
 def test_an_adapter_stores_the_version_of_its_base_model(folders, monkeypatch, tmp_path):

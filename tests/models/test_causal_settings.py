@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
-from transformers import BloomConfig, MixtralConfig
 
-from cudt.config import recipe
 from cudt.config.schema import NamedSection
 from cudt.models import causal
-from cudt.models.assemble import assemble
 from cudt.models.causal import Config
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.lora import Lora
-from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,
@@ -27,11 +21,9 @@ from tests.causal import (
     build,
     instructions,
     save_causal,
-    states_of,
     with_adapters_that_do_something,
 )
 from tests.pretrained import tiny_llama, tiny_pretrained
-from tests.texts import write_recipe, write_reviews
 
 #: A weight for each layer, so that no layer's gradient hides in another's.
 WEIGHTS = torch.tensor([0.5, -1.0, 2.0])
@@ -75,18 +67,6 @@ def test_checkpointing_changes_no_loss_and_no_gradient_at_any_layer(llama, lora,
 
 
 @trained
-@pytest.mark.parametrize("family", ["gpt2", "opt", "gemma"])
-def test_checkpointing_changes_nothing_in_other_families(tmp_path, lora, family):
-    folder = save_causal(tmp_path, CONFIGS[family])
-    # Dropout of the families' own draws the same masks again.
-    losses, gradients = losses_and_gradients(build(folder, lora=lora), training=True)
-    again, others = losses_and_gradients(build(folder, lora=lora, gradient_checkpointing=True), training=True)
-    assert torch.allclose(again, losses, atol=1e-6)
-    for name, gradient in gradients.items():
-        assert torch.allclose(others[name], gradient, atol=1e-5), name
-
-
-@trained
 def test_checkpointing_computes_each_layer_again_in_the_backward_pass_and_not_in_evaluation(llama, lora):
     for checkpointing, training, again in [(True, True, 3), (True, False, 0), (False, True, 0)]:
         model = build(llama, lora=lora, gradient_checkpointing=checkpointing).train(training)
@@ -97,22 +77,6 @@ def test_checkpointing_computes_each_layer_again_in_the_backward_pass_and_not_in
         assert len(calls) == 3
         losses.sum().backward()
         assert len(calls) == 3 + again
-
-
-@trained
-def test_checkpointed_layers_are_visited_once_in_order(llama, lora):
-    model = build(llama, lora=lora, gradient_checkpointing=True).train()
-    batch, seen = batch_of(ROWS), []
-
-    def visit(state: Tensor) -> None:
-        seen.append(state)
-
-    model.visit_layers(model.signal(batch)[0], batch, visit)
-    torch.stack([state.square().sum() for state in seen]).sum().backward()
-    assert len(seen) == 3
-    if lora is None or not lora.dropout:
-        for state, expected in zip(seen, states_of(model.eval(), batch), strict=True):
-            assert torch.allclose(state, expected, atol=1e-6)
 
 
 # ---------------------------------------------------------------- precision
@@ -161,52 +125,9 @@ def test_another_task_than_instructions_is_refused(llama, task):
         causal.check(Config(name="causal", pretrained=llama), NamedSection(name=task), None)
 
 
-def test_another_task_is_refused_before_its_data_are_read(llama, tmp_path):
-    write_reviews(tmp_path)
-    path = write_recipe(tmp_path, llama)
-    (tmp_path / "train.csv").unlink()
-    loaded = recipe.load(str(path), ["model={name: causal, pretrained: " + llama + "}"])
-    with pytest.raises(UserError, match=r"task\.name = 'text': model causal answers instructions"):
-        assemble(loaded, tmp_path, torch.device("cpu"))
-
-
-def test_a_model_that_is_not_available_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: False)
-    with pytest.raises(UserError, match=r"model 'owner/gone' is neither in .* hub cannot be reached"):
-        causal.check(Config(name="causal", pretrained="owner/gone"), AlpacaConfig(name="alpaca"), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("lora", "message"),
-    [
-        ({"rank": 0}, r"lora\.rank.*0"),
-        ({"dropout": 1.0}, r"lora\.dropout.*1\.0"),
-        ({"ranks": 2}, "did you mean 'rank'"),
-    ],
-)
-def test_settings_of_adapters_are_checked(llama, tmp_path, lora: dict[str, Any], message):
-    values = recipe.read(write_recipe(tmp_path, llama))
-    values["model"] = {"name": "causal", "pretrained": llama, "lora": lora}
-    with pytest.raises(UserError, match=message):
-        recipe.validate(values, "recipe")
-
-
 def test_more_tokens_than_there_are_positions_are_refused(tmp_path):
     """GPT-2 has a vector for each of 128 positions and none for the next."""
     folder = save_causal(tmp_path, CONFIGS["gpt2"])
     assert build(folder, max_length=128).n_layers == 3
     with pytest.raises(UserError, match=r"task\.max_length = 129"):
         build(folder, max_length=129)
-
-
-def test_a_family_that_reads_any_number_of_tokens_needs_no_number_of_positions(tmp_path):
-    config = BloomConfig(vocab_size=258, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.2)
-    assert build(save_causal(tmp_path, config), max_length=5000).n_layers == 2
-
-
-def test_what_peft_cannot_adapt_is_refused_in_a_line(tmp_path):
-    """Experts are not linear layers; peft adapts them only without dropout."""
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
-    folder = save_causal(tmp_path, MixtralConfig(vocab_size=258, num_hidden_layers=2, num_local_experts=2, **small))
-    with pytest.raises(UserError, match=r"MixtralForCausalLM: .* does not work with lora_dropout"):
-        build(folder, lora=Lora(dropout=0.05))

@@ -20,7 +20,7 @@ from cudt.utils.errors import UserError
 from tests import causal, shapes
 from tests.conftest import tiny_recipe, train_quietly
 from tests.models.test_encoder import PADDED, batch_of
-from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
+from tests.pretrained import tiny_llama, tiny_pretrained
 
 
 def encoder(folder: str) -> Encoder:
@@ -82,15 +82,6 @@ def test_layers_of_a_causal_model_are_compiled_whole(tmp_path, calls, lora):
     assert len(calls) == plain.n_layers
     for one, other in zip(causal.states_of(plain, batch), causal.states_of(compiled, batch), strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-def test_layers_of_a_vision_transformer_are_compiled_whole(tmp_path, calls):
-    keys = f"{{name: vit, pretrained: {tiny_vision(tmp_path / 'vit')}}}"
-    loaded = recipe.load(str(shapes.write_recipe(tmp_path, "vit", keys)))
-    plain, compiled = (assemble_model(loaded, None, torch.device("cpu")) for _ in range(2))
-    compile_layers(compiled.model)
-    batch = plain.task.collate(plain.task.examples("train")[:3])
-    assert torch.allclose(plain(batch), compiled(batch), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "unrolled_video", "dust"])

@@ -15,12 +15,11 @@ from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import measure_sigma
 from cudt.models.watched import five_tokens
 from cudt.noise.source import standard_noise
-from cudt.tasks import reviews
 from cudt.tasks.text_classification import Text, TextClassification
 from cudt.utils.errors import UserError
 from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained, tiny_tokenizer
 
-FAMILIES = list(CONFIGS)
+FAMILIES = [family for family in CONFIGS if family != "xlm-roberta"]
 PADDED = [[2, 30, 40, 38, 3], [2, 46, 34, 3], [2, 50, 51, 33, 41, 35, 3]]
 
 
@@ -163,33 +162,12 @@ def test_noise_has_the_variance_of_gamma_times_the_embeddings_deviation(folders,
     assert noise[~mask].abs().max() == 0
 
 
-def test_the_same_tokens_get_other_noise_from_another_seed(folders):
-    model, batch = encoder_and_batch(folders["bert"])
-    draws = [standard_noise("gaussian", seed, batch["ids"], model.signal_shape(batch)) for seed in (0, 0, 1)]
-    assert torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-
-
-def test_one_layer_is_enough(tmp_path):
-    folder = tiny_pretrained(tmp_path / "one", "bert", num_hidden_layers=1)
-    model, batch = encoder_and_batch(folder)
-    with torch.no_grad():
-        (state,) = model.layer_states(model.signal(batch)[0], batch)
-        assert torch.allclose(state, plain(folder, batch).last_hidden_state, atol=1e-6)
-
-
 def test_what_is_no_encoder_is_refused():
     sizes = {"layers": 1, "attention_heads": 1, "ffn_dim": 8}
     both = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in sizes.items()}
     config = BartConfig(vocab_size=20, d_model=8, **both)
     with pytest.raises(UserError, match="BartModel"):
         dissect(AutoModel.from_config(config).eval(), five_tokens())
-
-
-def test_a_task_with_its_own_vocabulary_is_refused(folders):
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match=r"set task.name to imdb, mnli or text"):
-        encoders.build(Config(name="encoder", pretrained=folders["bert"]), task, None)
 
 
 def text_task(folder: str, max_length: int):
@@ -242,14 +220,6 @@ def test_real_weights_give_the_librarys_answer_whatever_the_padding(minilm):
     wider = {name: torch.nn.functional.pad(value, [0, 9]) for name, value in batch.items()}
     for state, wide in zip(states, model.layer_states(model.signal(wider)[0], wider), strict=True):
         assert torch.allclose(model.readout(state, batch), model.readout(wide, wider), atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_a_card_for_pairs_reads_pairs_and_drops_the_pooler_where_there_was_one(folders, family, tmp_path):
-    encoder = hub.load_encoder(folders[family], None)
-    lines = Encoder(encoder, n_classes=3, readout="first", reads_pairs=True).save_pretrained(tmp_path)
-    assert 'tokenizer("a text", "the other text of the pair", return_tensors="pt")' in lines
-    assert ("add_pooling_layer=False" in lines) == (family == "bert")
 
 
 @torch.no_grad()

@@ -8,19 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudt.config.recipe import load
 from cudt.data.batching import Batch
 from cudt.models import encoder, vit
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.lora import Lora
 from cudt.utils.errors import UserError
-from tests import shapes, texts
+from tests import shapes
 from tests.models.test_encoder import PADDED, text_task
 from tests.models.test_encoder import batch_of as texts_of
 from tests.pretrained import tiny_pretrained, tiny_vision
 
-TEXT = ("bert", "roberta", "mpnet", "deberta-v2", "albert", "modernbert", "distilbert")
-IMAGES = ("vit direct", "vit linear", "deit linear", "dinov2 linear", "dinov2-registers linear")
+TEXT = ("bert", "deberta-v2", "albert", "modernbert", "distilbert")
+IMAGES = ("vit direct", "vit linear", "dinov2 linear")
 RANK_2 = Lora(rank=2, alpha=3.0, dropout=0.25)
 every = pytest.mark.parametrize("family", [*TEXT, *IMAGES])
 
@@ -89,18 +88,16 @@ def test_only_adapters_and_the_readout_are_trained_and_all_of_them_get_gradients
 
 
 @every
-@pytest.mark.parametrize("seed", [0, 1])
 @torch.no_grad()
-def test_the_first_forward_pass_is_that_of_the_model_without_adapters_bit_for_bit(folders, family, seed):
+def test_the_first_forward_pass_is_that_of_the_model_without_adapters_bit_for_bit(folders, family):
     """Of the same seed, so that the readouts start alike."""
-    adapted, whole = (build(folders, family, lora, seed).eval() for lora in (RANK_2, None))
+    adapted, whole = (build(folders, family, lora).eval() for lora in (RANK_2, None))
     assert torch.equal(adapted(batch_for(family)), whole(batch_for(family)))
 
 
 @every
-@pytest.mark.parametrize("seed", [0, 1])
-def test_updates_move_every_adapter_and_no_fixed_weight_whatever_the_seed(folders, family, seed):
-    layerwise = build(folders, family, seed=seed)
+def test_updates_move_every_adapter_and_no_fixed_weight(folders, family):
+    layerwise = build(folders, family)
     fixed, learned = weights(layerwise, learned=False), weights(layerwise, learned=True)
     before = layerwise.eval()(batch_for(family)).detach()
     digest = layerwise.frozen_digest()
@@ -109,15 +106,6 @@ def test_updates_move_every_adapter_and_no_fixed_weight_whatever_the_seed(folder
     assert all(torch.equal(weight, fixed[name]) for name, weight in weights(layerwise, learned=False).items())
     assert not any(torch.equal(weight, learned[name]) for name, weight in weights(layerwise, learned=True).items())
     assert (layerwise.eval()(batch_for(family)) != before).any(1).all(), "every layer answers otherwise"
-
-
-@every
-def test_a_digest_of_fixed_weights_does_not_depend_on_what_is_drawn(folders, family):
-    one, other = (build(folders, family, seed=seed) for seed in (0, 1))
-    assert one.frozen_digest() == other.frozen_digest() != ""
-    assert any(
-        (weight != weights(other, learned=True)[name]).any() for name, weight in weights(one, learned=True).items()
-    )
 
 
 @every
@@ -156,20 +144,6 @@ def test_an_adapter_adds_its_scaled_product_to_the_matrix_of_its_layer(folders, 
     assert torch.allclose(merged.eval()(batch), layerwise.eval()(batch), rtol=1e-4)
 
 
-@every
-def test_the_signal_is_fixed_with_adapters(folders, family):
-    assert not build(folders, family).model.signal_is_learned
-    assert build(folders, family, None).model.signal_is_learned == (family in TEXT)
-
-
-@every
-def test_the_readout_can_have_a_learning_rate_of_its_own(folders, family):
-    expected = [] if family == "vit direct" else ["model.head.weight", "model.head.bias"]
-    layerwise = build(folders, family)
-    names = {id(weight): name for name, weight in layerwise.named_parameters()}
-    assert [names[id(weight)] for weight in layerwise.model.readout_weights()] == expected
-
-
 @pytest.mark.parametrize(
     ("family", "targets", "adapted"),
     [
@@ -184,13 +158,6 @@ def test_targets_say_which_modules_get_adapters(folders, family, targets, adapte
     assert {name.split(".lora_")[0].split(".")[-1] for name in names if "lora_" in name} == adapted
 
 
-def test_a_module_that_nothing_uses_gets_no_adapter(folders):
-    """A vision transformer's pooler: processes that train together would wait for its gradient."""
-    names = [name for name, _ in build(folders, "vit direct").named_parameters()]
-    assert any("pooler" in name for name in names)
-    assert not any("pooler" in name and "lora_" in name for name in names)
-
-
 @pytest.mark.parametrize(
     ("family", "targets", "reason"),
     [
@@ -203,19 +170,3 @@ def test_targets_that_cannot_be_adapted_are_refused_in_a_line(folders, family, t
     with pytest.raises(UserError, match=reason) as error:
         build(folders, family, Lora(targets=targets))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("kind", ["text", "video"])
-def test_adapters_have_a_learning_rate_of_their_own_and_are_no_part_of_earlier_identities(folders, tmp_path, kind):
-    if kind == "text":
-        path = texts.write_recipe(tmp_path, folders["bert"])
-    else:
-        path = shapes.write_recipe(tmp_path, "tiny", f"{{name: vit, pretrained: {folders['vit direct']}}}")
-    whole, adapted = (
-        load(str(path), ["training.learning_rate=null", *more]) for more in ([], ["model.lora={rank: 4}"])
-    )
-    assert whole.settings.training.learning_rate == 2e-5
-    assert adapted.settings.training.learning_rate == 2e-4
-    assert adapted.settings.training.warmup_share == whole.settings.training.warmup_share == 0.06
-    assert {"lora", "readout" if kind == "video" else "lora"}.isdisjoint(whole.settings.model.identifying())
-    assert adapted.settings.model.identifying()["lora"]["rank"] == 4

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
-    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
@@ -31,14 +30,13 @@ HEADS: dict[str, Any] = {
     "masked": AutoModelForMaskedLM,
     "image": AutoModelForImageClassification,
 }
-CASES = [
-    *(("sequence", family) for family in ("bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v2")),
-    *(("sequence", family) for family in ("gpt2", "llama")),
-    *(("token", family) for family in ("bert", "roberta", "distilbert", "gpt2")),
-    *(("causal", family) for family in ("gpt2", "llama", "opt", "gemma")),
-    ("masked", "bert"),
-    ("image", "vit"),
-]
+FAMILIES = {
+    "sequence": ("bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v2", "gpt2", "llama"),
+    "token": ("bert", "roberta", "distilbert", "gpt2"),
+    "causal": ("gpt2", "llama", "opt", "gemma"),
+    "masked": ("bert",),
+    "image": ("vit",),
+}
 
 
 def config_of(family: str, **changes: Any) -> Any:
@@ -79,15 +77,16 @@ def truncated(model: Any, depth: int) -> Any:
     return shorter.train(model.training)
 
 
-@pytest.mark.parametrize(("head", "family"), CASES)
-def test_each_layers_loss_is_that_of_the_model_that_ends_there(head, family):
-    model, batch = model_of(head, family), batch_of(head)
-    losses = layer_losses(model, batch)
-    expected = [truncated(model, depth)(**batch).loss for depth in (1, 2, 3)]
-    assert losses.shape == (3,)
-    assert losses.tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-5)
-    assert len({round(loss, 4) for loss in losses.tolist()}) == 3
-    assert torch.equal(losses[-1], model(**batch).loss)
+@pytest.mark.parametrize("head", FAMILIES)
+def test_each_layers_loss_is_that_of_the_model_that_ends_there(head):
+    for family in FAMILIES[head]:
+        model, batch = model_of(head, family), batch_of(head)
+        losses = layer_losses(model, batch)
+        expected = [truncated(model, depth)(**batch).loss for depth in (1, 2, 3)]
+        assert losses.shape == (3,)
+        assert losses.tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-5), family
+        assert len({round(loss, 4) for loss in losses.tolist()}) == 3
+        assert torch.equal(losses[-1], model(**batch).loss)
 
 
 @pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("causal", "llama"), ("causal", "gpt2")])
@@ -142,14 +141,6 @@ def test_the_model_is_left_as_it_was():
     assert [module._forward_hooks for module in model.modules()] == hooks
 
 
-def test_a_failing_batch_leaves_the_model_as_it_was():
-    model, batch = model_of("sequence", "bert"), batch_of("sequence")
-    expected = layer_losses(model, batch)
-    with pytest.raises(Exception, match="batch_size"):
-        layer_losses(model, {**batch, "labels": torch.tensor([0, 1])})
-    assert torch.equal(layer_losses(model, batch), expected)
-
-
 def test_gradient_checkpointing_changes_no_loss_and_no_gradient():
     batch, gradients = batch_of("causal"), []
     for checkpoints in (False, True):
@@ -191,19 +182,6 @@ def test_a_model_is_not_kept_alive():
     del model
     gc.collect()
     assert gone() is None
-
-
-def test_a_batch_without_labels_is_refused():
-    batch = batch_of("sequence")
-    del batch["labels"]
-    with pytest.raises(ValueError, match="batch has no 'labels'"):
-        layer_losses(model_of("sequence", "bert"), batch)
-
-
-def test_a_model_without_a_head_is_refused():
-    torch.manual_seed(0)
-    with pytest.raises(ValueError, match="BertModel returns no loss"):
-        layer_losses(AutoModel.from_config(config_of("bert")).eval(), batch_of("sequence"))
 
 
 def test_skipped_layers_are_refused():

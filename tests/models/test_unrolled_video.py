@@ -10,8 +10,6 @@ from cudt.models import unrolled_video
 from cudt.models.patches import overcomplete_dct
 from cudt.models.unrolled_video import Config
 from cudt.models.unrolled_video_network import UnrolledVideo
-from cudt.tasks import reviews
-from cudt.utils.errors import UserError
 from tests.shapes import batch_of, tiny_videos
 
 
@@ -105,14 +103,6 @@ def test_weights_start_from_the_dictionary_of_cosines():
         assert torch.allclose(0.6 * torch.eye(16) - 0.2 * (w2 + w2.T), torch.eye(16, dtype=torch.double), atol=1e-6)
 
 
-@torch.no_grad()
-def test_attention_joins_the_frames_of_a_video():
-    model = model_of()
-    video = random_videos(1, 3, 8, 8)
-    apart = torch.cat([answers(model, video[:, t : t + 1]) for t in range(3)], dim=2)
-    assert not torch.allclose(answers(model, video)[0], apart[0], atol=1e-3)
-
-
 def test_tied_layers_share_their_weights():
     tied, free = model_of(tie_layers=True), model_of()
     assert tied.layer_weights(0)[0] is tied.layer_weights(2)[0]
@@ -126,9 +116,3 @@ def test_every_weight_gets_a_gradient_from_the_last_layer(tie_layers):
     model = model_of(tie_layers=tie_layers)
     answers(model, random_videos(2, 3, 8, 8))[-1].square().sum().backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
-
-
-def test_a_task_that_is_not_video_is_refused():
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match=r"^model unrolled_video needs a video task"):
-        unrolled_video.build(Config(name="unrolled_video"), task, None)

@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import pytest
 import torch
 
-from cudt.data.loading import batches
 from cudt.models.assemble import assemble
 from cudt.models.base import LayeredModel
-from cudt.models.layer_losses import measure_sigma, with_noise
-from cudt.noise import source
-from cudt.noise.base import SignalNoise, signal_noise
-from cudt.noise.source import NoiseSource, SignalShape, example_generator, standard_noise
+from cudt.models.layer_losses import measure_sigma
+from cudt.noise.base import signal_noise
+from cudt.noise.source import SignalShape, example_generator, standard_noise
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
-from tests.shadow.device import active, watch
 
 
 @pytest.fixture(scope="module")
@@ -97,33 +93,10 @@ def literal_noise(kind: str, seed: int, ids: list[str], lengths: list[int], posi
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
-def test_noise_is_that_of_its_definition_on_the_cpu_and_by_the_generators_of_a_device(kind):
+def test_noise_is_that_of_its_definition(kind):
     ids, shape = ["a", "b", "c"], SignalShape([4, 1, 6], 7, (5,))
     expected = literal_noise(kind, 3, ids, [4, 1, 6], 7)
     assert torch.equal(standard_noise(kind, 3, ids, shape), expected)
-    with active(), watch() as seen:
-        drawn = standard_noise(kind, 3, ids, shape, torch.device("shadow"))
-        assert (seen.waits, seen.copies) == ([], [])
-        assert drawn.device.type == "shadow"
-        # This device's generators give the CPU's numbers; those of CUDA give their own.
-        assert torch.equal(drawn.cpu(), expected)
-
-
-def test_noise_that_only_draws_on_the_cpu_is_sent_to_the_device(monkeypatch):
-    """As plug-ins do that know nothing of devices."""
-
-    class Plain(SignalNoise):
-        def standard(self, shape, generator):
-            return torch.rand(tuple(shape), generator=generator)
-
-    monkeypatch.setattr(source, "signal_noise", lambda kind: Plain())
-    ids, shape = ["a", "b"], SignalShape([4, 1], 4, (5,))
-    expected = standard_noise("plain", 3, ids, shape)
-    with active(), watch() as seen:
-        drawn = standard_noise("plain", 3, ids, shape, torch.device("shadow"))
-        assert (seen.waits, seen.copies) == ([], [])
-        assert drawn.device.type == "shadow"
-        assert torch.equal(drawn.cpu(), expected)
 
 
 def test_noise_has_the_number_format_of_the_signal():
@@ -136,37 +109,3 @@ def test_the_shape_of_a_signal_is_known_without_computing_it(problem):
     model = problem.layerwise.model
     batch = problem.task.collate(problem.task.examples("test")[:6])
     assert model.signal_shape(batch) == LayeredModel.signal_shape(model, batch)
-
-
-def test_test_noise_is_the_same_on_every_device_and_is_drawn_ahead(problem):
-    def drawn(device: str) -> list[torch.Tensor]:
-        model = assemble(tiny_recipe(), None, torch.device(device)).layerwise.model
-        examples = batches(problem.task, problem.task.examples("test"), 16, torch.device(device), 0)
-        return [
-            noise.cpu()
-            for _, noise in with_noise(model, examples, NoiseSource("gaussian", 0.5, 1))
-            if noise is not None
-        ]
-
-    expected = drawn("cpu")
-    with active():
-        found = drawn("shadow")
-    assert len(found) == len(expected) == 3
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-def test_a_signal_that_has_to_be_computed_for_its_shape_is_not_computed_by_a_thread(problem, monkeypatch):
-    """A thread would run the model during a forward pass of the main one."""
-    with active():
-        model = assemble(tiny_recipe(), None, torch.device("shadow")).layerwise.model
-        threads: set[str] = set()
-
-        def signal(batch):
-            threads.add(threading.current_thread().name)
-            return type(model).signal(model, batch)
-
-        monkeypatch.setattr(model, "signal", signal)
-        monkeypatch.setattr(model, "signal_shape", lambda batch: LayeredModel.signal_shape(model, batch))
-        examples = batches(problem.task, problem.task.examples("test"), 16, torch.device("shadow"), 0)
-        assert len(list(with_noise(model, examples, NoiseSource("gaussian", 0.5, 1)))) == 3
-    assert threads == {threading.main_thread().name}

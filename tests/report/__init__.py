@@ -139,12 +139,11 @@ def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **chang
     return run
 
 
-def save_samples(run: Run, *stems: str, moving: bool = True) -> None:
+def save_samples(run: Run, *stems: str) -> None:
     """Files in place of pictures, each with its own name and run in it."""
     (run.path / "samples").mkdir()
     for stem in stems:
-        for kind in ("png", "gif") if moving else ("png",):
-            (run.path / "samples" / f"{stem}.{kind}").write_text(f"{run.path.name} {stem}.{kind}")
+        (run.path / "samples" / f"{stem}.png").write_text(f"{run.path.name} {stem}.png")
 
 
 def make_scored_run(

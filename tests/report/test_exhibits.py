@@ -34,7 +34,7 @@ def held(address: str | None) -> str:
 # ---------------------------------------------------------------- pictures
 
 
-def test_the_same_example_of_several_runs_is_shown_together_with_its_animations(pair):
+def test_the_same_example_of_several_runs_is_shown_together(pair):
     for run in pair:
         save_samples(run, "gaussian-b", "gaussian-a")
     shown = exhibits.samples(read(pair[0]), Pictures())
@@ -44,9 +44,7 @@ def test_the_same_example_of_several_runs_is_shown_together_with_its_animations(
             objective = run.recipe.settings.objective
             assert picture["title"] == f"{objective}, seed 0"
             assert held(picture["strip"]) == f"{run.path.name} {sample['name']}.png"
-            assert held(picture["moving"]) == f"{run.path.name} {sample['name']}.gif"
             assert picture["strip"].startswith("data:image/png;base64,")
-            assert picture["moving"].startswith("data:image/gif;base64,")
 
 
 def test_three_examples_are_shown_at_most(pair):
@@ -54,12 +52,10 @@ def test_three_examples_are_shown_at_most(pair):
     assert [sample["name"] for sample in exhibits.samples(read(pair[0]), Pictures())] == ["a", "b", "c"]
 
 
-def test_an_example_of_only_some_runs_or_without_an_animation_is_shown(pair):
+def test_an_example_of_only_some_runs_is_shown(pair):
     save_samples(pair[0], "a")
-    save_samples(pair[1], "b", moving=False)
-    first, second = exhibits.samples(read(pair[0]), Pictures())
+    (first,) = exhibits.samples(read(pair[0]), Pictures())
     assert [picture["title"] for picture in first["pictures"]] == ["constrained, seed 0"]
-    assert second["pictures"][0]["moving"] is None
 
 
 def test_of_several_seeds_the_first_is_shown(trained_run, tmp_path):
@@ -99,7 +95,7 @@ def test_of_many_variants_the_best_two_of_each_objective_are_shown(trained_run, 
 
 def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
     for run in pair:
-        save_samples(run, "a", moving=False)
+        save_samples(run, "a")
     first, second = (run.path / "samples" / "a.png" for run in pair)
     monkeypatch.setattr(exhibits, "_MOST_BYTES", len(base64.b64encode(first.read_bytes())))
     pictures = Pictures()

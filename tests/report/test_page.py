@@ -249,7 +249,7 @@ def test_the_same_examples_and_answers_are_shown_side_by_side(trained_run, tmp_p
         complete(run, "clean.json", [answer("Why?", f"{objective} knows")])
     html = rendered(tmp_path)
     text = Parsed(html).text
-    assert html.count("data:image/gif;base64,") == 2
+    assert html.count("data:image/png;base64,") == 2
     assert text.index("constrained knows") < text.index("erm knows")
     assert text.count("Why?") == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.config.differences import names_apart
 from cudt.report.published import is_published
 from tests.report import with_info
 from tests.report.test_paper_results import planted, published, ut_on_imdb
@@ -28,15 +27,3 @@ def test_a_recipe_that_does_not_come_with_cudt_is_not_the_papers(planted):
     assert is_published(run)
     assert not is_published(with_info(run, recipe="my-own"))
     assert not is_published(planted["text-constrained"])
-
-
-def test_a_pretrained_model_that_is_cut_is_not_the_papers(planted):
-    assert is_published(published(planted["text-constrained"], "imdb-distilbert"))
-    assert not is_published(published(planted["text-constrained"], "imdb-distilbert", "model.layers=3"))
-
-
-def test_a_run_with_all_layers_of_a_pretrained_model_is_named_by_their_number(planted):
-    whole = published(planted["text-constrained"], "imdb-distilbert", layers=6)
-    cut = published(planted["text-constrained"], "imdb-distilbert", "model.layers=3", layers=3)
-    assert names_apart([whole.settings, cut.settings]) == ["L=6", "L=3"]
-    assert (whole.is_cut, cut.is_cut) == (False, True)

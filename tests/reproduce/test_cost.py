@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cudt.reproduce import cost
-from tests.reproduce.scales import COSTS, experiment_of, listed, scale_of, write_search
+from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import FIXED, seeds
 
 #: 2 · (10 multiplications · 5 positions · 3 layers + 7 for each of three readouts), and with one readout alone.
@@ -58,17 +58,6 @@ def test_more_layers_cost_more(tmp_path):
         for setting in experiment.sweep.settings
     ]
     assert costs[1] == 2 * costs[0]
-
-
-def test_an_encoder_that_is_cut_costs_what_its_layers_cost(tmp_path):
-    name = write_search(tmp_path, fixed={"training.epochs": 1}, settings={"model.layers": [None, 12, 6]})
-    costs = {"imdb-minilm": {**COSTS, "layers": 12}}
-    (experiment,) = scale_of(tmp_path, listed(name, recipe="imdb-minilm"), costs=costs).experiments
-    whole, same, half = (
-        cost.training(experiment.sweep.recipe(setting, "constrained", {}), experiment.nominal, None)
-        for setting in experiment.sweep.settings
-    )
-    assert whole == same == 2 * half
 
 
 def test_completions_cost_their_prompts_and_what_is_written(tmp_path):

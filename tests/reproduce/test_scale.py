@@ -137,20 +137,6 @@ def test_costs_need_the_number_of_layers_if_the_recipe_does_not_set_it(tmp_path)
     ]
 
 
-@pytest.mark.parametrize(("kept", "is_refused"), [([None], True), ([6, None], True), ([6, 3], False)])
-def test_an_encoder_with_all_of_its_layers_does_not_set_their_number(kept, is_refused, tmp_path):
-    name = write_search(tmp_path, fixed={"training.epochs": 1}, settings={"model.layers": kept})
-    asked = (tmp_path, listed(name, recipe="imdb-minilm"))
-    costs = {"imdb-minilm": COSTS}
-    if is_refused:
-        assert refused(*asked, costs=costs) == [
-            "scale mine: experiments.0.recipe: costs.imdb-minilm.layers: missing; "
-            "the recipe does not set the number of layers"
-        ]
-        costs = {"imdb-minilm": {**COSTS, "layers": 6}}
-    assert len(scale_of(*asked, costs=costs).experiments) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -33,7 +33,6 @@ IDENTITIES = {
     "cpu-forms-3": "0f8a246e",
     "cpu-forms-search": "fc737afd",
     "cpu-gamma-train": "89c3331c",
-    "cpu-layers": "faffcd0c",
     "cpu-llama": "bed71d73",
     "cpu-llama-noise": "b43361ed",
     "cpu-longer": "9efdb350",

@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cudt.runs.info import RunInfo
 from cudt.sweep.evaluate_runs import _n_shares
 from cudt.utils import temporaries
 from tests.cli.conftest import CommandLine, call, copy, cudt, environment
@@ -109,15 +108,6 @@ def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: Command
     shutil.rmtree(logs.parent)
     assert "written to copy/ood.csv" in printed
     assert not (broken / "ood.csv").exists()
-
-
-def test_a_run_in_shards_is_refused_because_a_worker_has_one_gpu(call: CommandLine, copy, no_processes):
-    copy.update_info(RunInfo(sharded=True))
-    code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
-    assert (code, errors.splitlines()) == (
-        2,
-        ["error: copy: trained in shards, so its layers are spread over all GPUs; leave out --workers for it"],
-    )
 
 
 @pytest.mark.parametrize(("n_runs", "n_workers", "n_shares"), [(1, 4, 4), (2, 4, 2), (3, 4, 2), (4, 4, 1), (9, 2, 1)])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import torch
 
-from cudt.data.batching import take
 from cudt.tasks.base import IGNORED
 from cudt.tasks.labelled import Labelled, positions
 
@@ -29,10 +28,3 @@ def test_means_of_examples_and_the_weights_of_tokens_in_them():
     (labelled.means(values) @ weights).backward()
     assert values.grad is not None
     assert labelled.by_token(weights).tolist() == values.grad.tolist() == [1.5, 1.5, 4, 4]
-
-
-def test_some_examples_of_a_batch_find_their_tokens_again():
-    batch = {"labels": LABELS, "labelled": torch.tensor([1, 2, 6, 8]), "ids": ["a", "b", "c"]}
-    some = take(batch, torch.tensor([2, 0]))
-    assert positions(some).tolist() == [0, 2, 4, 5]
-    assert some["ids"] == ["c", "a"]

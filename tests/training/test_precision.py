@@ -13,8 +13,8 @@ import cudt
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.utils.errors import DataWarning, TrainingInterruptedError
+from tests.cases import Case, write_data
 from tests.conftest import quiet
-from tests.shadow.cases import Case, write_data
 from tests.training.test_stopping import RESULTS, Stopping
 
 #: Of a number in bf16, which has eight bits.

@@ -21,10 +21,10 @@ from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
+from tests.cases import Case, write_data
 from tests.checkpoints import newest
 from tests.conftest import tiny_recipe
 from tests.processes import together
-from tests.shadow.cases import Case, write_data
 
 pytestmark = pytest.mark.forks
 

@@ -15,15 +15,12 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
 from cudt.cli.experiment import experiment
-from cudt.models import assemble
 from cudt.models.sharding import sharding_for
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
-from cudt.training import trained
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
 from tests.checkpoints import names, newest
-from tests.shadow.device import active
 from tests.sharded import MODELS, ONE_MACHINE, RESUMED, ROOT, environment, write_recipes
 
 TWO_MACHINES = ONE_MACHINE.with_name("fsdp-2x8.yaml")
@@ -121,16 +118,6 @@ def test_the_model_of_a_sharded_run_is_exported_whole(core):
         load_file(the_run(core / name / "whole").path / "model" / "model.safetensors") for name in ("alone", "shared")
     ]
     assert all(torch.allclose(exported[0][name], exported[1][name], atol=1e-5) for name in exported[0])
-
-
-def test_a_sharded_run_is_evaluated_with_its_layers_on_all_devices(core, monkeypatch):
-    with active():
-        monkeypatch.setattr(assemble, "all_like", lambda device: [device, torch.device("shadow")])
-        model = trained.load(the_run(core / "shared" / "lora"), "cpu", core / "tied").model
-        assert {next(layer.parameters()).device.type for layer in model.layer_modules()} == {"cpu", "shadow"}
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        model = trained.load(the_run(core / "shared" / "lora"), "cpu", core / "tied").model
-        assert {weight.device.type for weight in model.parameters()} == {"cpu"}
 
 
 def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):

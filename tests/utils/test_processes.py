@@ -4,12 +4,12 @@ import os
 import time
 
 import pytest
+import torch
 
 from cudt.utils import processes
 from cudt.utils.device import accelerator_for, choose, make_current
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 from tests.processes import commands, environment, free_port, together
-from tests.shadow.device import active
 
 pytestmark = pytest.mark.forks
 
@@ -70,17 +70,26 @@ def test_what_is_set_for_processes_that_work_alone_does_not_matter(variables, mo
 
 def test_every_process_has_a_device_of_its_own(monkeypatch):
     set_all(monkeypatch, **environment(1, 2, free_port()))
-    with active():
-        monkeypatch.setattr("torch.accelerator.device_count", lambda: 4)
-        assert (choose("auto").index, choose("shadow").index) == (1, 1)
-        monkeypatch.setenv("LOCAL_RANK", "6")
-        assert choose("auto").index == 2
-        assert choose("cpu").type == "cpu"
-        made: list[int] = []
-        monkeypatch.setattr("torch.accelerator.set_device_index", made.append)
-        for name in ("auto", "cpu"):
-            make_current(choose(name))
-        assert made == [2]
+    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: torch.device("xpu"))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 4)
+    assert (choose("auto").index, choose("xpu").index) == (1, 1)
+    monkeypatch.setenv("LOCAL_RANK", "6")
+    assert choose("auto").index == 2
+    assert choose("cpu").type == "cpu"
+    made: list[int] = []
+    monkeypatch.setattr("torch.accelerator.set_device_index", made.append)
+    for name in ("auto", "cpu"):
+        make_current(choose(name))
+    assert made == [2]
+
+
+def test_the_cpu_that_accelerate_launch_was_told_to_use(monkeypatch):
+    set_all(monkeypatch, ACCELERATE_USE_CPU="True", MASTER_PORT="29500")
+    assert choose("auto").type == "cpu"
+    with pytest.raises(UserError, match="--device cuda: accelerate launch was started for the CPU"):
+        choose("cuda")
+    with pytest.warns(DataWarning, match="accelerate launch --cpu started one process"):
+        accelerator_for("auto", "fp32")
 
 
 def test_other_commands_run_in_one_process(tmp_path):

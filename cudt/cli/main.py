@@ -25,7 +25,6 @@ from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
 from cudt.cli.judge import judge
 from cudt.cli.options import ListCommand, LonelyCommand
-from cudt.cli.privacy import privacy
 from cudt.cli.push import push
 from cudt.cli.recipes import app as recipes
 from cudt.cli.report import report
@@ -80,7 +79,6 @@ _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_
 _add("judge", "Train and evaluate", "cudt judge outputs/alpaca-smollm/* --by outputs/alpaca-smollm/erm-1b2c3d4e", judge)
 _add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
-_add("privacy", "Look at results", "cudt privacy outputs/imdb-minilm/* --delta 1e-5", privacy)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
 _add("push", "Look at results", "cudt push outputs/imdb-minilm/constrained-3c8c3bae --private", push)
 app.add_typer(

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation import evaluate, exits, generate, notes, privacy
+from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation import judge as judging
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
@@ -98,8 +98,6 @@ class RunEvaluation:
     grid: Grid
     n_samples: int
     with_exits: bool
-    delta: float | None = None
-    """Of the privacy to compute, if any."""
 
     def left(self) -> list[str]:
         """The kinds of noise whose tables are not complete."""
@@ -109,11 +107,6 @@ class RunEvaluation:
         """The kinds of noise for which early exits are missing."""
         return exits.left(self.run, self.grid) if self.with_exits else []
 
-    @property
-    def privacy_is_left(self) -> bool:
-        """Whether privacy.csv lacks rows of δ, or has those of an earlier evaluation."""
-        return self.delta is not None and not privacy.is_current(self.run, self.delta)
-
     def alone(self, *kinds: str) -> Grid:
         """The grid with some kinds of noise only."""
         return Grid(perturbations=[*kinds], noise_seeds=self.grid.noise_seeds)
@@ -122,11 +115,11 @@ class RunEvaluation:
 def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
     """The evaluation of a run on its own test data, then with its other weights, then on other data that are here."""
     run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
-    yield RunEvaluation(run, grid, listed.samples, listed.exits, listed.privacy)
+    yield RunEvaluation(run, grid, listed.samples, listed.exits)
     if listed.both_weights:
         yield RunEvaluation(run.with_weights(run.unselected), grid, n_samples=0, with_exits=listed.exits)
     for name in needs.available_other(experiment, data_root):
-        # Pictures and privacy are of the run's own data.
+        # Pictures are of the run's own data.
         yield RunEvaluation(
             run.on(other_data.named(run.recipe.settings.task, name, "on")), grid, n_samples=0, with_exits=listed.exits
         )
@@ -136,7 +129,7 @@ def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = No
     """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
     try:
         asked = evaluations_of(experiment, path, data_root)
-        return not any(one.left() or one.exits_left() or one.privacy_is_left for one in asked)
+        return not any(one.left() or one.exits_left() for one in asked)
     except UserError:
         return False
 
@@ -239,7 +232,6 @@ class EvaluationQueue(HomeQueue):
         listed = self._experiment.listed
         # Without them it is the evaluation of earlier versions.
         more = [listed.exits, listed.on] if listed.exits or listed.on else []
-        more += [listed.privacy] if listed.privacy else []
         more += ["both weights"] if listed.both_weights else []
         return [listed.perturbations, listed.noise_seeds, listed.samples, *more]
 
@@ -317,9 +309,6 @@ class EvaluationSource:
         if kinds := asked.exits_left():
             evaluate.check(run, asked.alone(*kinds), with_exits=True)
             evaluate.evaluate_exits(run, asked.alone(*kinds), *where)
-        if asked.delta is not None and asked.privacy_is_left:
-            privacy.check(run)
-            privacy.write_privacy(run, asked.delta, self.options.device, self.options.data_root)
 
     def facts(self, trial: Trial) -> dict[str, Any]:
         return {"run": trial.cell}

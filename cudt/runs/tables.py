@@ -32,7 +32,6 @@ TABLES = {
         *("loss", "allowed", "violation", "standard_error", "verdict"),
     ],
     "descent": ["perturbation", "gamma", "layer", "name", "value"],
-    "privacy": ["gamma", "sigma", "unit", "sensitivity", "delta", "epsilon", "metric", "value"],
     "judged": [
         *("instructions", "gamma", "noise_seed", "max_new_tokens", "number", "instruction", "completion"),
         *("judge", "tokens", "log_likelihood", "repeated"),
@@ -54,7 +53,6 @@ _NUMBERS = {
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
-    "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
     "judged": ["gamma", "log_likelihood", "repeated"],
     "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
 }

@@ -132,7 +132,6 @@ COMMANDS = (
     "judge",
     "runs",
     "compare",
-    "privacy",
     "report",
     "recipes",
     "data",

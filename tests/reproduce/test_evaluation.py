@@ -318,23 +318,6 @@ def test_the_other_weights_are_added_without_evaluating_again(trained_run, evalu
     assert [*own["gamma"]] == [*last["gamma"]]
 
 
-def test_privacy_is_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
-    out = tmp_path / "out"
-    path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
-    plain, with_privacy = experiment_of(tmp_path), experiment_of(tmp_path, privacy=1e-5)
-    evaluate_once(plain, storage, out)
-    assert not evaluation.is_evaluated(with_privacy, path)
-    evaluate_once(with_privacy, storage, out)
-    assert evaluated == ["gaussian"]
-    assert evaluation.is_evaluated(with_privacy, path)
-    assert {*open_run(path).read_table("privacy")["delta"]} == {1e-5}
-    # A level that was evaluated since is missing.
-    open_run(path).write_table("privacy", open_run(path).read_table("privacy").query("gamma != 0.5"))
-    assert not evaluation.is_evaluated(with_privacy, path)
-    # Rows of another δ are other rows.
-    assert not evaluation.is_evaluated(experiment_of(tmp_path, privacy=1e-6), path)
-
-
 def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None) -> None:
     """Train both arms in name, and evaluate the run `erm-0`, which is there."""
     queues = queues_of(experiment, storage, out, data_root=root)
@@ -390,7 +373,7 @@ def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, stora
 def test_an_evaluation_without_exits_and_other_data_is_that_of_earlier_versions(storage, tmp_path):
     names = [
         queues_of(experiment_of(tmp_path, **more), storage, tmp_path).evaluations.queue.name
-        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"privacy": 1e-5}, {"both_weights": True})
+        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"both_weights": True})
     ]
     assert names[0] == names[1]
-    assert len({*names}) == 4
+    assert len({*names}) == 3

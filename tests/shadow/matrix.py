@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import cudt
 from cudt.data.loading import batches
-from cudt.evaluation import generate, privacy
+from cudt.evaluation import generate
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
@@ -63,7 +63,7 @@ class Row:
     resume: str = ""
     export: str = ""
     answers: str = ""
-    """`predict` and early exits, `privacy`, or `generate`."""
+    """`predict` and early exits, or `generate`."""
     counted: Counted = field(default_factory=Counted)
 
     def steps(self) -> dict[str, str]:
@@ -98,8 +98,6 @@ class _Side:
         classifies = run.finished_info().metric.name == "accuracy"
         pictures = int(bool(run.finished_info().has_pictures))
         evaluate_ood(run, Grid(), self.device, self.root, _plainly, pictures, with_exits=classifies)
-        if self.case.task not in ("shapes", "folder"):
-            privacy.write_privacy(run, 1e-5, self.device, self.root)
 
     def answer(self, run: Run) -> Any:
         """What the run answers: labels and probabilities, or text; None for video."""

@@ -23,7 +23,6 @@ from cudt.cli.doctor import doctor
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
 from cudt.cli.generate import generate
-from cudt.cli.judge import judge
 from cudt.cli.options import ListCommand, LonelyCommand
 from cudt.cli.push import push
 from cudt.cli.recipes import app as recipes
@@ -76,7 +75,6 @@ _add("eval-ood", "Train and evaluate", "cudt eval-ood outputs/imdb-minilm/* --pe
 _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
-_add("judge", "Train and evaluate", "cudt judge outputs/alpaca-smollm/* --by outputs/alpaca-smollm/erm-1b2c3d4e", judge)
 _add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)

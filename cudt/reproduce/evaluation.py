@@ -19,10 +19,8 @@ from typing import Any, ClassVar, Literal
 from optuna.storages import BaseStorage
 
 from cudt.evaluation import evaluate, exits, generate, notes
-from cudt.evaluation import judge as judging
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
-from cudt.evaluation.judge import Judge
 from cudt.method.objectives.base import Objective, objective_class
 from cudt.reproduce import cost, needs
 from cudt.reproduce.scale import Experiment
@@ -362,7 +360,7 @@ class CompletionSource:
         """
         made = []
         for request in self.requests:
-            objectives = [(run, _objective(run)) for run in self._answered([request], only_best=True)]
+            objectives = [(run, _objective(run)) for run in self._answered(request)]
             plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
             constrained = next((run for run, objective in objectives if objective.is_constrained), None)
             if plain is not None and constrained is not None:
@@ -370,37 +368,10 @@ class CompletionSource:
                 made.append(generate.compare(paths[0], paths[1], request.limit))
         return made
 
-    def judge(self, track: Track) -> str:
-        """Let the best ERM run judge the completions of all runs here; returns a line about it, empty if not asked.
-
-        Of several best ERM runs (one for each setting of a sweep) the first is taken.
-        """
-        asked = self.experiment.listed.completions
-        if asked is None or not asked.judge:
-            return ""
-        by = next((run for run in self._answered(only_best=True) if not _objective(run).reads_all_layers), None)
-        if by is None:
-            return f"{self.experiment.name}: completions not judged: no ERM run in {self.options.out} has answered"
-        judge = Judge(by, self.options.device, self.options.data_root, asked.batch_size)
-        runs = self._answered()
-        try:
-            for run in runs:
-                with run.locked(wait=True):
-                    judging.check(run)
-                    judge.judge(run, track)
-        except UserError as error:
-            return f"{self.experiment.name}: completions not judged: {error}"
-        return f"completions of {len(runs)} runs judged by {by.path}"
-
-    def _answered(self, requests: Sequence[Request] | None = None, *, only_best: bool = False) -> list[Run]:
-        """The runs here that have answered every instruction of some requests, by default of all."""
-        wanted = self.requests if requests is None else requests
-        paths = [run.path for run in self.queue.runs() if run.is_best or not only_best]
-        return [
-            open_run(self.options.out / path)
-            for path in paths
-            if all(self.is_done(f"{path} γ={request.gamma:g}") for request in wanted)
-        ]
+    def _answered(self, request: Request) -> list[Run]:
+        """The best runs here that have answered every instruction of a request."""
+        paths = [run.path for run in self.queue.runs() if run.is_best]
+        return [open_run(self.options.out / path) for path in paths if self.is_done(f"{path} γ={request.gamma:g}")]
 
 
 def _objective(run: Run) -> type[Objective]:

@@ -51,8 +51,6 @@ class Completions(Section):
     """The number of instructions, from the first; all by default."""
     runs: Literal["best", "all"] = "best"
     """Which runs answer: the best of each arm in each setting, or all."""
-    judge: bool = False
-    """Whether the best ERM run judges all completions (`cudt judge`)."""
 
 
 class Throughput(Section):

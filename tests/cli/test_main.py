@@ -129,7 +129,6 @@ COMMANDS = (
     "sweep",
     "reproduce",
     "generate",
-    "judge",
     "runs",
     "compare",
     "report",

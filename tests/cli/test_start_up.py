@@ -62,7 +62,6 @@ WRONG = {
 GONE = [
     ["eval-ood", "gone"],
     ["compare", "gone", "lost"],
-    ["judge", "gone", "--by", "lost"],
     ["runs", "gone"],
     ["report", "gone"],
     ["push", "gone"],

@@ -72,10 +72,10 @@ def _evaluation(recipe: NamedRecipe, listed: Listed, nominal: Nominal) -> float:
 
 
 def _completions(recipe: NamedRecipe, asked: Completions, nominal: Nominal) -> float:
-    """A forward pass for each prompt, plus one position for each generated token; as much again to judge them."""
+    """A forward pass for each prompt, plus one position for each generated token."""
     answers = (asked.limit or _INSTRUCTIONS) * len(asked.gammas)
     longer = 1 + asked.max_new_tokens / nominal.positions
-    return (1 + asked.judge) * answers * longer * _forward(recipe, nominal, reads_all=False)
+    return answers * longer * _forward(recipe, nominal, reads_all=False)
 
 
 def _forward(recipe: NamedRecipe, nominal: Nominal, *, reads_all: bool = True) -> float:

@@ -18,11 +18,9 @@ from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation import evaluate, exits, generate, notes, privacy
-from cudt.evaluation import judge as judging
+from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
-from cudt.evaluation.judge import Judge
 from cudt.method.objectives.base import Objective, objective_class
 from cudt.reproduce import cost, needs
 from cudt.reproduce.scale import Experiment
@@ -98,8 +96,6 @@ class RunEvaluation:
     grid: Grid
     n_samples: int
     with_exits: bool
-    delta: float | None = None
-    """Of the privacy to compute, if any."""
 
     def left(self) -> list[str]:
         """The kinds of noise whose tables are not complete."""
@@ -109,11 +105,6 @@ class RunEvaluation:
         """The kinds of noise for which early exits are missing."""
         return exits.left(self.run, self.grid) if self.with_exits else []
 
-    @property
-    def privacy_is_left(self) -> bool:
-        """Whether privacy.csv lacks rows of δ, or has those of an earlier evaluation."""
-        return self.delta is not None and not privacy.is_current(self.run, self.delta)
-
     def alone(self, *kinds: str) -> Grid:
         """The grid with some kinds of noise only."""
         return Grid(perturbations=[*kinds], noise_seeds=self.grid.noise_seeds)
@@ -122,11 +113,11 @@ class RunEvaluation:
 def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
     """The evaluation of a run on its own test data, then with its other weights, then on other data that are here."""
     run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
-    yield RunEvaluation(run, grid, listed.samples, listed.exits, listed.privacy)
+    yield RunEvaluation(run, grid, listed.samples, listed.exits)
     if listed.both_weights:
         yield RunEvaluation(run.with_weights(run.unselected), grid, n_samples=0, with_exits=listed.exits)
     for name in needs.available_other(experiment, data_root):
-        # Pictures and privacy are of the run's own data.
+        # Pictures are of the run's own data.
         yield RunEvaluation(
             run.on(other_data.named(run.recipe.settings.task, name, "on")), grid, n_samples=0, with_exits=listed.exits
         )
@@ -136,7 +127,7 @@ def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = No
     """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
     try:
         asked = evaluations_of(experiment, path, data_root)
-        return not any(one.left() or one.exits_left() or one.privacy_is_left for one in asked)
+        return not any(one.left() or one.exits_left() for one in asked)
     except UserError:
         return False
 
@@ -239,7 +230,6 @@ class EvaluationQueue(HomeQueue):
         listed = self._experiment.listed
         # Without them it is the evaluation of earlier versions.
         more = [listed.exits, listed.on] if listed.exits or listed.on else []
-        more += [listed.privacy] if listed.privacy else []
         more += ["both weights"] if listed.both_weights else []
         return [listed.perturbations, listed.noise_seeds, listed.samples, *more]
 
@@ -317,9 +307,6 @@ class EvaluationSource:
         if kinds := asked.exits_left():
             evaluate.check(run, asked.alone(*kinds), with_exits=True)
             evaluate.evaluate_exits(run, asked.alone(*kinds), *where)
-        if asked.delta is not None and asked.privacy_is_left:
-            privacy.check(run)
-            privacy.write_privacy(run, asked.delta, self.options.device, self.options.data_root)
 
     def facts(self, trial: Trial) -> dict[str, Any]:
         return {"run": trial.cell}
@@ -373,7 +360,7 @@ class CompletionSource:
         """
         made = []
         for request in self.requests:
-            objectives = [(run, _objective(run)) for run in self._answered([request], only_best=True)]
+            objectives = [(run, _objective(run)) for run in self._answered(request)]
             plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
             constrained = next((run for run, objective in objectives if objective.is_constrained), None)
             if plain is not None and constrained is not None:
@@ -381,37 +368,10 @@ class CompletionSource:
                 made.append(generate.compare(paths[0], paths[1], request.limit))
         return made
 
-    def judge(self, track: Track) -> str:
-        """Let the best ERM run judge the completions of all runs here; returns a line about it, empty if not asked.
-
-        Of several best ERM runs (one for each setting of a sweep) the first is taken.
-        """
-        asked = self.experiment.listed.completions
-        if asked is None or not asked.judge:
-            return ""
-        by = next((run for run in self._answered(only_best=True) if not _objective(run).reads_all_layers), None)
-        if by is None:
-            return f"{self.experiment.name}: completions not judged: no ERM run in {self.options.out} has answered"
-        judge = Judge(by, self.options.device, self.options.data_root, asked.batch_size)
-        runs = self._answered()
-        try:
-            for run in runs:
-                with run.locked(wait=True):
-                    judging.check(run)
-                    judge.judge(run, track)
-        except UserError as error:
-            return f"{self.experiment.name}: completions not judged: {error}"
-        return f"completions of {len(runs)} runs judged by {by.path}"
-
-    def _answered(self, requests: Sequence[Request] | None = None, *, only_best: bool = False) -> list[Run]:
-        """The runs here that have answered every instruction of some requests, by default of all."""
-        wanted = self.requests if requests is None else requests
-        paths = [run.path for run in self.queue.runs() if run.is_best or not only_best]
-        return [
-            open_run(self.options.out / path)
-            for path in paths
-            if all(self.is_done(f"{path} γ={request.gamma:g}") for request in wanted)
-        ]
+    def _answered(self, request: Request) -> list[Run]:
+        """The best runs here that have answered every instruction of a request."""
+        paths = [run.path for run in self.queue.runs() if run.is_best]
+        return [open_run(self.options.out / path) for path in paths if self.is_done(f"{path} γ={request.gamma:g}")]
 
 
 def _objective(run: Run) -> type[Objective]:

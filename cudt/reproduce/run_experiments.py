@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -30,7 +29,6 @@ from cudt.sweep.stored import first_study
 from cudt.sweep.watch import Crew, run_workers
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError, signal_of
-from cudt.utils.progress import track
 from cudt.utils.worker_processes import worker_environments
 
 
@@ -138,8 +136,6 @@ class _Command:
         for one in queues:
             for path in one.completions.compare() if one.completions is not None else []:
                 _print(self._console, f"completions side by side: {path}")
-            if one.completions is not None and (line := one.completions.judge(partial(track, console=self._console))):
-                _print(self._console, line)
 
     def _crew(self, queues: Sequence[ExperimentQueues]) -> Crew:
         options = self._options
@@ -195,7 +191,7 @@ def _is_new(out: Path) -> bool:
     """Whether no table of a run is newer than the report."""
     page = out / "report" / "index.html"
     runs = [path.parent for path in out.glob("*/*/run.json")]
-    names = ("run.json", "ood.csv", "exits.csv", "on-*/ood.csv", "judged.csv", "completions/*.json")
+    names = ("run.json", "ood.csv", "exits.csv", "on-*/ood.csv", "completions/*.json")
     tables = [path for run in runs for name in names for path in run.glob(name)]
     # Every command that ends writes completions side by side.
     last = max((path.stat().st_mtime_ns for path in tables if "against" not in path.name), default=0)

@@ -51,8 +51,6 @@ class Completions(Section):
     """The number of instructions, from the first; all by default."""
     runs: Literal["best", "all"] = "best"
     """Which runs answer: the best of each arm in each setting, or all."""
-    judge: bool = False
-    """Whether the best ERM run judges all completions (`cudt judge`)."""
 
 
 class Throughput(Section):
@@ -100,8 +98,6 @@ class Listed(Section):
     """Whether to evaluate the weights that are not the run's own too, as `cudt eval-ood --weights` does."""
     on: list[str] = Field(default=[])
     """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
-    privacy: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """δ, to compute the ε of each level of Gaussian noise, as `cudt privacy` does (texts)."""
     completions: Completions | None = None
     generated: bool = False
     """Whether the command generates the data and weights, below its own folder."""
@@ -206,8 +202,6 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"exits: task {settings.task.name} has no classes; early exits are for classification"
     if listed.both_weights and any(recipe.settings.checkpoints.keep != "both" for recipe in _recipes(sweep)):
         yield "both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search"
-    if listed.privacy and (isinstance(settings.task, VideoConfig) or "gaussian" not in listed.perturbations):
-        yield "privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task and noise"
     for name in listed.on:
         try:
             other_data.named(settings.task, name, "on")

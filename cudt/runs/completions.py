@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ Completion = dict[str, str]
 _KEYS = ("instruction", "output", "generator", "dataset")
 #: The folder below that of a run's tables.
 _FOLDER = "completions"
-_NAME = re.compile(r"(.+)-gamma([0-9.e+-]+)-seed(-?[0-9]+)-tokens([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,6 @@ class CompletionSet:
     def path(self, results: Path) -> Path:
         """The file, given the folder of the run's tables."""
         return results / _FOLDER / f"{self.name}.json"
-
-
-def completion_sets(results: Path) -> list[CompletionSet]:
-    """The files of completions that a run has, in the order of their names; without files of pairs."""
-    names = sorted(path.stem for path in (results / _FOLDER).glob("*.json"))
-    found = [match.groups() for match in map(_NAME.fullmatch, names) if match is not None]
-    return [
-        CompletionSet(instructions, float(gamma), int(seed), int(tokens)) for instructions, gamma, seed, tokens in found
-    ]
 
 
 def read_completions(path: Path) -> list[Completion]:

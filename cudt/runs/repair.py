@@ -17,8 +17,6 @@ _COMMANDS = {
     "descent.csv": "cudt eval-ood FOLDER",
     "samples": "cudt eval-ood FOLDER --save-samples N",
     "exits.csv": "cudt eval-ood FOLDER --exits",
-    "privacy.csv": "cudt privacy FOLDER",
-    "judged.csv": "cudt judge FOLDER --by RUN",
     "completions": "cudt generate FOLDER …",
     "model": "cudt train --recipe FOLDER/recipe.yaml",
 }

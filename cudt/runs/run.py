@@ -15,9 +15,6 @@
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict
         descent.csv     perturbation, gamma, layer, name, value: the constraints of each level in numbers
-        privacy.csv     gamma, sigma, unit, sensitivity, delta, epsilon, metric, value
-        judged.csv      instructions, gamma, noise_seed, max_new_tokens, number, instruction, completion, judge, tokens,
-                        log_likelihood, repeated (completions)
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
         checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, the two newest

@@ -32,11 +32,6 @@ TABLES = {
         *("loss", "allowed", "violation", "standard_error", "verdict"),
     ],
     "descent": ["perturbation", "gamma", "layer", "name", "value"],
-    "privacy": ["gamma", "sigma", "unit", "sensitivity", "delta", "epsilon", "metric", "value"],
-    "judged": [
-        *("instructions", "gamma", "noise_seed", "max_new_tokens", "number", "instruction", "completion"),
-        *("judge", "tokens", "log_likelihood", "repeated"),
-    ],
     "exits": [
         *("split", "perturbation", "gamma", "seed", "rule", "point", "threshold", "chosen"),
         *("accuracy", "full_accuracy", "mean_depth", "flops", "full_flops", "n"),
@@ -54,17 +49,12 @@ _NUMBERS = {
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
-    "privacy": ["gamma", "sigma", "sensitivity", "delta", "epsilon", "value"],
-    "judged": ["gamma", "log_likelihood", "repeated"],
     "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
 }
 
 
 #: The columns of integers; all that are neither these nor floating-point numbers are words.
-_COUNTS = (
-    *("step", "epoch", "layer", "seed", "n", "point", "chosen", "class"),
-    *("noise_seed", "max_new_tokens", "number", "tokens"),
-)
+_COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen", "class")
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:

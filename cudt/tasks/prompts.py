@@ -72,16 +72,6 @@ def _longest(text: str, length: Callable[[str], int], most: int) -> str | None:
     return text[: fits - 1] if fits else None
 
 
-def whole_dialogue(tokenizer: Any, instruction: str, response: str, most: int) -> Dialogue | None:
-    """Prompt and response in at most `most` tokens, where only the prompt is cut; None if it would have to be more.
-
-    The response has no end token: it is the text, wherever the model that wrote it ended.
-    """
-    tokens = tokenizer(response, add_special_tokens=False)["input_ids"]
-    prompt = fitted_prompt(tokenizer, instruction, "", most - len(tokens)) if len(tokens) < most else None
-    return None if prompt is None else Dialogue(prompt, tokens, response_is_cut=False)
-
-
 def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Dialogue | None:
     """Prompt and response in at most `max_length` tokens; None if there is no response, or no room for it.
 

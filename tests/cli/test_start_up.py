@@ -62,8 +62,6 @@ WRONG = {
 GONE = [
     ["eval-ood", "gone"],
     ["compare", "gone", "lost"],
-    ["privacy", "gone"],
-    ["judge", "gone", "--by", "lost"],
     ["runs", "gone"],
     ["report", "gone"],
 ]

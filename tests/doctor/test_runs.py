@@ -281,10 +281,10 @@ def test_what_a_fix_has_deleted_is_said_until_it_is_evaluated_again(run, tmp_pat
 
 
 def test_a_damaged_table_of_other_commands_leaves_the_evaluation_alone(run, tmp_path):
-    (run / "privacy.csv").write_text("gamma\n")
-    checksums.record_existing(run, "privacy.csv")
-    flip(run / "privacy.csv")
-    assert fixed(problems(tmp_path)[0]) == f"deleted privacy.csv; now run `cudt privacy {run}`"
+    (run / "exits.csv").write_text("gamma\n")
+    checksums.record_existing(run, "exits.csv")
+    flip(run / "exits.csv")
+    assert fixed(problems(tmp_path)[0]) == f"deleted exits.csv; now run `cudt eval-ood {run} --exits`"
     assert read_info(run).evaluated
 
 

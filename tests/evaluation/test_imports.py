@@ -9,7 +9,6 @@ import cudt.evaluation.display, cudt.evaluation.evaluate, cudt.evaluation.genera
 print(sorted(name for name in sys.modules if name.startswith(("cudt.report", "cudt.sweep", "optuna", "plotly"))))
 """
 RUN = "import sys, cudt.runs.find; print('torch' in sys.modules)"
-JUDGED = "import sys, cudt.evaluation.judged; print('torch' in sys.modules)"
 
 
 def printed(code: str) -> str:
@@ -22,7 +21,3 @@ def test_an_evaluation_does_not_import_the_report():
 
 def test_reading_run_folders_does_not_import_torch():
     assert printed(RUN) == "False"
-
-
-def test_reading_what_was_judged_does_not_import_torch():
-    assert printed(JUDGED) == "False"

@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from cudt.cli import main as cli
-from cudt.evaluation import evaluate, notes, privacy
+from cudt.evaluation import evaluate, notes
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import weights_digest
 from cudt.report import exhibits, manifest, sweeps
@@ -53,7 +53,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     text, erm = (train_quietly(tiny_recipe(objective=name), out) for name in ("constrained", "erm"))
     for run in (text, erm, text.with_weights("last")):
         evaluate.evaluate_ood(run, _LEVELS, "cpu", None, track, with_exits=run is text)
-    privacy.write_privacy(text, 1e-5, "cpu", None)
     evaluate.evaluate_validation(text, [0.0, 0.5], "cpu", None, track)
     picture = io.BytesIO()
     Image.effect_noise((32, 16), 50).save(picture, format="png")

@@ -379,43 +379,6 @@ def test_of_several_variants_the_best_on_validation_data_shows_the_gain(as_pretr
     assert only(judged_in(tmp_path)["size"], "erm").interval.effect == pytest.approx(0.08)
 
 
-def add_privacy(run: Run, levels: dict[float, tuple[float, float]], delta: float = 1e-5) -> None:
-    """ε and the accuracy at each level."""
-    rows = [
-        (gamma, gamma, unit, 1.0, delta, epsilon, "accuracy", accuracy)
-        for gamma, (epsilon, accuracy) in levels.items()
-        for unit in ("token", "text")
-    ]
-    run.merge_table("privacy", pd.DataFrame(rows, columns=TABLES["privacy"]), ["delta"])
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "accuracy", "expected"),
-    [(8.0, 0.9, "supported"), (60.0, 0.9, "not supported"), (8.0, 0.5, "not supported")],
-    ids=["both", "no privacy", "no accuracy"],
-)
-def test_privacy_has_to_be_reasonable_at_a_level_that_every_seed_withstands(
-    epsilon, accuracy, expected, trained_run, tmp_path
-):
-    for seed in range(3):
-        run = make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, seed=seed)
-        add_privacy(run, {0.0: (np.inf, 0.95), 1.0: (epsilon + seed / 10, accuracy), 2.0: (1.0, 0.6)})
-        # A larger δ promises less: its smaller ε does not count.
-        add_privacy(run, {0.0: (np.inf, 0.95), 1.0: (2.0, accuracy)}, delta=0.1)
-    judged = judged_in(tmp_path)["privacy"]
-    assert judged.verdict() == expected
-    assert only(judged).ours == pytest.approx(epsilon + 0.1 if accuracy > 0.8 else np.inf)
-    assert "at δ = 1e-05 and a level that leaves 90 % of accuracy" in only(judged).quantity
-
-
-def test_privacy_without_the_accuracy_of_clean_texts_is_not_tested(trained_run, tmp_path):
-    for seed in range(3):
-        add_privacy(make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, seed=seed), {1.0: (8.0, 0.9)})
-    judged = judged_in(tmp_path)["privacy"]
-    assert judged.verdict() == "not tested"
-    assert f"run `cudt eval-ood {tmp_path}/* --gammas 0`" in only(judged).lacking
-
-
 # ---------------------------------------------------------------- all of them
 
 

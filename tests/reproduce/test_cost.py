@@ -68,6 +68,3 @@ def test_completions_cost_their_prompts_and_what_is_written(tmp_path):
     )
     # Two runs answer six instructions twice: 5 positions and 10 tokens more, through four layers and one readout.
     assert with_them - without == pytest.approx(2 * 12 * 3 * 2 * (10 * 5 * 4 + 7))
-    judged = listed("smoke-llama", completions={**asked, "judge": True, "runs": "all"})
-    # Reading them costs as much again. Each arm has one run.
-    assert cost.evaluation(scale_of(tmp_path, judged).experiments[0]) - without == 2 * (with_them - without)

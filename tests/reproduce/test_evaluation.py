@@ -58,10 +58,6 @@ def train(queues: ExperimentQueues, arm: str, score: float | None, home: str = "
     study.refresh()
 
 
-def untracked(batches, total, what):
-    return batches
-
-
 def cells(queue: Any) -> list[str]:
     return [str(cell) for cell, _ in queue.cells()]
 
@@ -182,14 +178,13 @@ def llamas(tmp_path_factory) -> dict[str, Run]:
     }
 
 
-def test_the_best_erm_run_judges_the_completions_of_all_runs(llamas, storage, tmp_path):
+def test_the_best_run_of_each_arm_is_paired(llamas, storage, tmp_path):
     out = tmp_path / "out"
-    queues = queues_of(answering(tmp_path, runs="all", judge=True), storage, out, data_root=tmp_path)
+    queues = queues_of(answering(tmp_path, runs="all"), storage, out, data_root=tmp_path)
     completions = queues.completions
     assert completions is not None
     for arm, score in (("constrained", 0.5), ("constrained", 0.7), ("erm", 0.5), ("erm", 0.7)):
         train(queues, arm, score)
-    assert "completions not judged: no ERM run in" in completions.judge(untracked)
     for arm in ("constrained", "erm"):
         for number in range(2):
             shutil.copytree(llamas[arm].path, out / "reviews-ut" / f"{arm}-{number}")
@@ -198,22 +193,9 @@ def test_the_best_erm_run_judges_the_completions_of_all_runs(llamas, storage, tm
             path, _, gamma = cell.partition(" γ=")
             answers = [{"instruction": one, "output": one, "generator": "x", "dataset": "mine"} for one in ASKED]
             write_completions(CompletionSet("mine", float(gamma), 0, 3).path(out / path), answers)
-    assert completions.judge(untracked) == f"completions of 3 runs judged by {out / 'reviews-ut' / 'erm-1'}"
-    judged = {path.parent.name: open_run(path.parent).read_table("judged") for path in out.glob("*/*/judged.csv")}
-    # One run has not answered everything.
-    assert sorted(judged) == ["constrained-0", "constrained-1", "erm-1"]
-    for rows in judged.values():
-        assert set(rows["judge"]) == {"tiny-alpaca/erm-1"}
-        assert rows["gamma"].tolist() == [0.0, 0.0, 1.5, 1.5]
     # The pairs are of the best run of each arm.
     assert [path.parent.parent.name for path in completions.compare()] == ["erm-1", "erm-1"]
     assert completions.compare()[0].stem.endswith("-against-constrained-1")
-
-
-def test_completions_are_not_judged_unless_asked(storage, tmp_path):
-    queues = queues_of(answering(tmp_path), storage, tmp_path / "out", data_root=tmp_path)
-    assert queues.completions is not None
-    assert queues.completions.judge(untracked) == ""
 
 
 # ---------------------------------------------------------------- evaluating
@@ -318,23 +300,6 @@ def test_the_other_weights_are_added_without_evaluating_again(trained_run, evalu
     assert [*own["gamma"]] == [*last["gamma"]]
 
 
-def test_privacy_is_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
-    out = tmp_path / "out"
-    path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
-    plain, with_privacy = experiment_of(tmp_path), experiment_of(tmp_path, privacy=1e-5)
-    evaluate_once(plain, storage, out)
-    assert not evaluation.is_evaluated(with_privacy, path)
-    evaluate_once(with_privacy, storage, out)
-    assert evaluated == ["gaussian"]
-    assert evaluation.is_evaluated(with_privacy, path)
-    assert {*open_run(path).read_table("privacy")["delta"]} == {1e-5}
-    # A level that was evaluated since is missing.
-    open_run(path).write_table("privacy", open_run(path).read_table("privacy").query("gamma != 0.5"))
-    assert not evaluation.is_evaluated(with_privacy, path)
-    # Rows of another δ are other rows.
-    assert not evaluation.is_evaluated(experiment_of(tmp_path, privacy=1e-6), path)
-
-
 def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None) -> None:
     """Train both arms in name, and evaluate the run `erm-0`, which is there."""
     queues = queues_of(experiment, storage, out, data_root=root)
@@ -390,7 +355,7 @@ def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, stora
 def test_an_evaluation_without_exits_and_other_data_is_that_of_earlier_versions(storage, tmp_path):
     names = [
         queues_of(experiment_of(tmp_path, **more), storage, tmp_path).evaluations.queue.name
-        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"privacy": 1e-5}, {"both_weights": True})
+        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"both_weights": True})
     ]
     assert names[0] == names[1]
-    assert len({*names}) == 4
+    assert len({*names}) == 3

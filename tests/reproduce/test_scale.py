@@ -106,8 +106,7 @@ def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
         tmp_path,
         listed("smoke-depth", exits=True, on=["avenue", "imdb", "avenu"]),
         listed("smoke-llama", exits=True),
-        listed(write_search(tmp_path), exits=True, privacy=1e-5),
-        listed("smoke-alpha", privacy=1e-5, perturbations=["uniform"]),
+        listed(write_search(tmp_path), exits=True),
         listed(write_search(tmp_path, "lean", fixed={"checkpoints.keep": "best"}), both_weights=True),
         costs=costs,
     )
@@ -117,9 +116,7 @@ def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
         "same kind of examples (video, or texts with classes)",
         "experiments.0.on: no recipe or task is called 'avenu'; did you mean 'avenue'?",
         "experiments.1.exits: task alpaca has no classes; early exits are for classification",
-        "experiments.3.privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task "
-        "and noise",
-        "experiments.4.both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search",
+        "experiments.3.both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search",
     ]
 
 

@@ -32,7 +32,7 @@ from cudt.utils.errors import UserError
 Files = dict[str, bytes | Path]
 _FIGURE = "layer_losses_and_noise.png"
 #: Keys of run.json that are of no use to others, or say where the run was trained.
-_PRIVATE = ("reason", "data_root", "repair")
+_PRIVATE = ("reason", "data_root")
 #: The folder of the exported model in the upload.
 _TOP = "."
 _ELSEWHERE = re.compile(r"[/~\\]|\.\.|[A-Za-z]:[/\\]")

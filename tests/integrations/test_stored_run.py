@@ -94,7 +94,7 @@ def test_cudts_commands_work_on_a_run_that_was_moved(name, call: CommandLine, tm
         layers = run.read_table("layers")
         clean = layers[(layers["split"] == "test") & (layers["gamma"] == 0)]["loss"].tolist()
         assert clean == in_memory(trainers[run.recipe.settings.objective], examples(head, 16, seed=2))
-    for words in (("compare", *paths), ("runs", "moved"), ("doctor", "moved")):
+    for words in (("compare", *paths), ("runs", "moved")):
         code, output, error = call(*words)
         assert code == 0, (words, output, error)
     if name == "sequence":

@@ -1,94 +1,153 @@
-"""`cudt doctor`: whether this installation, this machine and these runs are in order."""
+"""`cudt doctor`: whether torch works, which data and weights are missing, and which runs are not finished."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
+from filelock import FileLock, Timeout
 from rich.text import Text
 
-from cudt.cli.terminal import make_console, make_error_console, progress_on
+from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
-from cudt.utils.shown import shown_path
 
-if TYPE_CHECKING:
-    from cudt.doctor import Diagnosis
-
-Examined = Annotated[
-    list[Path] | None,
-    typer.Argument(help="Folders to search for runs, and recipe files (.yaml).", show_default="outputs"),
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs, if it exists")
 ]
 #: Without the check of other commands: a data root that does not exist is what the doctor is asked about.
 AnyDataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", show_default=False),
 ]
-Fix = Annotated[
-    bool,
-    typer.Option(
-        "--fix", help="Repair what can be repaired without training again; weights and finished runs are never deleted."
-    ),
-]
-_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red", "fixed": "bold green"}
-_WIDTH = max(map(len, _STYLES)) + 4
+#: A word about the line ("ok", "missing", "problem", …) and the line itself.
+Finding = tuple[str, str]
+_STYLES = {"ok": "green", "problem": "bold red"}
 
 
-def doctor(paths: Examined = None, data_root: AnyDataRoot = None, fix: Fix = False) -> None:
-    """Check packages, device, folders, data, recipes and runs; say what is wrong and what to do about it.
+def doctor(folders: Folders = None, data_root: AnyDataRoot = None) -> None:
+    """Show torch and its device, the data sets, what recipes are missing, and unfinished or damaged runs.
 
-    The exit code is 1 if a problem is left, 2 if a folder or a recipe does not exist, else 0.
+    The exit code is 1 if there is a problem, 2 if a folder does not exist, else 0.
     """
-    from cudt.doctor import Scope, examine
+    for folder in folders or []:
+        if not folder.is_dir():
+            raise UserError(f"folder '{folder}' does not exist")
+    root = data_root if data_root is None or data_root.is_dir() else None
+    searched = folders or [folder for folder in (Path("outputs"),) if folder.is_dir()]
+    parts = {
+        "Torch and device": _device(),
+        "Data": _data(data_root),
+        "Recipes": _recipes(root),
+        "Runs": _runs(searched),
+    }
+    console, has_problem = make_console(), False
+    for title, findings in parts.items():
+        console.print(Text(title, "bold"))
+        for word, line in findings:
+            has_problem |= word == "problem"
+            console.print(Text.assemble((f"  {word:<12}", _STYLES.get(word, "yellow")), line), soft_wrap=True)
+    raise typer.Exit(1 if has_problem else 0)
 
-    console, named = make_console(), paths or [Path("outputs")]
-    for path in paths or []:
-        if not path.exists():
-            raise UserError(f"{shown_path(path)} does not exist; give a folder with runs or a recipe file (.yaml)")
-    recipes = [str(path) for path in named if path.suffix in (".yaml", ".yml")]
-    folders = [path for path in named if str(path) not in recipes]
-    scope = Scope(folders, recipes, data_root, track=progress_on(make_error_console()))
-    counts: Counter[str] = Counter()
-    for check, found in examine(scope):
-        if found:
-            console.print(Text(check.title, "bold"))
-        for diagnosis in found:
-            counts[_show(console, diagnosis, fix=fix)] += 1
-            counts["fixable"] += diagnosis.fix is not None
-    console.print(Text(_summary(counts, fix=fix), "bold red" if counts["problem"] else "bold green"))
-    raise typer.Exit(1 if counts["problem"] else 0)
+
+def _device() -> Iterator[Finding]:
+    try:
+        import torch
+    except Exception as error:
+        yield "problem", f"torch cannot be imported: {error}; install it again"
+        return
+    yield "ok", f"torch {torch.__version__}"
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
+        yield "ok", "no GPU that torch can use; training is on the CPU"
+    elif accelerator.type == "cuda":
+        for number in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(number)
+            yield "ok", f"{found.name} ({found.total_memory / 2**30:.0f} GB)"
+    elif accelerator.type == "mps":
+        yield "ok", "training is on the CPU, because MPS has no double precision"
+    else:
+        yield "ok", f"device {accelerator.type}"
 
 
-def _show(console: Console, diagnosis: Diagnosis, *, fix: bool) -> str:
-    """Print a diagnosis, repaired if asked for; returns its severity, or `fixed`."""
-    severity, advice = str(diagnosis.severity), diagnosis.advice
-    if fix and diagnosis.fix is not None:
+def _data(data_root: Path | None) -> Iterator[Finding]:
+    if data_root is not None and not data_root.is_dir():
+        yield "problem", f"data root '{data_root}' does not exist"
+        return
+    from cudt.tasks import datasets
+
+    absent = []
+    for one in datasets.find(data_root):
+        if not one.problem:
+            yield "ok", one.name
+        elif one.parts:
+            yield "incomplete", f"{one.name}: {one.problem}"
+        else:
+            absent.append(one.name)
+    if absent:
+        yield "missing", f"{', '.join(absent)}; `cudt data` says where to get them"
+
+
+def _recipes(data_root: Path | None) -> Iterator[Finding]:
+    from cudt.config import recipe as recipes
+    from cudt.models import needs
+
+    ready, lacking = [], dict[str, list[str]]()
+    for name in recipes.names():
         try:
-            severity, advice = "fixed", diagnosis.fix()
-        except Exception as error:  # the others can still be repaired
-            advice = f"could not be repaired ({error}); {advice}"
-    style = _STYLES[severity]
-    console.print(Text.assemble((f"  {severity}".ljust(_WIDTH), style), _printable(diagnosis.title)), soft_wrap=True)
-    if advice:
-        console.print(Text(f"{' ' * _WIDTH}→ {_printable(advice)}", "dim"), soft_wrap=True)
-    return severity
+            missing = needs.missing(recipes.load(name), data_root)
+        except UserError as error:
+            missing = [str(error)]
+        if not missing:
+            ready.append(name)
+        for what in missing:
+            lacking.setdefault(what, []).append(name)
+    for what, names in lacking.items():
+        yield "missing", f"{', '.join(names)}: {what}"
+    yield "ok", f"ready: {', '.join(ready)}"
 
 
-def _printable(text: str) -> str:
-    """One line; names of files may contain control characters and what is not Unicode."""
-    line = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
+def _runs(folders: list[Path]) -> Iterator[Finding]:
+    from cudt.runs.find import find_runs
+
+    counts: Counter[str] = Counter()
+    for path in find_runs(folders):
+        status, lines = _examine(path)
+        counts[status] += 1
+        yield from lines
+    yield "ok", ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "none"
 
 
-def _summary(counts: Counter[str], *, fix: bool) -> str:
-    parts = [
-        f"{counts[kind]} {kind}{'s' if counts[kind] != 1 and kind != 'fixed' else ''}"
-        for kind in ("problem", "warning", "fixed")
-        if counts[kind]
-    ]
-    if not parts:
-        return "\neverything is in order"
-    hint = "" if fix or not counts["fixable"] else f"; `cudt doctor --fix` repairs {counts['fixable']} of these"
-    return "\n" + ", ".join(parts) + hint
+def _examine(path: Path) -> tuple[str, list[Finding]]:
+    """The status of a run, and what to do about it."""
+    from cudt.runs import checksums
+    from cudt.runs.find import folders_of_results
+    from cudt.runs.info import read_info
+
+    if _is_in_use(path):
+        return "in use", []
+    damaged = [error for folder in folders_of_results(path) for error in checksums.damaged_files(folder)]
+    if damaged:
+        return "damaged", [("problem", str(error)) for error in damaged]
+    try:
+        info = read_info(path)
+    except UserError as error:
+        return "damaged", [("problem", str(error))]
+    if info.status == "finished":
+        return "finished", []
+    how = f"resume it: {info.command}" if info.command else "resume it with the command that started it"
+    return "unfinished", [("unfinished", f"{path}: {how}")]
+
+
+def _is_in_use(run: Path) -> bool:
+    from cudt.runs.run import LOCK_FILE
+
+    if not (run / LOCK_FILE).exists():
+        return False
+    try:
+        with FileLock(run / LOCK_FILE, timeout=0):
+            return False
+    except Timeout:
+        return True

@@ -77,7 +77,7 @@ app.add_typer(
     recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"
 )
 _add("data", "What is available", "cudt data --data-root data", data)
-_add("doctor", "What is available", "cudt doctor outputs --fix", doctor)
+_add("doctor", "What is available", "cudt doctor outputs", doctor)
 
 
 #: Bytes for reporting an error.

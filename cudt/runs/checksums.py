@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from cudt.runs.repair import advice_about
 from cudt.utils.errors import DamagedFileError, UserError
 from cudt.utils.files import digest_of, replacing, write_text
 from cudt.utils.reading import ContentError
@@ -32,6 +31,8 @@ FILE = "checksums.json"
 _FORMAT = 1
 #: Files that a folder of cudt has next to its checksums.
 _OF_CUDT = ("run.json", "sweep.json")
+#: What only training writes again.
+_OF_TRAINING = ("recipe.yaml", "run.json", "history.csv", "checkpoints")
 #: Parts that are joined by `/`.
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
 #: How often a reader starts again because the file or its digest was replaced meanwhile.
@@ -192,7 +193,15 @@ def _checked(folder: Path, name: str, read: Callable[[Path], tuple[str, _Read]])
 
 def damage(folder: Path, name: str, reason: str) -> DamagedFileError:
     """The error about a file of a folder, with what to do."""
-    return DamagedFileError(folder / name, reason, advice_about(folder, name))
+    return DamagedFileError(folder / name, reason, _advice(folder, name))
+
+
+def _advice(folder: Path, name: str) -> str:
+    if name == FILE:
+        return "restore it, or delete it to read the files of this folder without a check"
+    if name.split("/")[0] in _OF_TRAINING:
+        return f"restore it, or delete {folder} to train again"
+    return "restore it, or delete it and repeat the command that wrote it"
 
 
 def _content(path: Path) -> tuple[str, bytes]:

@@ -189,8 +189,6 @@ class RunInfo(InfoPart):
     """The folder of the exported model; None where the model cannot be exported, not set where it was not tried."""
     evaluated: dict[str, EvaluationNote] = {}
     """By kind of noise."""
-    repair: dict[str, str] = {}
-    """By kind of noise, the command that evaluates again what `cudt doctor --fix` has deleted."""
     test_data: str | None = None
     """Fingerprint of the test data."""
     other_task: dict[str, Any] | None = None
@@ -296,7 +294,7 @@ def _validated(kind: type[_Info], folder: Path, inside: Subfolder) -> _Info:
     if inside.data is not None:
         values = {**values, "test_data": None, "data_notes": {}}
     if inside != OWN:
-        values = {**values, "evaluated": {}, "repair": {}, **_read_values(at, name)}
+        values = {**values, "evaluated": {}, **_read_values(at, name)}
     try:
         return kind.model_validate(values)
     except ValidationError as error:

@@ -13,7 +13,7 @@ import torch
 from cudt.config import recipe as recipes
 from cudt.config.schema import Limit
 from cudt.data import frame_cache
-from cudt.doctor.run_files import check as damaged_files
+from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
 from cudt.tasks import avenue, other_data
@@ -106,12 +106,10 @@ def test_the_folder_says_which_data_its_results_are_of(call: CommandLine, video)
     assert call("eval-ood", "run/on-avenue", "--gammas", "0.5", *CPU)[0] == 0
     assert (Path("run/on-avenue") / "ood.csv").read_bytes() == before
     assert "on-avenue" in call("compare", "run", "run/on-avenue")[1]
-    # It is not a run of its own, and `cudt doctor` checks it.
+    # It is not a run of its own.
     assert find_runs([Path()]) == [Path("run")]
     (Path("run/on-avenue") / "ood.csv").write_text("gone")
-    (found,) = damaged_files(Path("run"))
-    assert found.title.startswith("run/on-avenue: damaged: ood.csv")
-    assert "cudt eval-ood run/on-avenue --perturbation gaussian --gammas 0.5" in found.advice
+    assert [error.path.name for error in damaged_files(Path("run/on-avenue"))] == ["ood.csv"]
 
 
 def test_training_clips_of_the_other_data_are_not_decoded(call: CommandLine, video, monkeypatch):
@@ -144,7 +142,7 @@ def test_other_data_go_together_with_other_weights_and_pictures(call: CommandLin
     tested = open_run(Path("run/last/on-avenue"))
     assert (tested.weights, tested.label) == ("last", "run-last-on-avenue")
     assert not tested.read_table("ood").empty
-    assert [*damaged_files(Path("run"))] == []
+    assert damaged_files(Path("run")) + damaged_files(Path("run/last/on-avenue")) == []
 
 
 def test_workers_write_the_same_tables(call: CommandLine, video, monkeypatch):

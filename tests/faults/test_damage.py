@@ -277,7 +277,7 @@ def test_a_deleted_table_is_evaluated_again(project: Project, name: str) -> None
         run, before = open_run(project.erm.path), _contents(project.erm.path)
         assert notes.left(run, _LEVELS) == []
         (run.path / name).unlink()
-        with pytest.raises(UserError, match=rf"{name}: damaged \(missing\); delete it and run `cudt eval-ood"):
+        with pytest.raises(UserError, match=rf"{name}: damaged \(missing\)"):
             run.check_file(name)
         assert notes.left(run, _LEVELS) == ["gaussian", "uniform"]
         evaluate.evaluate_ood(run, _LEVELS, "cpu", None, track)

@@ -178,7 +178,7 @@ def test_keys_of_a_newer_version_are_kept(folder):
 def test_a_trained_run_has_the_keys_in_the_order_of_the_fields(trained_run):
     keys = list(raw_info(trained_run))
     assert keys == [name for name in RunInfo.model_fields if name in keys]
-    missing = {"evaluated", "other_task", "repair", "revisions", "sharded", "stopped_early", "test_data"}
+    missing = {"evaluated", "other_task", "revisions", "sharded", "stopped_early", "test_data"}
     assert set(RunInfo.model_fields) - set(keys) == missing
 
 

@@ -134,8 +134,8 @@ def flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def identity(recipe: dict[str, Any], known: set[str]) -> str:
-    """What names a run in both checkouts."""
-    return repr(sorted((key, value) for key, value in recipe.items() if key in known))
+    """What names a run in both checkouts; a key without a value says as little as a key that is not there."""
+    return repr(sorted((key, value) for key, value in recipe.items() if key in known and value is not None))
 
 
 def files_of(run: Path) -> list[Path]:

@@ -10,7 +10,6 @@ _COMMANDS = {
     "ood.csv": "cudt eval-ood FOLDER",
     "layer_metrics.csv": "cudt eval-ood FOLDER",
     "examples.parquet": "cudt eval-ood FOLDER",
-    "recalls.csv": "cudt eval-ood FOLDER",
     "ratios.csv": "cudt eval-ood FOLDER",
     "ratio_bins.csv": "cudt eval-ood FOLDER",
     "constraints.csv": "cudt eval-ood FOLDER",

@@ -1,4 +1,4 @@
-"""Names, texts and file names that would act on a terminal, a shell, a spreadsheet, a page or a figure."""
+"""Names, texts and file names that would act on a terminal, a shell, a page or a figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import multiprocessing
 import os
-import re
 import shutil
 import time
 import warnings
@@ -205,7 +204,7 @@ def test_a_folder_whose_name_is_no_text_is_left_out_of_a_report(old_run, tmp_pat
     assert any("the folder's name is not valid UTF-8; rename it" in warning for warning in found.warnings)
 
 
-def test_runs_are_listed_without_line_breaks_and_as_csv_without_formulas(old_run, monkeypatch, capsys):
+def test_runs_are_listed_without_line_breaks(old_run, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["cudt", "runs", str(old_run.parent)])
     with pytest.raises(SystemExit):
         cli.main()
@@ -215,7 +214,6 @@ def test_runs_are_listed_without_line_breaks_and_as_csv_without_formulas(old_run
         cli.main()
     (row,) = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert row["recipe"] == OLD_NAME
-    assert not any(re.match(r"[=+@\t\r]", cell) for cell in row.values())
 
 
 # ---------------------------------------------------------------- passwords

@@ -97,11 +97,3 @@ def test_seeds_with_another_automatic_target_are_another_group(trained_run, tmp_
     groups = read_groups(collect([tmp_path]).runs)
     assert sorted(len(group.runs) for group in groups) == [1, 2]
     assert {group.settings["descent.alpha.target_loss"] for group in groups} == {0.5, 0.4}
-
-
-def test_runs_whose_best_epoch_follows_another_rule_are_a_warning(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, CURVE, seed=0)
-    make_run(trained_run, tmp_path, CURVE, seed=1, rates=None)
-    make_run(trained_run, tmp_path, CURVE, name="other", rates=None)
-    (warning,) = editions.mixed_choices(collect([tmp_path]).runs)
-    assert warning.startswith("reviews-ut: some runs were trained with cudt 0.1")

@@ -278,7 +278,7 @@ def test_figures_with_the_content_of_the_charts_are_for_print_only(pair, tmp_pat
         path = tmp_path / f"{name}.png"
         path.write_text(name)
         figures.append(Figure(recipe, f"Title of {name}", path, path))
-    html = page.render(material(pair), lambda: figures)
+    html = page.render(material(pair), figures)
     assert re.findall(r"<figure( class=\"static\")?><figcaption>(.*?)<", html) == [
         (' class="static"', "Title of gaussian-layer-ratios"),
         ("", "Title of by-depth"),

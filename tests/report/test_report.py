@@ -26,10 +26,10 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf")}
     results = ("average-rmse", "accuracy-auc", "accuracy-auc-other")
     settings = ("dual-video", "dual-language", "dual-llama", "dual-other")
-    laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings, "claims") for kind in ("md", "tex")}
+    laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings) for kind in ("md", "tex")}
     long = {"tables/dual.csv", *(f"tables/{name}.csv" for name in results)}
-    numbers = ("table", "paired", "curves", "layers", "ratio_bins", "claims", "class_bias")
-    plain = {f"{name}.csv" for name in (*numbers, "decision", "decision_correlations")}
+    numbers = ("table", "paired", "curves", "layers", "ratio_bins")
+    plain = {f"{name}.csv" for name in numbers}
     assert files == {"index.html", "report.json", "tables/missing.txt", *plain, *laid_out, *long, *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
@@ -105,18 +105,6 @@ def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, 
     assert len(made.table) == 1
     assert "not evaluated yet" in made.page.read_text(encoding="utf-8")
     assert not list((tmp_path / "report").rglob("*.png"))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("others", [{}, {"old": True, "objective": "erm"}])
-def test_runs_that_an_earlier_version_evaluated_are_reported(others, trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE, old=not others)
-    make_run(trained_run, tmp_path / "runs", CURVE, **{"old": True, "seed": 1, **others})
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert made.warnings == []
-    assert made.table["auc"].tolist() == pytest.approx([0.75] * len(made.table))
-    # One run of the new version is enough for the figure of ratios.
-    assert len(list((tmp_path / "report").rglob("*-layer-ratios.png"))) == (1 if others else 0)
 
 
 def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):

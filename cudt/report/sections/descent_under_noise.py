@@ -39,7 +39,6 @@ class DescentTables(SectionType):
     """For each recipe whose runs have the constraints of every noise level: the groups of the figure."""
 
     title = "Descent under noise"
-    order = 10
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """Two tables under the main kind of noise."""

@@ -121,23 +121,6 @@ def test_unusual_values_are_drawn(losses, curve, trained_run, tmp_path, drawn):
         figure.draw_without_rendering()
 
 
-def test_of_too_many_drawings_the_first_of_each_recipe_and_one_of_each_figure_are_made_and_the_rest_is_counted(
-    trained_run, tmp_path, drawn, monkeypatch
-):
-    monkeypatch.setattr(figures, "MOST_FIGURES", 5)
-    for name in "abc":
-        make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
-    planned = figures.plan(groups_of(tmp_path), tmp_path / "figures")
-    first, ratios, errors = ALWAYS
-    assert [figure.png.stem for figure in (job() for job in planned.jobs)] == [
-        *(f"a-{first}", f"a-{ratios}", f"b-{first}", f"b-{errors}", f"c-{first}"),
-        *("grid-accuracy-gaussian", "average-descent"),
-    ]
-    assert planned.notes == [
-        "4 figures of single recipes are not drawn (the limit is 5); report fewer recipes at once to get them"
-    ]
-
-
 def test_of_sixty_variants_a_few_are_drawn(trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, CURVE, feasible=True)
     (run,) = collect([tmp_path]).runs

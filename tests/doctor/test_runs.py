@@ -280,14 +280,6 @@ def test_what_a_fix_has_deleted_is_said_until_it_is_evaluated_again(run, tmp_pat
     assert [one.severity for one in found(runs.CHECK, scope(tmp_path))] == ["ok"]
 
 
-def test_a_damaged_table_of_other_commands_leaves_the_evaluation_alone(run, tmp_path):
-    (run / "exits.csv").write_text("gamma\n")
-    checksums.record_existing(run, "exits.csv")
-    flip(run / "exits.csv")
-    assert fixed(problems(tmp_path)[0]) == f"deleted exits.csv; now run `cudt eval-ood {run} --exits`"
-    assert read_info(run).evaluated
-
-
 def test_a_recipe_of_an_earlier_version_may_have_control_characters(run, tmp_path):
     values = recipes.read_resolved(run / "recipe.yaml")
     (run / "recipe.yaml").write_text(strict_yaml.dump({**values, "reproduces": "\x1b[31m"}), encoding="utf-8")

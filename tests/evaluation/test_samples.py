@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 
 from cudt.evaluation import samples
@@ -14,7 +12,6 @@ from cudt.models import dust
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
-from cudt.tasks.video_denoising import Window
 from tests.conftest import tiny_recipe
 from tests.shapes import tiny_videos
 
@@ -29,34 +26,12 @@ def layerwise() -> LayerwiseLosses:
     return LayerwiseLosses(dust.build(config, task, None), task)
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Files are written, but nothing is drawn: that takes most of the time."""
-    for name in ("_draw_strip", "_draw_moving"):
-        monkeypatch.setattr(samples, name, lambda *given: given[-1].write(b"drawn"))
-
-
 def save(layerwise: LayerwiseLosses, folder: Path, count: int, noise: NoiseSource = NOISE) -> list[Path]:
     return samples.save(Run(folder, tiny_recipe()), layerwise, noise, LEVELS, count)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "samples").iterdir())
-
-
-# ---------------------------------------------------------------- levels
-
-
-def test_a_strip_shows_the_lowest_the_middle_and_the_highest_level():
-    assert samples.spread(LEVELS) == samples.spread(LEVELS[::-1]) == [0.0, 0.4, 1.0]
-    assert samples.spread([0.0, 1.0]) == [0.0, 1.0]
-    assert samples.spread([0.5]) == [0.5]
-
-
-def test_moving_pictures_have_the_level_nearest_to_half_of_the_highest():
-    assert samples.middle(LEVELS) == samples.middle(LEVELS[::-1]) == 0.5
-    assert samples.middle([0.0, 0.1, 1.5]) == 0.1
-    assert samples.middle([0.0]) == 0.0
 
 
 # ---------------------------------------------------------------- what is shown
@@ -97,60 +72,3 @@ def test_a_sample_is_a_strip_and_a_moving_picture_with_all_frames(layerwise, tmp
             picture.load()
             assert picture.format == path.suffix[1:].upper()
             assert getattr(picture, "n_frames", 1) == (4 if path.suffix == ".gif" else 1)
-
-
-def test_a_strip_has_a_row_for_each_level_and_a_column_for_each_layer(layerwise, tmp_path, monkeypatch):
-    drawn: list[Figure] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(plt, "close", drawn.append)
-        save(layerwise, tmp_path, 1)
-    (figure,) = drawn
-    strip = [axes.get_title() for axes in figure.axes]
-    plt.close(figure)
-    assert [title.split(":")[0] for title in strip] == [
-        name for gamma in ("0", "0.4", "1") for name in ("clean", f"γ = {gamma}", "layer 1", "layer 2")
-    ]
-    sample = samples.look(layerwise, layerwise.task.examples("test")[0], NOISE, 1.0)
-    assert [title.split(": ")[1] for title in strip[-3:]] == [f"RMSE {value}" for value in sample.metrics]
-
-
-def test_a_moving_picture_shows_clean_noisy_and_the_last_layer_side_by_side(layerwise, tmp_path):
-    (_, moving) = save(layerwise, tmp_path, 1)
-    sample = samples.look(layerwise, layerwise.task.examples("test")[0], NOISE, 0.5)
-    with Image.open(moving) as picture:
-        assert picture.size == (3 * (160 + 4), 160 + 20)
-        assert picture.info["loop"] == 0
-        for time in range(4):
-            picture.seek(time)
-            assert picture.info["duration"] == 150
-            shown = np.asarray(picture.convert("L"), dtype=int)
-            for column, frames in enumerate((sample.clean, sample.noisy, sample.layers[-1])):
-                pixels = shown[25::10, column * 164 + 5 :: 10][:16, :16]
-                # Pictures have 32 greys, 8.2 apart.
-                assert np.abs(pixels - frames[time]).max() <= 5
-
-
-def test_samples_are_spread_over_the_test_data_and_no_more_than_there_are(layerwise, tmp_path, undrawn):
-    chosen = [path.stem for path in save(layerwise, tmp_path, 3)[::2]]
-    assert chosen == [f"gaussian-{place}" for place in ("0-test-clip-0-0", "2-test-clip-1-0", "3-test-clip-1-4")]
-    assert len(save(layerwise, tmp_path, 50)) == 2 * len(layerwise.task.examples("test")) == 8
-    assert len(names(tmp_path)) == 8
-
-
-def test_new_samples_take_the_place_of_old_ones_of_the_same_noise(layerwise, tmp_path, undrawn):
-    save(layerwise, tmp_path, 4)
-    save(layerwise, tmp_path, 1, NoiseSource("uniform", 40.0, 0))
-    assert len(names(tmp_path)) == 10
-    save(layerwise, tmp_path, 1)
-    kinds = ("gaussian", "uniform")
-    assert names(tmp_path) == [f"{kind}-0-test-clip-0-0.{end}" for kind in kinds for end in ("gif", "png")]
-
-
-def test_clips_whose_names_are_not_of_this_alphabet_have_files_of_their_own(layerwise, tmp_path, undrawn, monkeypatch):
-    (example, *_) = layerwise.task.examples("test")
-    renamed = [Window(f"test/{name}/0", example.footage, 0, 4) for name in ("Straße", "улица", "通り 1")]
-    monkeypatch.setattr(layerwise.task, "examples", lambda split: renamed)
-    made = save(layerwise, tmp_path, 3)
-    assert [path.stem for path in made[::2]] == [
-        f"gaussian-{name}-0" for name in ("0-test-Straße", "1-test-улица", "2-test-通り-1")
-    ]

@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 
 from cudt import report
-from cudt.report import manifest
 from cudt.utils.errors import UserError
-from cudt.utils.reading import unsealed
 from tests.report import make_run, plant_constraints, plant_descent, plant_weights
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
@@ -43,14 +41,6 @@ def test_a_report_is_made_from_run_folders_alone(trained_run, tmp_path):
     assert report.write([tmp_path / "runs"], tmp_path / "report").page.is_file()
 
 
-def test_a_second_report_replaces_the_first(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE)
-    assert len(report.write([tmp_path / "runs"], tmp_path / "report").table) == 1
-    make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
-    report.write([tmp_path / "runs"], tmp_path / "report")
-    assert len(pd.read_csv(tmp_path / "report" / "table.csv")) == 2
-
-
 def test_a_second_report_removes_the_files_of_the_first_and_nothing_else(trained_run, tmp_path):
     out = tmp_path / "report"
     make_run(trained_run, tmp_path / "a", CURVE, name="first")
@@ -76,27 +66,6 @@ NOTES = {
     "files elsewhere": '{"files": ["kept.txt", "tables/../kept.txt", "figures/..", "../kept.txt", "/kept.txt", 3]}',
     "a folder": '{"files": ["tables/folder", "tables/folder/kept.txt"]}',
 }
-
-
-@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
-def test_with_an_odd_report_json_nothing_is_removed(note, tmp_path):
-    kept = [tmp_path / "kept.txt", tmp_path / "out" / "kept.txt", tmp_path / "out" / "tables" / "folder" / "kept.txt"]
-    for path in kept:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    (tmp_path / "out" / "report.json").write_text(note)
-    manifest.replace(tmp_path / "out", [tmp_path / "out" / "tables" / "a.csv"])
-    assert all(path.is_file() for path in kept)
-    assert unsealed((tmp_path / "out" / "report.json").read_bytes()) == {"files": ["tables/a.csv"]}
-
-
-def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE)
-    broken = make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
-    (broken.path / "run.json").write_text("{")
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert len(made.table) == 1
-    assert [str(broken.path) in warning for warning in made.warnings] == [True]
 
 
 def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, tmp_path):

@@ -59,7 +59,7 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 
 
 def _bins(group: Group, kind: str) -> pd.DataFrame:
-    """The histogram at the training level; empty for a model of one layer, or a run of an early version."""
+    """The histogram at the training level; empty for a model of one layer."""
     rows = group.bins
     return rows[(rows["perturbation"] == kind) & (rows["gamma"] == group.level(kind))]
 

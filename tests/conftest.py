@@ -9,7 +9,6 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,12 +61,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without figures, whose drawing takes most of the time: for tests that look at something else."""
-
-    @contextmanager
-    def nothing(_: object) -> Iterator[type[list[object]]]:
-        yield list
-
-    monkeypatch.setattr("cudt.report.in_background", nothing)
+    monkeypatch.setattr("cudt.report.plan", lambda *_: [])
+    monkeypatch.setattr("cudt.report.sweeps.plan", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,6 @@ def write_report(console: Console, folders: list[Path], out: Path, figures: Sequ
     console.print(summary_table(made.table))
     if made.verdict:
         console.print(made.verdict, highlight=False)
-    console.print(f"The paper's claims, against ERM: {made.claims} (at the end of the page).", highlight=False)
     sweeps = f" with {made.n_sweeps} sweep{'s' if made.n_sweeps > 1 else ''}" if made.n_sweeps else ""
     console.print(
         f"report: {made.page}{sweeps}\ntables: {made.table_path}; in the paper's layout in {out / 'tables'}",

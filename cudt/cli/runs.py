@@ -15,7 +15,6 @@ from rich.table import Table
 from cudt.cli.options import Folders, require_folder
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.utils.shown import one_line
-from cudt.utils.spreadsheets import as_cell
 
 if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
@@ -147,5 +146,5 @@ def _as_csv(listed: list[ListedRun]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([as_cell(one_line(_text(value_of(run, name)))) for name in COLUMNS] for run in listed)
+    writer.writerows([one_line(_text(value_of(run, name))) for name in COLUMNS] for run in listed)
     return file.getvalue()

@@ -24,7 +24,7 @@ KEPT = ("met", "borderline")
 
 
 def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, MeasuredExamples]]) -> pd.DataFrame:
-    """The verdict on each layer's constraint at each level; no rows for runs of versions that did not record α."""
+    """The verdict on each layer's constraint at each level; no rows for runs without recorded rates."""
     info = run.finished_info()
     rows = []
     for gamma, level in measured if info.rates else ():

@@ -27,7 +27,7 @@ def curve_table(run: Run) -> Table:
         table.add_column(column, justify="left" if column in ("noise", "") else "right")
     for kind, rows in ood.groupby("perturbation"):
         values = rows.pivot_table(index="gamma", columns="metric", values="value", aggfunc="mean")
-        # Runs evaluated by earlier versions have no intervals.
+        # A single test clip has no interval.
         values = values.reindex(columns=[metric, *ends, *further, "loss"])
         symbol = scale_of(str(kind)).symbol
         for gamma, row in values.iterrows():

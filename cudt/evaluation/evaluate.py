@@ -13,7 +13,6 @@ from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits, notes, parts
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.passes import Measuring, loading
-from cudt.evaluation.recalls import recall_rows
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
 from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
 from cudt.evaluation.team import led_by_main, results
@@ -170,13 +169,10 @@ def _rows(
     task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
 ) -> dict[str, pd.DataFrame]:
     """The rows of each table; curves only at the levels asked for."""
-    curves = {
-        name: pd.concat([rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()])
-        for name, rows in (("ood", ood_rows), ("recalls", recall_rows))
-    }
+    curve = pd.concat([ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()])
     over_seeds = _over_seeds(levels, by_seed)
     return {
-        **{name: table[table["gamma"].isin(asked)] for name, table in curves.items()},
+        "ood": curve[curve["gamma"].isin(asked)],
         "layers": layer_rows(task, kind, over_seeds),
         "layer_metrics": layer_metric_rows(task, kind, over_seeds),
         **ratio_tables(kind, over_seeds),

@@ -15,7 +15,7 @@ from cudt.runs.run import Run
 
 #: The files that evaluations alone write. layers.csv also has rows of training, which no evaluation can write again.
 _FILES = (
-    *map(tables.file_of, ("ood", "layer_metrics", "recalls", "ratios", "ratio_bins", "constraints", "descent")),
+    *map(tables.file_of, ("ood", "layer_metrics", "ratios", "ratio_bins", "constraints", "descent")),
     examples.FILE,
 )
 

@@ -12,10 +12,7 @@ page.py, page.html   the page                          exhibits.py        its pi
 interactive.py       its charts                        figures/           one file for each figure
 manifest.py          which files a report wrote        material.py        what the page is made of
 early_exit.py        accuracy and depth over seeds     editions.py        runs with other test data
-decision.py          when runs decide, and descent     gains.py           gains over ERM by depth
-other_data.py        runs on data of other tasks       class_bias.py      bias towards one class
 sections/            one file for each further section of the page: text and tables
-claims/              the paper's claims and their verdicts, one file for each family
 """
 
 from __future__ import annotations
@@ -27,14 +24,10 @@ from pathlib import Path
 import pandas as pd
 
 from cudt.report import (
-    claims,
-    class_bias,
-    decision,
     editions,
     headline,
     hyper_parameters,
     manifest,
-    other_data,
     page,
     paired,
     paper_results,
@@ -45,15 +38,13 @@ from cudt.report import (
 )
 from cudt.report.collect import Collected, ReadRun, collect
 from cudt.report.comparable import without_ablations
-from cudt.report.figures import in_background, plan
+from cudt.report.figures import plan
 from cudt.report.groups import read_groups
 from cudt.report.material import Material
-from cudt.report.other_data import OtherDataNumbers
 from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 from cudt.utils.errors import UserError
 from cudt.utils.files import write_text
-from cudt.utils.spreadsheets import csv_text
 
 
 @dataclass(frozen=True)
@@ -67,8 +58,6 @@ class Report:
     verdict: str
     """All comparisons with ERM in a sentence; empty without a comparison."""
     n_sweeps: int
-    claims: str
-    """The number of the paper's claims with each verdict."""
 
 
 def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Report:
@@ -83,28 +72,21 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     compared = without_ablations(runs, sweeps.ablations(searched, runs))
     groups = read_groups(runs, curves)
     same = len(compared) == len(runs)
-    planned = plan(groups if same else read_groups(compared), out / "figures", groups, figures)
-    with in_background([*planned.jobs, *sweeps.plan(searched, out / "figures")]) as drawn:
-        summary = tables.summary(runs, curves)
-        differences, damaged_scores = paired.compare(runs)
-        judged = claims.judge(runs, searched, differences)
-        numbers = {"table": summary, "paired": differences, "curves": curves, "claims": claims.table(judged)}
-        _write_numbers(runs, numbers | _of_classifiers(runs), out)
-        shown, files = _write_tables(compared, out / "tables")
-        collected.warnings.extend([*damaged_scores, *damaged_sweeps, *planned.notes])
-        other = other_data.collect(compared)
-        collected.warnings.extend(other.warnings)
-        made = Material(collected, compared, groups, summary, shown, searched, judged, other)
-        parts = sections.build(made)
-        files += _write_texts([table for part in parts for table in part.tables], out / "tables")
-        files += _write_other(other, out / "tables")
-        write_text(out / "index.html", page.render(made, drawn, parts))
-        pictures = drawn()
+    jobs = plan(groups if same else read_groups(compared), out / "figures", groups, figures)
+    pictures = [draw() for draw in [*jobs, *sweeps.plan(searched, out / "figures")]]
+    summary = tables.summary(runs, curves)
+    differences, damaged_scores = paired.compare(runs)
+    _write_numbers(runs, {"table": summary, "paired": differences, "curves": curves}, out)
+    shown, files = _write_tables(compared, out / "tables")
+    collected.warnings.extend([*damaged_scores, *damaged_sweeps])
+    made = Material(collected, compared, groups, summary, shown, searched)
+    parts = sections.build(made)
+    files += _write_texts([table for part in parts for table in part.tables], out / "tables")
+    write_text(out / "index.html", page.render(made, pictures, parts))
     stale = manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
     collected.warnings.extend(stale)
     verdict = headline.verdict(made.comparisons)
-    found = claims.summary(judged)
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched), found)
+    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
 
 
 def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collected:
@@ -114,23 +96,14 @@ def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collec
         more = "".join(f"\n  {warning}" for warning in collected.warnings)
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
     runs, differing = editions.mark(sweeps.with_measures(collected.runs, searched))
-    return Collected(runs, [*collected.warnings, *differing, *editions.mixed_choices(runs), *tables.uneven_grids(runs)])
-
-
-def _of_classifiers(runs: Sequence[ReadRun]) -> dict[str, pd.DataFrame]:
-    found = decision.decisions(runs)
-    return {
-        "class_bias": class_bias.table(runs),
-        "decision": decision.table(found),
-        "decision_correlations": decision.correlations(decision.panels(found)),
-    }
+    return Collected(runs, [*collected.warnings, *differing, *tables.uneven_grids(runs)])
 
 
 def _write_numbers(runs: Sequence[ReadRun], numbers: Mapping[str, pd.DataFrame], out: Path) -> None:
     """Write the CSV files of all runs."""
     losses = {"layers": tables.layer_losses(runs), "ratio_bins": tables.ratio_bins(runs)}
     for name, table in {**numbers, **losses}.items():
-        write_text(out / f"{name}.csv", csv_text(table))
+        write_text(out / f"{name}.csv", table.to_csv(index=False))
 
 
 def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTable, bool]], list[Path]]:
@@ -141,23 +114,14 @@ def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTa
     texts = {"missing.txt": "".join(missing)}
     for result in results:
         table = paper_tables.of_results(result)
-        texts[f"{table.stem}.csv"] = csv_text(result.long())
+        texts[f"{table.stem}.csv"] = result.long().to_csv(index=False)
         shown.append((table, result.n_filled > 0))
     settings, long = hyper_parameters.hyper_parameters(runs)
-    texts["dual.csv"] = csv_text(long)
+    texts["dual.csv"] = long.to_csv(index=False)
     shown += [(table, any(row[-1].text != "0" for row in table.rows)) for table in settings]
     for name, text in texts.items():
         write_text(out / name, text)
     return shown, [*(out / name for name in texts), *_write_texts([table for table, _ in shown], out)]
-
-
-def _write_other(other: OtherDataNumbers, out: Path) -> list[Path]:
-    """Write the numbers on other data as CSV, if there are some; return the files."""
-    if other.numbers.empty:
-        return []
-    path = out / f"{other.text.stem}.csv"
-    write_text(path, csv_text(other.numbers))
-    return [path]
 
 
 def _write_texts(tables: Sequence[TextTable], out: Path) -> list[Path]:

@@ -15,17 +15,11 @@ from cudt.method.feasibility import TOLERANCE
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import CONSTRAINED
 from cudt.report.groups import Group
-from cudt.report.objectives import is_constrained
 
 
 def has_descent(groups: Sequence[Group], kind: str) -> list[Group]:
     """The groups whose runs all have a summary of their constraints under a kind of noise."""
     return [group for group in groups if all(kind in set(run.descent["perturbation"]) for run in group.runs)]
-
-
-def has_promise(group: Group) -> bool:
-    """Whether the theory's bound holds for all runs of a group: they have constraints and kept them in training."""
-    return all(is_constrained(run.objective) and run.info.feasible for run in group.runs)
 
 
 def by_level(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:
@@ -61,7 +55,7 @@ def judge_of(run: ReadRun, judges: Sequence[ReadRun]) -> ReadRun:
 
 
 def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
-    """The number of constraints of another run, `judge`, that a run keeps at each level; empty in earlier versions.
+    """The number of constraints of another run, `judge`, that a run keeps at each level.
 
     A violation within two standard errors counts as kept, as in constraints.csv. The standard error is that of the
     run's own constraint: that of another needs the losses of every example.

@@ -42,7 +42,7 @@ class ReadRun:
     ood: pd.DataFrame
     ratio_bins: pd.DataFrame
     descent: pd.DataFrame
-    """What is left of the constraints at each noise level; empty if an earlier version evaluated the run."""
+    """What is left of the constraints at each noise level; empty if the run was not evaluated."""
     exits: pd.DataFrame
     """Early exits; empty without `cudt eval-ood --exits`."""
     validation: pd.DataFrame
@@ -147,7 +147,7 @@ class ReadRun:
 
     @cached_property
     def input_curves(self) -> dict[str, dict[float, float]]:
-        """The same of the noisy input itself; empty for tasks where it is no answer, and for earlier versions."""
+        """The same of the noisy input itself; empty for tasks where it is no answer."""
         return self._curves_of(input_metric(self.metric))
 
     def _curves_of(self, metric: str) -> dict[str, dict[float, float]]:

@@ -15,7 +15,7 @@ from cudt.report.collect import ReadRun
 def mark(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[str]]:
     """The runs, numbered by edition where a recipe has several; and a warning for each such recipe.
 
-    Edition 1 is that of most runs. Runs that were not evaluated, or by an early version, belong to it.
+    Edition 1 is that of most runs. Runs that were not evaluated belong to it.
     """
     found: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     for run in runs:
@@ -34,20 +34,6 @@ def mark(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[str]]:
         f"{recipe}: the runs have {len(editions)} different sets of test data or frozen weights; "
         "they are shown apart and not compared"
         for (recipe, _), editions in numbers.items()
-    ]
-
-
-def mixed_choices(runs: Sequence[ReadRun]) -> list[str]:
-    """A warning for each recipe with runs of cudt 0.1 and newer ones: their best epochs follow different rules."""
-    by_recipe: dict[str, set[bool]] = {}
-    for run in runs:
-        # Newer versions record the rates α_1 … α_L.
-        by_recipe.setdefault(run.recipe, set()).add(run.info.rates is None)
-    return [
-        f"{recipe}: some runs were trained with cudt 0.1, which chose the best epoch by another rule; "
-        "train them again to compare them with the others"
-        for recipe, found in by_recipe.items()
-        if len(found) > 1
     ]
 
 

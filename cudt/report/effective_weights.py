@@ -19,7 +19,7 @@ from cudt.runs.dual import dual_at_end
 def logged_weights(run: ReadRun) -> pd.DataFrame:
     """w_l of every logged update: a row for each update's step, a column for each layer.
 
-    Empty without constraints, and for runs of versions that did not log them.
+    Empty without constraints, and where none were logged.
     """
     if not objectives.is_constrained(run.objective):
         return pd.DataFrame()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from cudt.report import headline
-from cudt.report.claims import JudgedClaim
 from cudt.report.collect import Collected, GroupKey, ReadRun
 from cudt.report.figures.words import short
 from cudt.report.groups import Group
 from cudt.report.names import labels
-from cudt.report.other_data import OtherDataNumbers
 from cudt.report.sweeps import ReadSweep
 from cudt.report.text_table import TextTable
 
@@ -32,9 +30,6 @@ class Material:
     tables: list[tuple[TextTable, bool]]
     """Tables in the paper's layout, each with whether it has a number of ours."""
     sweeps: list[ReadSweep]
-    claims: list[JudgedClaim] = field(default_factory=list)
-    other: OtherDataNumbers | None = None
-    """Results of the compared runs on data that they were never trained on."""
 
     def groups_of(self, runs: Iterable[ReadRun]) -> list[Group]:
         """The groups that some runs belong to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,8 @@ _COLUMNS = {
 _PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
-def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: Sequence[PageSection] = ()) -> str:
-    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps, `parts`.
-
-    `drawn` waits for the figures, so it is asked last.
-    """
+def render(made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageSection] = ()) -> str:
+    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -66,12 +63,10 @@ def render(made: Material, drawn: Callable[[], Sequence[Figure]] = list, parts: 
     runs = families(made.collected.runs)
     compared = {run.group for run in made.compared}
     data = [interactive.section(groups, compared) for groups in recipes.values()]
-    figures = drawn()
     sections = [_section(recipe, runs[recipe], made, parts, figures, pictures) for recipe in recipes]
     shown = {
         "figures": _figures([figure for figure in figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, figures, pictures) for sweep in made.sweeps],
-        "parts": _parts(parts, ""),
     }
     # The command prints them, too.
     made.collected.warnings.extend([*(line for one in sections for line in one["damaged"]), *pictures.note()])

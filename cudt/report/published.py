@@ -13,7 +13,7 @@ from cudt.config import recipe as recipes
 from cudt.config.differences import flat_settings
 from cudt.config.recipe import NamedRecipe
 from cudt.report.collect import MAIN_EDITIONS, ReadRun
-from cudt.report.comparable import CONSTRAINED, ComparableCell
+from cudt.report.comparable import ComparableCell
 from cudt.report.objectives import BASELINE
 from cudt.utils.errors import UserError
 
@@ -27,8 +27,6 @@ _FREE = (
 )
 #: Models that the paper has in several depths (model.layers); it has pretrained ones as a whole.
 _OF_ANY_DEPTH = ("DUST", "UT")
-#: The depth of models for which the paper prints another.
-_TRUE_DEPTHS = {"DistilBERT": 6}
 
 
 def folder() -> Path:
@@ -78,33 +76,6 @@ def printed_numbers(table: PaperTable) -> dict[ComparableCell, dict[str, float]]
         cell = ComparableCell(row["model"], table.metric, int(row["layers"]), float(row["gamma_train"]), row["dataset"])
         found.setdefault(cell, {})[row["objective"]] = float(row["value"])
     return found
-
-
-@dataclass(frozen=True)
-class PaperGain:
-    """What constraints gain in one model of a table of the paper, over its γ_train; positive is better."""
-
-    model: str
-    layers: int
-    """Of the model itself, where the paper misprints it."""
-    mean: float
-    low: float
-    """The smallest and the largest over γ_train."""
-    high: float
-
-
-def paper_gains(table: PaperTable, dataset: str) -> list[PaperGain]:
-    """Constrained against ERM on a data set, for each model of one of the paper's tables; empty for other data sets.
-
-    The name of the data set may be that of a task, in lower case.
-    """
-    sign = -1 if table.metric == "RMSE" else 1
-    found: dict[tuple[str, int], list[float]] = {}
-    for cell, values in printed_numbers(table).items():
-        if cell.dataset.lower() == dataset.lower():
-            key = (cell.model, _TRUE_DEPTHS.get(cell.model, cell.layers))
-            found.setdefault(key, []).append(sign * (values[CONSTRAINED] - values[BASELINE]))
-    return [PaperGain(*key, sum(each) / len(each), min(each), max(each)) for key, each in found.items()]
 
 
 def is_published(run: ReadRun) -> bool:

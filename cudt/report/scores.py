@@ -114,7 +114,7 @@ class Measured:
         missing = levels[(is_present.sum(0) == 0).any(-1)]
         if len(missing):
             level = f"{scale_of(self.noise).symbol} = {missing[0]:g}"
-            raise self._outdated(f"no scores of single examples at {level} (evaluated by an earlier version)")
+            raise self._outdated(f"no scores of single examples at {level}")
         of_clips = self.run.info.resamples_clips
         return Scores(pd.Index(ids), levels.tolist(), values, weights, self.run.is_root, of_clips), is_present
 

@@ -10,7 +10,6 @@
         validation.csv  the same on validation data, for sweeps that select by it
         examples.parquet  perturbation, gamma, seed, id, weight, score: the last layer's score of each test example;
                         ood.csv has the metric of their weighted mean (run.json: metric.of_mean)
-        recalls.csv     perturbation, gamma, seed, class, recall, n (classification)
         ratios.csv      perturbation, gamma, layer, name, value
         ratio_bins.csv  perturbation, gamma, left, right, share, cumulative
         constraints.csv  perturbation, gamma, layer, loss, allowed, violation, standard_error, verdict

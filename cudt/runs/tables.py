@@ -24,7 +24,6 @@ TABLES = {
     "layer_metrics": ["perturbation", "gamma", "layer", "name", "value"],
     "ood": ["perturbation", "gamma", "seed", "metric", "value", "n"],
     "validation": ["perturbation", "gamma", "seed", "metric", "value", "n"],
-    "recalls": ["perturbation", "gamma", "seed", "class", "recall", "n"],
     "ratios": ["perturbation", "gamma", "layer", "name", "value"],
     "ratio_bins": ["perturbation", "gamma", "left", "right", "share", "cumulative"],
     "constraints": [
@@ -44,7 +43,6 @@ _NUMBERS = {
     "layer_metrics": ["gamma", "value"],
     "ood": ["gamma", "value"],
     "validation": ["gamma", "value"],
-    "recalls": ["gamma", "recall"],
     "ratios": ["gamma", "value"],
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
@@ -54,7 +52,7 @@ _NUMBERS = {
 
 
 #: The columns of integers; all that are neither these nor floating-point numbers are words.
-_COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen", "class")
+_COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen")
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:

@@ -28,7 +28,6 @@ from cudt.sweep.info import ArmInfo, SweepInfo, write_info
 from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
 from cudt.utils.files import file_name
-from cudt.utils.spreadsheets import csv_text
 
 LONG = ["setting", "arm", "trial", "name", "value"]
 #: The columns of a trial besides its settings.
@@ -88,7 +87,7 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str)
     made = Results(folder, trials, best, sweep, left)
     tables = {"trials_wide.csv": trials, "trials.csv": long(trials), "best.csv": made.best}
     for name, table in tables.items():
-        checksums.write_checked(folder, name, csv_text(table).encode())
+        checksums.write_checked(folder, name, table.to_csv(index=False).encode())
     write_info(folder, _info(made, command))
     _write_best(sweep, studies, made)
     return made

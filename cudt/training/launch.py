@@ -87,8 +87,6 @@ def train(
     return run
 
 
-
-
 @contextlib.contextmanager
 def _held(run: Run, *, wait: bool) -> Iterator[bool]:
     """Hold the lock of a run; yields whether it is left to do: another command may have finished it meanwhile."""

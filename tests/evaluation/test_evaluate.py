@@ -3,25 +3,19 @@ from __future__ import annotations
 import shutil
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from cudt.data.loading import batches
 from cudt.evaluation import evaluate as evaluation
-from cudt.evaluation import ratios, stored
 from cudt.evaluation.evaluate import check, evaluate_ood, measure_parts, parts_of
 from cudt.evaluation.grid import Grid
-from cudt.evaluation.notes import left
-from cudt.models.layer_losses import draw_noise, measure_batches
+from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
-from cudt.runs import examples
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
 from cudt.training import trained
-from cudt.utils import device
-from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked
 
@@ -41,19 +35,6 @@ def test_every_level_of_the_recipes_grid_is_written_with_metric_and_loss(run):
     assert set(ood["n"]) == {40}
 
 
-def test_layers_are_there_at_every_level_and_at_gamma_train(run):
-    evaluate(run)
-    layers = run.read_table("layers")
-    test = layers[layers["split"] == "test"]
-    assert sorted(test["gamma"].unique()) == [0, 0.4, 0.5, 1]
-    assert sorted(test["layer"].unique()) == [1, 2, 3]
-    ood = run.read_table("ood").set_index(["metric", "gamma"])["value"]
-    last = test[test["layer"] == 3].set_index("gamma")
-    for gamma in (0, 0.5, 1):
-        assert ood["loss", gamma] == pytest.approx(last["loss"][gamma])
-        assert ood["accuracy", gamma] == pytest.approx(last["metric"][gamma])
-
-
 def test_another_grid_is_added_and_the_same_level_replaced(run):
     evaluate(run)
     before = run.read_table("ood")
@@ -64,17 +45,6 @@ def test_another_grid_is_added_and_the_same_level_replaced(run):
     assert not after.duplicated(["perturbation", "gamma", "seed", "metric"]).any()
     merged = before.merge(after, on=["perturbation", "gamma", "seed", "metric"])
     assert merged["value_x"].tolist() == pytest.approx(merged["value_y"].tolist(), abs=1e-12)
-
-
-def test_scores_do_not_depend_on_the_batch_size(tmp_path):
-    values = []
-    for size in (1, 7, 256):
-        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
-        evaluate(run)
-        values.append(run.read_table("ood")["value"].tolist())
-        shutil.rmtree(run.path)
-    assert values[0] == pytest.approx(values[1], abs=1e-5)
-    assert values[0] == pytest.approx(values[2], abs=1e-5)
 
 
 def test_bf16_measures_what_autocast_computes_example_by_example(tmp_path):
@@ -97,36 +67,6 @@ def test_bf16_measures_what_autocast_computes_example_by_example(tmp_path):
         assert losses["bf16"] != pytest.approx(losses["fp32"], rel=1e-6)
         assert rows["loss"].tolist() != pytest.approx(losses["fp32"], rel=1e-6)
     assert not torch.is_autocast_enabled("cpu")
-
-
-def test_bf16_is_off_between_two_batches(run):
-    layerwise = trained.load(run, "cpu", None)
-    examples = batches(layerwise.task, layerwise.task.examples("test"), 16, torch.device("cpu"))
-    for _ in measure_batches(layerwise, examples, None, [0.0], "bf16"):
-        assert not torch.is_autocast_enabled("cpu")
-
-
-def test_bf16_on_a_cpu_without_it_is_warned_of(tmp_path, monkeypatch):
-    run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
-    monkeypatch.setattr(device, "cpu_has_bf16", lambda: False)
-    device._warn_of_slow_bf16.cache_clear()
-    with pytest.warns(DataWarning, match="use evaluation.precision: fp32"):
-        evaluate(run)
-    # It is only slow: the levels are evaluated all the same.
-    assert run.read_table("ood")["value"].notna().all()
-    assert run.info().evaluated
-
-
-def test_several_noise_seeds_stand_in_rows_of_their_own(tmp_path):
-    run = train_quietly(tiny_recipe("evaluation.noise_seeds=[0, 1]"), tmp_path)
-    evaluate(run)
-    ood = run.read_table("ood")
-    losses = ood[ood["metric"] == "loss"].pivot_table(index="gamma", columns="seed", values="value")
-    assert losses[0][0.0] == losses[1][0.0]
-    assert losses[0][1.0] != losses[1][1.0]
-    layers = run.read_table("layers")
-    last = layers[(layers["split"] == "test") & (layers["layer"] == 3)].set_index("gamma")["loss"]
-    assert last[1.0] == pytest.approx(losses.loc[1.0].mean())
 
 
 def test_noise_has_gamma_times_the_stored_sigma(run):
@@ -156,15 +96,6 @@ def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
     assert set(ood[ood["perturbation"] == "uniform"]["seed"]) == {0}
 
 
-@pytest.mark.parametrize("damage", ["junk", None])
-def test_missing_or_damaged_weights_are_reported(run, damage):
-    run.weights_file("best").unlink()
-    if damage:
-        run.weights_file("best").write_text(damage)
-    with pytest.raises(UserError, match="damaged"):
-        evaluate(run)
-
-
 def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_path, monkeypatch):
     monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0])
     best = train_quietly(tiny_recipe(), tmp_path)
@@ -184,36 +115,6 @@ def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tm
     assert best.with_weights("last").info().evaluated == last.info().evaluated
     # The subfolder is not a run.
     assert sorted(find_runs([tmp_path])) == sorted([best.path, last.path])
-
-
-def test_the_runs_own_weights_have_no_subfolder(run):
-    assert run.with_weights("best") == run.with_weights(None) == run
-    evaluate(run.with_weights("best"))
-    assert not (run.path / "best").exists()
-
-
-def test_an_unfinished_run_is_refused(run):
-    run.update_info(RunInfo(status="interrupted"))
-    with pytest.raises(UserError, match="is interrupted, not finished"):
-        evaluate(run)
-
-
-def test_what_is_left_goes_by_kind_levels_draws_and_pictures(run):
-    both = Grid(perturbations=["gaussian", "uniform"])
-    assert left(run, both) == ["gaussian", "uniform"]
-    evaluate(run)
-    assert left(run, both) == ["uniform"]
-    assert left(run, Grid([0.5])) == []
-    assert left(run, Grid([0.5, 2.0])) == ["gaussian"]
-    assert left(run, Grid(noise_seeds=[0, 1])) == ["gaussian"]
-    assert left(run, Grid(), n_samples=1) == ["gaussian"]
-    # Levels of the same draws add up; those of others do not.
-    evaluate(run, Grid([2.0]))
-    assert left(run, Grid([0.5, 2.0])) == []
-    evaluate(run, Grid([2.0], noise_seeds=[1]))
-    assert left(run, Grid([2.0], noise_seeds=[1])) == []
-    assert left(run, Grid([0.5, 2.0], noise_seeds=[1])) == ["gaussian"]
-    assert left(run, Grid([2.0])) == ["gaussian"]
 
 
 # ---------------------------------------------------------------- scores of single examples
@@ -242,43 +143,6 @@ def test_the_mean_of_the_kept_scores_is_the_metric(run):
     table = run.read_examples()
     assert not table.duplicated(["perturbation", "gamma", "seed", "id"]).any()
     assert table.groupby(["perturbation", "gamma", "seed"])["id"].nunique().eq(40).all()
-
-
-def test_other_noise_seeds_replace_the_kept_scores_of_their_kind_too(run):
-    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
-    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
-    pd.testing.assert_series_equal(metrics_from_examples(run), metrics(run), check_names=False, rtol=1e-14)
-
-
-def test_kept_scores_are_the_same_file_whatever_was_batched_together(tmp_path):
-    kept = []
-    for size in (7, 256):
-        run = train_quietly(tiny_recipe(f"evaluation.batch_size={size}"), tmp_path)
-        evaluate(run)
-        kept.append(run.read_examples())
-        shutil.rmtree(run.path)
-    pd.testing.assert_frame_equal(kept[0], kept[1])
-
-
-def test_tables_are_the_same_whatever_is_read_at_once(run, monkeypatch):
-    tables = ("ood", "layers", "ratios", "ratio_bins", "constraints", "descent")
-    grid = Grid(noise_seeds=[0, 3])
-    evaluate(run, grid)
-    expected, scores = {name: run.read_table(name) for name in tables}, (run.path / "examples.parquet").read_bytes()
-    for module in (stored, ratios):
-        monkeypatch.setattr(module, "BLOCK", 20)
-    evaluate(run, grid)
-    for name, table in expected.items():
-        pd.testing.assert_frame_equal(run.read_table(name), table, rtol=1e-12)
-    assert (run.path / "examples.parquet").read_bytes() == scores
-    # A file of several groups of rows has the same rows.
-    kept = run.read_examples()
-    monkeypatch.setattr(examples, "_ROWS", 50)
-    evaluate(run, grid)
-    assert pq.ParquetFile(run.path / "examples.parquet").num_row_groups > 2
-    pd.testing.assert_frame_equal(run.read_examples(), kept)
-    evaluate(run, Grid([0.5], noise_seeds=[0, 3]))
-    pd.testing.assert_frame_equal(run.read_examples(), kept)
 
 
 def test_levels_that_other_processes_have_measured_give_the_same_bytes(run, tmp_path, monkeypatch):

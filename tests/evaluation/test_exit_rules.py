@@ -88,12 +88,3 @@ def test_thresholds_are_quantiles_from_almost_all_to_none():
         assert depths == sorted(depths)
         assert depths[0] < 1.05
         assert depths[-1] == 5
-
-
-def test_with_two_classes_confidence_and_entropy_let_the_same_examples_leave():
-    answers = answers_of(torch.randn(4, 300, 2, generator=torch.Generator().manual_seed(2)).double().softmax(-1))
-    points = operating_points(answers)
-    for sure, ordered in zip(points["confidence"][1:], points["entropy"][1:], strict=True):
-        agree = sure.exit_layers(answers) == ordered.exit_layers(answers)
-        # Quantiles lie between two examples, at another distance from each.
-        assert agree.double().mean() > 0.99

@@ -11,11 +11,8 @@ from cudt.evaluation.exit_rules import ExitRule
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import draw_noise
 from cudt.noise.source import NoiseSource
-from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
-from cudt.runs.tables import TABLES
 from cudt.training import trained
-from cudt.utils.errors import UserError
 from tests.evaluation.conftest import untracked
 from tests.evaluation.test_exit_rules import literal_exit
 
@@ -76,18 +73,6 @@ def test_full_accuracy_is_the_metric_of_the_curve_and_the_deepest_point_equals_t
         assert (deepest["flops"] > deepest["full_flops"]).all()
 
 
-def test_one_point_of_each_rule_is_chosen_on_validation_data(run):
-    table = evaluate(run)
-    validation = table[table["split"] == "validation"]
-    for rule, rows in validation.groupby("rule"):
-        (chosen,) = rows[rows["chosen"] == 1].itertuples()
-        good = rows[rows["accuracy"] >= rows["full_accuracy"] - 0.005 - 1e-9]
-        assert chosen.mean_depth == good["mean_depth"].min()
-        on_test = table[(table["split"] == "test") & (table["rule"] == rule) & (table["chosen"] == 1)]
-        assert set(on_test["threshold"]) == {chosen.threshold}
-        assert exits.chosen_rule(run, rule) == ExitRule(rule, chosen.threshold)
-
-
 def rows_at(accuracies, depths):
     columns = {"point": range(len(depths)), "accuracy": accuracies, "mean_depth": depths}
     return pd.DataFrame(columns).assign(full_accuracy=0.9)
@@ -106,41 +91,3 @@ def rows_at(accuracies, depths):
 )
 def test_the_chosen_point_is_the_shallowest_within_half_a_percentage_point(accuracies, depths, best):
     assert exits._best_point(rows_at(accuracies, depths)) == best
-
-
-def test_levels_are_added_and_replaced_and_other_noise_seeds_replace_their_kind(run):
-    before = evaluate(run)
-    after = evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian", "uniform"]))
-    assert list(after.columns) == TABLES["exits"]
-    keys = ["split", "perturbation", "gamma", "seed", "rule", "point"]
-    assert not after.duplicated(keys).any()
-    both = before.merge(after, on=keys)
-    assert len(both) == len(before)
-    assert both["accuracy_x"].tolist() == pytest.approx(both["accuracy_y"].tolist())
-    test = after[after["split"] == "test"]
-    assert sorted(test[test["perturbation"] == "gaussian"]["gamma"].unique()) == [0, 0.4, 0.5, 1, 2]
-    assert sorted(test[test["perturbation"] == "uniform"]["gamma"].unique()) == [0.4, 0.5, 2]
-    last = evaluate(run, Grid([1.0], perturbations=["gaussian"], noise_seeds=[3, 4]))
-    gaussian = last[(last["split"] == "test") & (last["perturbation"] == "gaussian")]
-    assert set(gaussian["seed"]) == {3, 4}
-    assert set(gaussian["gamma"]) == {0.4, 1.0}
-    assert set(last[last["perturbation"] == "uniform"]["gamma"]) == {0.4, 0.5, 2.0}
-    assert len(last[last["split"] == "validation"]) == len(before[before["split"] == "validation"])
-
-
-def test_without_the_option_nothing_is_written(run):
-    evaluate_ood(run, Grid(), "cpu", None, untracked)
-    assert not (run.path / "exits.csv").exists()
-    assert exits.read_points(run) == []
-    with pytest.raises(UserError, match=r"no threshold for exit='entropy' yet; run `cudt eval-ood .* --exits`"):
-        exits.chosen_rule(run, "entropy")
-
-
-def test_a_task_without_classes_and_a_model_of_one_layer_are_refused(run):
-    metric = run.finished_info().metric
-    run.update_info(RunInfo(metric=metric.model_copy(update={"name": "RMSE"})))
-    with pytest.raises(UserError, match=r"early exits need a classification task, but '.*run' has task reviews"):
-        check(run, Grid(), with_exits=True)
-    run.update_info(RunInfo(metric=metric, layers=1))
-    with pytest.raises(UserError, match="early exits need at least two layers"):
-        check(run, Grid(), with_exits=True)

@@ -8,7 +8,7 @@ from cudt.evaluation.layer_flops import FlopCounts
 from cudt.models.encoder_network import Encoder
 from cudt.models.unrolled import Config
 from cudt.models.unrolled_network import UnrolledTransformer
-from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.pretrained import tiny_llama
 
 
 def batch_of(examples: int, length: int, *, padded: bool):
@@ -49,16 +49,6 @@ def test_unrolled_layers_are_counted_as_by_hand(padded):
     check(counted(model, batch_of(5, T, padded=padded)), layer, product(1, d, 2))
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "mpnet"])
-def test_layers_of_encoders_are_counted_as_by_hand(family, padded, tmp_path):
-    """Four maps d × d of attention, its scores and its values in all heads together, and two maps d × 2d."""
-    T, d, wide = 9, 16, 32
-    model = Encoder(hub.load_encoder(tiny_pretrained(tmp_path / "m", family), None), 2, "first").eval()
-    layer = 4 * product(T, d, d) + product(T, d, T) + product(T, T, d) + product(T, d, wide) + product(T, wide, d)
-    check(counted(model, batch_of(4, T, padded=padded)), layer, product(1, d, 2))
-
-
 def test_layers_of_llama_are_counted_as_by_hand(tmp_path):
     """Two heads share one key and value head of width 8; three maps in the feed-forward part."""
     T, d, wide, narrow = 9, 16, 32, 8
@@ -70,24 +60,3 @@ def test_layers_of_llama_are_counted_as_by_hand(tmp_path):
     assert 0 <= before < 0.01 * flops.leaving[0]
     steps = flops.leaving.diff().tolist()
     assert steps == [maps + product(T, d, T) + product(T, T, d) + product(1, d, 2)] * 2
-
-
-@torch.no_grad()
-def test_a_shape_is_counted_once(monkeypatch):
-    model = UnrolledTransformer(Config(name="unrolled", layers=3), torch.nn.Embedding(70, 16), 10, 2).eval()
-    counts = FlopCounts(model)
-    counted: list[int] = []
-    real = counts._counted
-
-    def watched(signal, batch, read):
-        counted.append(len(signal))
-        return real(signal, batch, read)
-
-    monkeypatch.setattr(counts, "_counted", watched)
-    found = []
-    for shape in ((4, 7), (4, 7), (4, 6), (3, 7), (4, 6)):
-        batch = batch_of(*shape, padded=True)
-        found.append(counts.visit(model.signal(batch)[0], batch, lambda answer: None))
-    assert counted == [4, 4, 3]
-    # FLOPs of one example do not depend on how many there are.
-    assert torch.equal(found[0].leaving, found[3].leaving)

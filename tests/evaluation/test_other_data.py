@@ -12,18 +12,14 @@ import torch
 
 from cudt.config import recipe as recipes
 from cudt.config.schema import Limit
-from cudt.data import frame_cache
 from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
-from cudt.tasks import avenue, other_data
+from cudt.tasks import avenue
 from cudt.training import launch, trained
-from cudt.utils.errors import UserError
 from tests.cli.conftest import CommandLine, call
 from tests.conftest import quiet
-from tests.sweep.conftest import InThisProcess
 from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
-from tests.videos import drift, write_video
 
 __all__ = ["call"]
 CPU = ["--device", "cpu"]
@@ -110,84 +106,3 @@ def test_the_folder_says_which_data_its_results_are_of(call: CommandLine, video)
     assert find_runs([Path()]) == [Path("run")]
     (Path("run/on-avenue") / "ood.csv").write_text("gone")
     assert [error.path.name for error in damaged_files(Path("run/on-avenue"))] == ["ood.csv"]
-
-
-def test_training_clips_of_the_other_data_are_not_decoded(call: CommandLine, video, monkeypatch):
-    decoded = []
-    prepare = frame_cache.prepare
-
-    def watched(clips: Any, size: int, what: str) -> Any:
-        decoded.append(what)
-        return prepare(clips, size, what)
-
-    monkeypatch.setattr(frame_cache, "prepare", watched)
-    assert call("eval-ood", "run", "--on", "shanghaitech", "--gammas", "0.5", *CPU)[0] == 0
-    assert decoded == ["ucsd train", "shanghaitech test"]
-
-
-def test_a_recipe_names_data_with_keys_of_their_own(call: CommandLine, video):
-    file = Path("ped1.yaml")
-    file.write_text("base: ucsd-dust\ntask: {subset: ped1, size: 160}\n")
-    assert call("eval-ood", "run", "--on", "ped1.yaml", "--gammas", "0.5", *CPU)[0] == 0
-    task = noted(Path("run/on-ped1"))["other_task"]
-    assert (task["subset"], task["size"]) == ("ped1", 16)
-
-
-def test_other_data_go_together_with_other_weights_and_pictures(call: CommandLine, video):
-    given = ["--on", "avenue", "--weights", "last", "--gammas", "0.5", "--save-samples", "1"]
-    code, output, _ = call("eval-ood", "run", *given, *CPU)
-    assert code == 0
-    assert "written to run/last/on-avenue/ood.csv" in output
-    assert [*Path("run/last/on-avenue/samples").glob("*.png")]
-    tested = open_run(Path("run/last/on-avenue"))
-    assert (tested.weights, tested.label) == ("last", "run-last-on-avenue")
-    assert not tested.read_table("ood").empty
-    assert damaged_files(Path("run")) + damaged_files(Path("run/last/on-avenue")) == []
-
-
-def test_workers_write_the_same_tables(call: CommandLine, video, monkeypatch):
-    monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)
-    assert call("eval-ood", "run", "--on", "avenue", *CPU)[0] == 0
-    one = {path.name: path.read_bytes() for path in Path("run/on-avenue").glob("*.csv")}
-    shutil.rmtree("run/on-avenue")
-    assert call("eval-ood", "run", "--on", "avenue", "--workers", "2", *CPU)[0] == 0
-    assert {path.name: path.read_bytes() for path in Path("run/on-avenue").glob("*.csv")} == one
-
-
-def test_other_clips_than_before_are_refused(call: CommandLine, video):
-    assert call("eval-ood", "run", "--on", "avenue", "--gammas", "0.5", *CPU)[0] == 0
-    write_video(Path("data/avenue/Avenue Dataset/testing_videos/01.avi"), drift(99, 9))
-    code, _, error = call("eval-ood", "run", "--on", "avenue", "--gammas", "0.0", *CPU)
-    assert code == 2
-    assert error.startswith("error: 'run/on-avenue' has results of other test data (fingerprint ")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("imdb", "--on imdb: task ucsd of the run cannot be tested on data of task imdb; name a task with the same"),
-        ("imdb-bert", "--on imdb-bert: task ucsd of the run cannot be tested on data of task imdb; name a task"),
-        ("ucsd", "--on ucsd: these are the run's own test data; name other data"),
-        ("avenu", "--on: no recipe or task is called 'avenu'; did you mean 'avenue'?"),
-        ("folder", "--on folder: 2 errors"),
-        ("missing.yaml", "recipe file 'missing.yaml' does not exist"),
-    ],
-)
-def test_data_that_do_not_fit_are_refused_before_anything_is_read(name, message, call: CommandLine, video):
-    code, _, error = call("eval-ood", "run", "--on", name, *CPU)
-    assert code == 2
-    assert error.startswith(f"error: {message}")
-    assert not [*Path("run").glob("on-*")]
-
-
-def test_missing_data_are_an_error_that_says_where_to_get_them(call: CommandLine, video):
-    shutil.rmtree("data/avenue")
-    code, _, error = call("eval-ood", "run", "--on", "avenue", *CPU)
-    assert code == 2
-    assert error.startswith("error: dataset Avenue: no folder training_videos in ")
-    assert not Path("run/on-avenue").exists()
-
-
-def test_tasks_without_a_family_are_refused(run: Run):
-    with pytest.raises(UserError, match="--on avenue: task reviews of the run cannot be tested on data of task avenue"):
-        other_data.named(run.recipe.settings.task, "avenue")

@@ -18,7 +18,6 @@ from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
-from cudt.tasks.base import IGNORED
 from cudt.training import launch
 from tests.conftest import quiet
 from tests.evaluation.conftest import untracked
@@ -152,80 +151,3 @@ def test_a_layer_that_no_text_needs_does_not_run(own):
         hook.remove()
     assert (set(found.layers), ran) in [({2}, [0, 1]), ({2, 3}, [0, 1, 2]), ({3}, [0, 1, 2])]
     ran.clear()
-
-
-def test_pairs_are_predicted_as_they_were_trained(tmp_path):
-    rows = [("the film was good", "the cast was bad", "no"), ("the film was good", "the film was fine", "yes")]
-    lines = "".join(f"{one},{other},{label}\n" for one, other, label in rows * 20)
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.csv").write_text(f"first,second,same\n{lines}", encoding="utf-8")
-    file = write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
-    text = file.read_text(encoding="utf-8").replace("text: review", "text: [first, second]")
-    file.write_text(text.replace("label: opinion", "label: same"), encoding="utf-8")
-    run = launch.train(recipe.load(str(file), ()), tmp_path / "outputs", "cpu", tmp_path, quiet())
-    found = run.predict([rows[0][:2], list(rows[1][:2])], {"patience": 2}, device="cpu", data_root=tmp_path)
-    assert found.classes == ["no", "yes"]
-    assert found.probabilities.shape == (2, 2)
-    assert set(found.layers) <= {2, 3}
-    layerwise = loaded(run, tmp_path)
-    known, new = layerwise.task.examples("test")[:2], layerwise.task.from_texts([rows[0][:2], rows[1][:2]])
-    ids = {example.inputs["input_ids"].tobytes() for example in known}
-    assert {example.inputs["input_ids"].tobytes() for example in new} >= ids
-    assert {example.label for example in new} == {IGNORED}
-    with pytest.raises(cudt.UserError, match=r"text 1: expected 2 text\(s\), as in the training data, got 1"):
-        run.predict([rows[0][:2], "one"], device="cpu", data_root=tmp_path)
-
-
-def test_other_training_data_are_refused_since_they_may_number_the_classes_differently(own, tmp_path):
-    run, folder = own
-    shutil.copytree(folder, tmp_path / "data", ignore=shutil.ignore_patterns("outputs"))
-    file = tmp_path / "data" / "train.csv"
-    file.write_text(file.read_text(encoding="utf-8").replace(",bad", ",zero"), encoding="utf-8")
-    with pytest.raises(cudt.UserError, match="started with other training data"):
-        run.predict(["the film was good"], device="cpu", data_root=tmp_path / "data")
-
-
-def test_the_last_weights_have_predictions_and_thresholds_of_their_own(reviews):
-    last = reviews.with_weights("last")
-    assert last.results != reviews.results
-    texts = ["the plot was dull but the cast was moving"]
-    with pytest.raises(cudt.UserError, match="no threshold for exit='confidence' yet"):
-        last.predict(texts, "confidence", device="cpu")
-    both = [run.predict(texts, device="cpu").probabilities for run in (reviews, last, reviews)]
-    assert np.array_equal(both[0], both[2])
-    # Prediction adds no noise: it measures nothing and writes nothing.
-    assert not last.results.exists()
-
-
-def test_the_model_is_loaded_once(reviews, monkeypatch):
-    reviews.predict(["the plot was dull"], device="cpu")
-    monkeypatch.setattr("cudt.training.trained.load", lambda *given: pytest.fail("loaded again"))
-    assert reviews.predict(["the plot was dull"], device="cpu").labels[0] in ("negative", "positive")
-    assert reviews.predict([], device="cpu").labels == []
-
-
-@pytest.mark.parametrize(
-    ("texts", "rule", "message"),
-    [
-        (["a plot"], None, "text 0: unknown word 'a'; reviews have the words the, was"),
-        (["the", ""], None, "text 1: expected 1 to 20 words, got 0"),
-        (["the"], "confidense", "exit: no rule 'confidense'; did you mean 'confidence'"),
-        (["the"], {"patience": 0}, "exit: patience: expected a number of layers: 1, 2, …, got 0"),
-        (["the"], {"patience": 1.5}, "exit: patience: expected a number of layers: 1, 2, …, got 1.5"),
-        (["the"], {"confidence": 2}, "exit: confidence: expected a probability between 0 and 1, got 2"),
-        (["the"], {"confidence": "high"}, "exit: confidence: expected a probability between 0 and 1, got 'high'"),
-        (["the"], {"entropy": -1}, "exit: entropy: expected a number from 0 on, got -1"),
-        (["the"], {"patience": 2, "entropy": 1}, 'exit: expected a rule, or {"confidence": 0.9} with its threshold'),
-        (["the"], {3: 0.5}, "exit: no rule '3'; expected confidence, entropy, patience"),
-        (["the"], 3, 'exit: expected a rule, or {"confidence": 0.9} with its threshold, got 3'),
-    ],
-)
-def test_wrong_texts_and_rules_are_refused(reviews, texts, rule, message):
-    with pytest.raises(cudt.UserError) as error:
-        cudt.predict(reviews.path, texts, rule, device="cpu")
-    assert message in str(error.value)
-
-
-def test_one_text_is_not_a_list_of_letters(reviews):
-    with pytest.raises(TypeError, match="a list of texts"):
-        reviews.predict("the plot was dull", device="cpu")

@@ -12,7 +12,6 @@ from cudt.models import dust
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure
 from cudt.noise.source import NoiseSource
 from cudt.runs.run import Run
-from cudt.tasks.video_denoising import Window
 from tests.conftest import tiny_recipe
 from tests.shapes import tiny_videos
 
@@ -78,26 +77,9 @@ def test_a_strip_has_a_row_for_each_level_and_a_column_for_each_layer(layerwise,
             assert shown[top - 18 : top, left : left + 160].min() < 128
 
 
-def test_samples_are_spread_over_the_test_data_and_no_more_than_there_are(layerwise, tmp_path):
-    chosen = [path.stem for path in save(layerwise, tmp_path, 3)]
-    assert chosen == [f"gaussian-{place}" for place in ("0-test-clip-0-0", "2-test-clip-1-0", "3-test-clip-1-4")]
-    assert len(save(layerwise, tmp_path, 50)) == len(layerwise.task.examples("test")) == 4
-    assert len(names(tmp_path)) == 4
-
-
 def test_new_samples_take_the_place_of_old_ones_of_the_same_noise(layerwise, tmp_path):
     save(layerwise, tmp_path, 4)
     save(layerwise, tmp_path, 1, NoiseSource("uniform", 40.0, 0))
     assert len(names(tmp_path)) == 5
     save(layerwise, tmp_path, 1)
     assert names(tmp_path) == [f"{kind}-0-test-clip-0-0.png" for kind in ("gaussian", "uniform")]
-
-
-def test_clips_whose_names_are_not_of_this_alphabet_have_files_of_their_own(layerwise, tmp_path, monkeypatch):
-    (example, *_) = layerwise.task.examples("test")
-    renamed = [Window(f"test/{name}/0", example.footage, 0, 4) for name in ("Straße", "улица", "通り 1")]
-    monkeypatch.setattr(layerwise.task, "examples", lambda split: renamed)
-    made = save(layerwise, tmp_path, 3)
-    assert [path.stem for path in made] == [
-        f"gaussian-{name}-0" for name in ("0-test-Straße", "1-test-улица", "2-test-通り-1")
-    ]

@@ -5,7 +5,6 @@ import torch
 
 from cudt.evaluation import stored
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
-from cudt.method.feasibility import judge
 from cudt.method.measurement import MeasuredExamples, Measurement
 
 LAYERS = 3
@@ -72,38 +71,3 @@ def test_what_is_stored_in_batches_is_read_in_blocks(tmp_path, block, sizes, has
             assert torch.equal(last.losses[0], expected.losses[-1])
             assert torch.equal(last.scores[0], expected.scores[-1])
         assert list((tmp_path / "new").iterdir()) == []
-
-
-def test_in_one_block_every_sum_is_the_same_to_the_last_bit(tmp_path):
-    measured = drawn([f"{number}" for number in range(500)], 0, has_inputs=True)
-    with ExampleFile(tmp_path) as file:
-        (one,) = stored_pair(file, [measured], 256, 244)
-        assert torch.equal(one.layer_losses, measured.losses @ measured.weights / measured.weights.sum())
-        assert torch.equal(one.layer_scores, measured.scores @ measured.weights / measured.weights.sum())
-        groups = one.grouped(one.ids), measured.grouped(measured.ids)
-        ours, expected = (judge(grouped, 1.0, [0.1] * 3, torch.zeros(3)) for grouped in groups)
-        assert ours == expected
-
-
-@pytest.mark.parametrize("name", [lambda one: one, lambda one: f"clip {int(one.split()[1]) // 4}", lambda one: "all"])
-def test_groups_over_noise_seeds_in_other_orders_are_those_of_all_in_memory(tmp_path, block, name):
-    first, second = drawn(NAMES, 0), drawn(NAMES[::-1], 1)
-    joined = Measurement.joined([first, second])
-    names = [name(one) for one in joined.ids]
-    with ExampleFile(tmp_path) as file:
-        parts = [stored_pair(file, [one], 5, 6)[0] for one in (first, second)]
-        both = StoredMeasurement.joined(parts)
-        assert same(read(both), joined)
-        grouped = both.grouped(names)
-        assert same(read(grouped), joined.grouped(names))
-        # Each pass gives the same.
-        assert same(read(grouped), joined.grouped(names))
-        ours, expected = (judge(one, 1.0, [0.1] * 3, torch.zeros(3)) for one in (grouped, joined.grouped(names)))
-    for found, wanted in zip(ours, expected, strict=True):
-        assert found.violation == pytest.approx(wanted.violation, rel=1e-13)
-        assert found.standard_error == pytest.approx(wanted.standard_error, rel=1e-13)
-
-
-def test_the_last_layer_does_not_keep_the_others_in_memory():
-    last = drawn(NAMES, 0).last_layer()
-    assert last.losses.untyped_storage().nbytes() == last.scores.untyped_storage().nbytes() == 8 * len(NAMES)

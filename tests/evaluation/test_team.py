@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cudt.evaluation import evaluate, generate
+from cudt.evaluation import evaluate
 from cudt.evaluation.grid import Grid
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
 from tests.cases import Case, write_data
-from tests.conftest import TINY, quiet
-from tests.processes import Ended, commands, together
+from tests.conftest import quiet
+from tests.processes import together
 
 pytestmark = pytest.mark.forks
 
@@ -79,32 +78,3 @@ def test_every_table_and_picture_is_that_of_one_process(case, n_samples, with_ex
     assert {"ood.csv", "layers.csv", "ratios.csv", "constraints.csv", "descent.csv", "examples.parquet"} <= {*written}
     assert ("exits.csv" in written) == with_exits
     assert any(name.startswith("samples/") for name in written) == bool(n_samples)
-
-
-def test_other_weights_and_completions_are_those_of_one_process(root, tmp_path):
-    case = Case("llama", "alpaca", "erm")
-    (path,) = together(1, lambda: launch.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path)
-    asked = tmp_path / "asked.json"
-    asked.write_text(json.dumps([{"instruction": f"Say {'red ' * number}"} for number in range(7)]))
-    requests = [generate.Request(asked, 0.5, max_new_tokens=4, batch_size=2, limit=limit) for limit in (3, None)]
-
-    def complete(run: Run) -> None:
-        # The second command goes on after the first one's three completions.
-        for request in requests:
-            with run.locked_by_main():
-                generate.generate(run, request, "cpu", root, plainly)
-
-    run = open_run(path, "last" if open_run(path).weights == "best" else "best")
-    written = assert_as_one(run, complete, tmp_path)
-    (name,) = (name for name in written if name.startswith("completions/"))
-    assert len(json.loads(written[name])) == 7
-    assert_as_one(run, partial(evaluated, root=root, n_samples=0, with_exits=False), tmp_path / "tables", (2,))
-
-
-@pytest.mark.slow
-def test_an_experiment_is_shared_and_has_one_report(tmp_path):
-    settings = [part for one in (*TINY, "training.epochs=1") for part in ("--set", one)]
-    main, other = commands(2, "experiment", "reviews-ut", "--device", "cpu", "--out", tmp_path, *settings)
-    assert (main.code, other) == (0, Ended(0, "", ""))
-    assert main.output.count("report: ") == 1
-    assert (tmp_path / "report-reviews-ut" / "index.html").is_file()

@@ -1,4 +1,4 @@
-"""Names, texts and file names that would act on a terminal, a shell, a spreadsheet, a page or a figure."""
+"""Names, texts and file names that would act on a terminal, a shell, a page or a figure."""
 
 from __future__ import annotations
 

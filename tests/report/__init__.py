@@ -188,11 +188,3 @@ def plant_exits(run: Run, levels: Sequence[float], shift: float = 0.0) -> None:
             start = ("test", "gaussian", gamma, seed, rule, number, 0.5, int(number == 1))
             rows.append((*start, accuracy - 0.1 * gamma, 0.9 - 0.1 * gamma, depth, flops, 100.0, 40))
     run.merge_table("exits", pd.DataFrame(rows, columns=TABLES["exits"]), ["perturbation", "gamma"])
-
-
-def plant_recalls(run: Run, recalls: Mapping[float, tuple[float, ...]], n: int = 100) -> None:
-    """The recall of each class at each γ, for `n` examples of each."""
-    rows = [
-        ("gaussian", gamma, 0, label, recall, n) for gamma, each in recalls.items() for label, recall in enumerate(each)
-    ]
-    run.merge_table("recalls", pd.DataFrame(rows, columns=TABLES["recalls"]), ["perturbation", "gamma"])

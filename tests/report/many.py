@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
-from tests.report import make_run, make_scored_run
 
 LEVELS = [round(0.15 * place, 2) for place in range(15)]
-_ALPHAS = (0.05, 0.1, 0.2, 0.4)
-_SEEDS = 5
-
-
-def make_many(trained: Run, out: Path, *, recipes: int = 20, examples: int = 300) -> int:
-    """25 runs of each recipe: four α and ERM on five seeds, at 15 levels; some not evaluated, some failed."""
-    random = np.random.default_rng(0)
-    made = 0
-    for number in range(recipes):
-        name = f"recipe-{number:02d}"
-        for alpha in (*_ALPHAS, None):
-            changes = {"objective": "erm"} if alpha is None else {"overrides": [f"descent.alpha={alpha}"]}
-            for seed in range(_SEEDS):
-                settings: dict[str, Any] = {"name": name, "seed": seed, **changes}
-                if seed == 4 and number % 5 == 0:
-                    run = make_run(trained, out / name, None, **settings)
-                elif seed == 4 and number % 5 == 1:
-                    run = make_run(trained, out / name, None, status="failed", reason="loss not finite", **settings)
-                else:
-                    ability = random.normal(0.9 - 0.1 * (alpha or 0.5), 0.01)
-                    scores = {
-                        gamma: (random.random(examples) < ability - 0.15 * gamma).astype(float) for gamma in LEVELS
-                    }
-                    run = make_scored_run(trained, out / name, scores, **settings)
-                    add_levels(run, LEVELS)
-                add_history(run, updates=400)
-                made += 1
-    return made
 
 
 def add_levels(run: Run, levels: list[float], kind: str = "gaussian") -> None:

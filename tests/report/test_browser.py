@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from cudt import report
 from tests.report import make_run, make_scored_run
-from tests.report.many import add_history, add_levels, make_many
+from tests.report.many import add_history, add_levels
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -151,13 +150,6 @@ def test_charts_show_the_numbers_of_the_tables_and_nothing_else_is_asked_for(ope
     assert [url for url in opened.requests if not url.startswith("data:")] == [written.as_uri()]
 
 
-def test_an_evil_name_is_a_text(opened):
-    charts = opened.section(EVIL)
-    assert names(charts, "curves") == ["constrained", "erm"]
-    assert opened.page.locator("nav").get_by_role("link", name=EVIL, exact=True).is_visible()
-    assert opened.page.locator("script").count() == 3
-
-
 def test_a_name_in_the_legend_hides_its_curves_in_every_chart_and_brings_them_back(opened):
     charts = opened.section("reviews-ut")
     buttons = charts.locator("[data-legend] button")
@@ -179,141 +171,9 @@ def test_a_name_in_the_legend_hides_its_curves_in_every_chart_and_brings_them_ba
     assert all(names(charts, chart) == everything for chart in by_group)
 
 
-def references(charts: Any) -> list[float]:
-    return charts.locator("[data-layers]").evaluate("element => (element.layout.shapes || []).map((shape) => shape.y0)")
-
-
-def test_each_reference_of_the_constrained_models_that_are_shown_is_a_line(opened):
-    charts = opened.section("reviews-ut")
-    assert references(charts) == [0.7, 1.4]
-    charts.locator("[data-legend] button").nth(0).click()
-    assert references(charts) == [1.4]
-    charts.locator("[data-legend] button").nth(1).click()
-    assert references(charts) == []
-
-
-def test_more_than_three_references_are_not_drawn(browser, trained_run, tmp_path):
-    for number in range(1, 5):
-        overrides = [f"descent.alpha={number / 10}"]
-        make_run(trained_run, tmp_path / "runs", {0.0: 0.9}, overrides=overrides, reference=number)
-    made = Opened(browser, report.write([tmp_path / "runs"], tmp_path / "report").page)
-    charts = made.section("reviews-ut")
-    assert references(charts) == []
-    charts.locator("[data-legend] button").nth(0).click()
-    assert references(charts) == [2, 3, 4]
-    assert made.complaints == []
-    made.context.close()
-
-
-def test_a_level_a_run_and_a_kind_of_noise_can_be_chosen(opened, written):
-    charts = opened.section("reviews-ut")
-    # At first the level of training.
-    np.testing.assert_allclose([trace["y"] for trace in traces(charts, "layers")], [[0.64, 0.54, 0.44]] * 3)
-    charts.locator("[data-level]").select_option(label="γ = 1")
-    np.testing.assert_allclose([trace["y"] for trace in traces(charts, "layers")], [[0.7, 0.6, 0.5]] * 3)
-    assert traces(charts, "ratios") == []
-
-    assert [trace["y"][-1] for trace in traces(charts, "training")] == pytest.approx([0.19, 0.38, 0.57])
-    charts.locator("[data-run]").select_option(label="constrained α=0.3")
-    assert [trace["y"][-1] for trace in traces(charts, "training")] == pytest.approx([0.95, 1.9, 2.85])
-    charts.locator("[data-run]").select_option(label="erm")
-    # Without multipliers, the losses.
-    assert traces(charts, "training")[0]["y"] == pytest.approx([1, 1 / 11], rel=1e-4)
-
-    charts.locator("[data-kind]").select_option("uniform")
-    shown = [trace["y"] for trace in traces(charts, "curves")]
-    np.testing.assert_allclose(shown[2:], curve(written, "uniform", "erm"), rtol=1e-4)
-    assert charts.locator("[data-level] option").all_inner_texts() == ["γ = 0.4"]
-    np.testing.assert_allclose([trace["y"] for trace in traces(charts, "layers")], [[0.64, 0.54, 0.44]] * 3)
-
-
-def test_on_a_phone_nothing_has_to_be_moved_sideways(browser, written):
-    made = Opened(browser, written, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    for recipe in (EVIL, "reviews-ut"):
-        made.section(recipe)
-    for details in made.page.locator("details").all():
-        details.evaluate("element => { element.open = true; }")
-    assert made.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert made.page.evaluate("innerWidth") == 390
-    assert made.complaints == []
-    made.context.close()
-
-
-def test_on_paper_wide_tables_fit_and_notes_are_not_larger_than_numbers(browser, written):
-    # A4 between its margins.
-    made = Opened(browser, written, viewport={"width": 703, "height": 1000})
-    made.page.emulate_media(media="print")
-    for details in made.page.locator("details").all():
-        details.evaluate("element => { element.open = true; }")
-    tables = made.page.locator("table").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
-    assert max(tables) <= 703
-    sizes = "all => all.map((one) => parseFloat(getComputedStyle(one).fontSize))"
-    notes, numbers = (made.page.locator(name).evaluate_all(sizes) for name in (".small", "td"))
-    assert max(notes) <= min(numbers)
-    made.context.close()
-
-
-def test_a_table_that_is_cut_off_has_a_shadow(browser, written):
-    made = Opened(browser, written, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    table = made.page.locator(".wide").first
-    assert table.evaluate("element => element.scrollWidth > element.clientWidth")
-    background = "element => getComputedStyle(element).backgroundAttachment"
-    assert table.evaluate(background) == "local, scroll"
-    made.context.close()
-
-
 def test_without_scripts_the_figures_are_there(browser, written):
     made = Opened(browser, written, java_script_enabled=False)
     assert not made.page.locator(".interactive").first.is_visible()
     assert all(figure.is_visible() for figure in made.page.locator("figure.static").all())
     assert made.page.locator("figure.static").count() >= 3
-    made.context.close()
-
-
-def test_a_printed_page_has_figures_instead_of_charts(opened):
-    opened.section("reviews-ut")
-    static, charts = (opened.page.locator(name) for name in ("figure.static", ".interactive"))
-    assert (static.first.is_visible(), charts.first.is_visible()) == (False, True)
-    opened.page.emulate_media(media="print")
-    assert all(figure.is_visible() for figure in static.all())
-    assert not any(chart.is_visible() for chart in charts.all())
-
-
-def test_where_nothing_is_evaluated_yet_training_is_shown(browser, trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        add_history(make_run(trained_run, tmp_path / "runs", objective=objective), updates=10)
-    made = Opened(browser, report.write([tmp_path / "runs"], tmp_path / "report").page)
-    charts = made.section("reviews-ut")
-    assert n_drawn(charts, "training") == 3
-    assert not charts.locator("[data-curves]").is_visible()
-    charts.locator("[data-run]").select_option(label="erm")
-    assert n_drawn(charts, "training") == 3
-    # One validation is one point of each layer, which a line without markers would not show.
-    assert {trace["mode"] for trace in traces(charts, "training")} == {"lines+markers"}
-    assert "not evaluated yet" in made.page.locator("body").inner_text()
-    assert made.complaints == []
-    made.context.close()
-
-
-@pytest.mark.slow
-def test_five_hundred_runs_are_reported_in_a_minute_and_a_page_that_opens(browser, trained_run, tmp_path):
-    assert make_many(trained_run, tmp_path / "runs") == 500
-    begun = time.process_time()
-    written = report.write([tmp_path / "runs"], tmp_path / "report").page
-    assert time.process_time() - begun < 60
-    assert written.stat().st_size < 20e6
-
-    made = Opened(browser, written)
-    made.section("recipe-00")
-    # Less than the lower bound would mean that nothing was measured.
-    assert 0.2 < made.seconds() < 3
-
-    made.section("recipe-19")
-    made.page.keyboard.press("End")
-    made.page.get_by_placeholder("find a recipe").fill("recipe-07")
-    sections = made.page.locator("section")
-    assert [one.get_attribute("data-name") for one in sections.all() if one.is_visible()] == ["recipe-07"]
-    links = made.page.locator("nav a[data-name]")
-    assert [one.inner_text() for one in links.all() if one.is_visible()] == ["recipe-07"]
-    assert made.complaints == []
     made.context.close()

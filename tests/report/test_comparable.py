@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -11,23 +11,19 @@ import pytest
 from cudt import report
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import (
-    ComparableCell,
     by_cell,
-    by_group,
     cell_of,
     constraint_kind,
-    families,
     matches,
     pairs,
     without_ablations,
 )
 from cudt.report.compare import compare
-from cudt.report.headline import comparisons
 from cudt.report.sweeps import ablations, with_measures
 from tests.report import make_run, with_info
 from tests.report.figures import variant_of
 from tests.report.test_compare import NOISE, at, constrained, erm, hows
-from tests.report.test_paper_results import planted, seeds, variants
+from tests.report.test_paper_results import planted, variants
 
 __all__ = ["constrained", "erm", "planted"]
 
@@ -62,43 +58,12 @@ def test_runs_that_differ_in_one_of_these_are_not_comparable(other, constrained,
     assert not matches([constrained, changed])
 
 
-def test_runs_with_other_settings_of_the_task_are_not_comparable(constrained, erm):
-    changed = variant_of(erm, "other", {"task": {"test": 50}})
-    assert not pairs([constrained, changed])
-    assert not matches([constrained, changed])
-
-
 def test_runs_evaluated_with_the_weights_of_another_epoch_are_not_comparable(constrained, erm):
     last = [variant_of(run, "last", {"training": {"select": "last"}}) for run in (constrained, erm)]
     assert not pairs([constrained, last[1]])
     assert not matches([constrained, last[1]])
     assert len(pairs(last)) == len(matches(last)) == 1
     assert str(cell_of(last[0])) == f"{cell_of(constrained)}, last epoch"
-
-
-def test_runs_with_another_loss_are_shown_apart_and_named(constrained, erm):
-    brier = [variant_of(run, "brier", {"task": {"loss": "brier"}}) for run in (constrained, erm)]
-    assert not pairs([constrained, brier[1]])
-    assert str(cell_of(brier[0])) == f"{cell_of(constrained)}, brier loss"
-    # One chart has one unit of loss.
-    assert families([constrained, erm, *brier]) == {
-        "reviews-ut, loss=cross_entropy": [constrained, erm],
-        "reviews-ut, loss=brier": brier,
-    }
-    labels = {run.group: run.objective for run in brier}
-    assert [row["setting"] for row in comparisons(brier, labels)] == ["L = 3, γ_train = 0.4, brier loss, gaussian"]
-
-
-def test_cells_are_in_order_whatever_that_of_the_runs(constrained):
-    levels = [0.7, 0.1, 0.4]
-    cells = by_cell([with_info(constrained, gamma_train=level) for level in levels])
-    assert [cell.gamma_train for cell in cells] == sorted(levels)
-    assert ComparableCell("a", "x", 3, 0.5, "data") < ComparableCell("b", "a", 1, 0.1, "data")
-
-
-def test_a_group_has_the_seeds_of_a_variant(constrained, erm):
-    runs = [*seeds(constrained, 0.1, 0.2), erm]
-    assert [len(group) for group in by_group(runs).values()] == [2, 1]
 
 
 # ---------------------------------------------------------------- pairs and matches
@@ -114,12 +79,6 @@ def test_every_objective_is_paired_with_erm_and_constrained_with_all_others(cons
     ]
 
 
-def test_only_constrained_is_matched(constrained, erm):
-    outside = with_info(constrained, objective="supervised")
-    assert matches([outside, erm]) == []
-    assert matches([constrained, outside, erm]) == [[constrained, erm]]
-
-
 def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(constrained, erm):
     wide = {"model": {"width": 32}}
     other_erm, other = variant_of(erm, "wide", wide), variant_of(constrained, "wide", wide)
@@ -132,18 +91,6 @@ def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(constrained, e
     stricter = variant_of(constrained, "stricter", {"descent": {"alpha": 0.3}})
     assert [constraint_kind(run) for run in (constrained, ladder, stricter, erm)] == ["", "ladder", "", ""]
     assert matches([constrained, ladder, stricter, erm]) == [[constrained, stricter, erm], [ladder, erm]]
-
-
-def test_settings_that_a_sweep_repeats_are_compared_with_erm_of_as_many_epochs(constrained, erm):
-    def of_epochs(run, epochs):
-        return replace(variant_of(run, f"e{epochs}", {"training": {"epochs": epochs}}), is_repeated=True)
-
-    runs = [of_epochs(run, epochs) for run in (constrained, erm) for epochs in (1, 3)]
-    found = [[(run.objective, run.run.recipe.settings.training.epochs) for run in match] for match in matches(runs)]
-    assert found == [[("constrained", epochs), ("erm", epochs)] for epochs in (1, 3)]
-    # A search may have chosen the number of epochs.
-    (match,) = matches([replace(run, is_repeated=False) for run in runs])
-    assert len(match) == 4
 
 
 def test_settings_that_a_sweep_repeats_on_several_seeds_are_compared_on_their_own(constrained, erm):
@@ -189,33 +136,12 @@ def test_a_sweep_of_one_objective_is_an_ablation_unless_another_compares_its_run
     assert ablations([ablation], [second]) == {second.name}
 
 
-def test_a_search_is_left_out_where_a_sweep_repeats_its_comparison_on_other_seeds(constrained, erm):
-    tried, tried_erm = at(constrained, "a"), at(erm, "b")
-    again, again_erm = at(constrained, "c"), at(erm, "d")
-    elsewhere = with_info(at(constrained, "e"), gamma_train=0.7)
-    search = sweep_of(tried, tried_erm, elsewhere)
-    repeated = sweep_of(again, again_erm, is_search=False)
-    runs = [tried, tried_erm, again, again_erm, elsewhere]
-    assert ablations([search, repeated], runs) == {tried.name, tried_erm.name}
-    assert ablations([search], runs) == set()
-    # A run of both was not chosen for its score alone, and ablations repeat no comparison.
-    assert ablations([search, sweep_of(tried, again_erm, is_search=False)], runs) == {tried_erm.name}
-    assert ablations([search, sweep_of(again, is_search=False)], runs) == {again.name}
-
-
 def test_runs_of_an_ablation_do_not_join_the_search_of_their_cell(constrained, erm):
     searched, ablated = variants(constrained, 0.2, 0.1)
     ablated = at(ablated, "constrained-ablated")
     kept = without_ablations([searched, ablated, erm], {ablated.name})
     assert kept == [searched, erm]
     assert hows(compare(kept, NOISE)) == ["1 seed", "1 seed"]
-
-
-@pytest.mark.parametrize("other", [{"gamma_train": 0.7}, {"layers": 9}, {"recipe": "another"}])
-def test_runs_of_an_ablation_stay_if_their_cell_has_no_others(other, constrained, erm):
-    ablated = with_info(at(constrained, "constrained-ablated"), **other)
-    for runs in ([constrained, ablated, erm], [ablated, erm]):
-        assert without_ablations(runs, {ablated.name}) == runs
 
 
 def test_ablations_are_in_the_tables_of_a_report_but_not_in_its_comparisons(trained_run, tmp_path, monkeypatch):

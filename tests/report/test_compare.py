@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from cudt.report.collect import ReadRun, collect
 from cudt.report.comparable import SIDES
-from cudt.report.compare import Comparison, compare, criterion, curve, failing_layers
-from tests.report import GAMMA_TRAIN, make_scored_run, with_info
-from tests.report.test_paper_results import evaluated, planted, seeds, shifted, unevaluated, validated, variants
+from cudt.report.compare import Comparison, compare, criterion, failing_layers
+from tests.report import make_scored_run, with_info
+from tests.report.test_paper_results import evaluated, planted, seeds, unevaluated, validated, variants
 
 __all__ = ["planted"]
 
 NOISE = "gaussian"
-QUANTITIES = ("mean", "auc", "id_mean", "ood_mean")
 
 
 def best_by_validation(runs: Sequence[ReadRun]) -> list[ReadRun]:
@@ -61,18 +59,6 @@ def hows(made: Comparison) -> list[str]:
 # ---------------------------------------------------------------- which runs represent a side
 
 
-def test_runs_that_a_sweep_scored_by_their_metric_are_ranked_by_it(constrained):
-    def judged(variant: str, loss: float, metric: float) -> ReadRun:
-        run = with_info(constrained, variant=variant, best={"validation_loss": loss})
-        layers = run.layers.assign(metric=metric)
-        return replace(run, layers=layers, measure="metric")
-
-    runs = [judged("0", 0.1, 0.7), judged("1", 0.2, 0.9)]
-    assert best_by_validation(runs)[0].info.variant == "1"
-    # Not every run was scored so: the loss decides.
-    assert best_by_validation([runs[1], replace(runs[0], measure="loss")])[0].info.variant == "0"
-
-
 def test_runs_that_differ_only_in_their_seed_all_count(constrained, erm):
     made = compare([*seeds(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)], NOISE)
     assert hows(made) == ["3 seeds", "2 seeds"]
@@ -94,13 +80,6 @@ def test_with_several_variants_on_one_side_both_are_the_best_of_all_their_runs(s
     assert [made.sides[side].best_of for side in (searched, other)] == [3, 2]
 
 
-def test_runs_that_are_not_evaluated_count_among_those_selected_from(constrained, erm):
-    best, worse = variants(constrained, 0.1, 0.2)
-    made = compare([best, unevaluated(worse), erm], NOISE)
-    assert chosen_runs(made, "constrained") == [best]
-    assert hows(made) == ["best of 2", "best of 1"]
-
-
 def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(constrained, erm):
     worse, best = variants(constrained, 0.2, 0.1)
     made = compare([worse, at(unevaluated(best), "the-best"), erm], NOISE)
@@ -115,36 +94,6 @@ def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(co
     assert made.levels == [0.0, 1.0, 2.0]
 
 
-def test_if_only_some_seeds_are_evaluated_one_was_selected(constrained, erm):
-    first, second, third = seeds(constrained, 0.2, 0.1, 0.3)
-    made = compare([unevaluated(first), second, unevaluated(third), *seeds(erm, 0.6, 0.5)], NOISE)
-    assert hows(made) == ["best of 3", "best of 2"]
-    assert chosen_runs(made, "constrained") == [second]
-
-
-def test_if_no_seed_is_evaluated_the_reason_says_so(constrained, erm):
-    made = compare([constrained, *(unevaluated(run) for run in seeds(erm, 0.2, 0.1))], NOISE)
-    assert hows(made)[0] == "1 seed"
-    assert made.difference("ood_mean").reason == f"not evaluated: cudt eval-ood {erm.run.path}"
-
-
-def test_another_kind_of_noise_is_another_evaluation(constrained, erm):
-    first, second = seeds(constrained, 0.1, 0.2)
-    both = [first, evaluated(second, {0.0: 0.5}, "uniform"), erm]
-    assert compare(both, NOISE).sides["constrained"].best_of == 2
-    assert chosen_runs(compare(both, NOISE), "constrained") == [first]
-    assert compare(both, "uniform").sides["constrained"].problem.startswith("the best by validation data is not")
-
-
-def test_without_runs_there_is_nothing(constrained):
-    for runs in ([], [constrained]):
-        made = compare(runs, NOISE)
-        assert chosen_runs(made, "erm") == []
-        assert made.sides["erm"].problem == ""
-        assert made.rows.empty
-        assert math.isnan(made.difference("mean").difference)
-
-
 # ---------------------------------------------------------------- the criterion
 
 
@@ -155,20 +104,6 @@ def test_runs_scored_at_the_same_validation_levels_are_ranked_by_their_mean_metr
     # Of an error, less is better.
     errors = [with_info(one, metric={"name": "RMSE", "higher_is_better": False}) for one in judged]
     assert best_by_validation(errors)[0].info.variant == "0"
-
-
-def test_runs_scored_at_different_validation_levels_or_none_are_ranked_by_loss(constrained):
-    first, second = variants(constrained, 0.1, 0.9)
-    uneven = [validated(first, 0.5, 0.5, 0.5), validated(second, 0.9, 0.9)]
-    assert best_by_validation(uneven)[0].info.variant == "0"
-    assert best_by_validation([second, first])[0].info.variant == "0"
-    assert best_by_validation([]) == []
-
-
-@pytest.mark.parametrize("nothing", [math.nan, math.inf])
-def test_a_run_whose_loss_is_not_a_number_is_never_the_best(nothing, constrained):
-    for losses in ((nothing, 0.5), (0.5, nothing)):
-        assert best_by_validation(variants(constrained, *losses))[0].info.best.validation_loss == 0.5
 
 
 def test_a_level_of_validation_that_is_not_a_number_is_never_the_best(constrained):
@@ -198,38 +133,6 @@ def test_both_sides_are_read_at_the_levels_that_all_their_runs_have(constrained,
     assert made.difference("ood_mean").difference == pytest.approx(0.1)
 
 
-def test_a_seed_without_its_pair_limits_the_levels_of_the_difference_too(constrained, erm):
-    *paired, alone = seeds(constrained, 0.3, 0.3, 0.3)
-    made = compare([*paired, evaluated(alone, {0.0: 0.9, 1.0: 0.8}), *seeds(erm, 0.3, 0.3)], NOISE)
-    assert made.levels == [0.0, 1.0]
-    # Both have 0.8 at level 1; at 2 they differ by 0.1.
-    assert made.difference("ood_mean").difference == pytest.approx(0)
-
-
-def test_without_a_level_in_common_nothing_is_compared(constrained, erm):
-    made = compare([constrained, evaluated(erm, {0.5: 0.9, 1.5: 0.8})], NOISE)
-    assert made.levels == []
-    assert all(math.isnan(made.mean(side, name)) for side in SIDES for name in QUANTITIES)
-    assert made.difference("mean").reason == "no level in common"
-
-
-def test_without_a_level_above_training_there_is_no_out_of_distribution(constrained, erm):
-    made = compare([evaluated(run, {0.0: 0.9, GAMMA_TRAIN: 0.8}) for run in (constrained, erm)], NOISE)
-    between = made.difference("ood_mean")
-    assert math.isnan(between.difference)
-    assert (between.unit, between.better, between.reason) == ("", "", "no level for the ood mean")
-    assert math.isnan(made.mean("erm", "ood_mean"))
-    # And the rest is there.
-    assert made.difference("id_mean").difference == made.difference("mean").difference == 0
-
-
-def test_a_single_level_has_no_area(constrained, erm):
-    made = compare([evaluated(run, {1.0: 0.8}) for run in (constrained, erm)], NOISE)
-    assert math.isnan(made.mean("erm", "auc"))
-    assert made.difference("auc").reason == "no level for the auc"
-    assert made.mean("erm", "mean") == 0.8
-
-
 @pytest.mark.parametrize("broken", SIDES)
 def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broken, trained_run, tmp_path):
     random = np.random.default_rng(0)
@@ -246,12 +149,6 @@ def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broke
         assert (between.unit, between.better, between.reason) == ("", "", "the metric is not a number")
     # A quantity without that level keeps its number.
     assert made.difference("id_mean").better == broken
-
-
-def test_nan_for_one_noise_seed_makes_the_level_nan(constrained):
-    rows = [(NOISE, 1.0, seed, constrained.metric, value, 40) for seed, value in enumerate((0.9, math.nan))]
-    twice = replace(constrained, ood=pd.DataFrame(rows, columns=constrained.ood.columns))
-    assert math.isnan(curve(twice, NOISE)[1.0])
 
 
 # ---------------------------------------------------------------- which side is better
@@ -275,22 +172,6 @@ def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(alphas,
     assert between.low > 0
     assert (between.unit, between.n) == ("examples", 60)
     assert (made.is_even, between.better) == (is_even, "constrained" if is_even else "")
-
-
-def test_the_best_of_as_many_may_be_better(trained_run, tmp_path):
-    *ours, erm = scored_runs(trained_run, tmp_path, alphas=[0.1, 0.2])
-    worse = unevaluated(with_info(erm, seed=1, best={"validation_loss": 99.0}))
-    made = compare([*ours, erm, worse], NOISE)
-    assert hows(made) == ["best of 2", "best of 2"]
-    assert made.difference("ood_mean").better == "constrained"
-
-
-def test_a_difference_without_an_interval_has_no_unit_and_no_better_side(constrained, erm):
-    between = compare([shifted(constrained, 0.3), erm], NOISE).difference("ood_mean")
-    assert between.difference == pytest.approx(0.35)
-    assert math.isnan(between.low)
-    assert (between.unit, between.n, between.better) == ("", 0, "")
-    assert "no scores of single examples" in between.reason
 
 
 # ---------------------------------------------------------------- infeasible runs

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-import pandas as pd
-
-from cudt import report
 from cudt.report import editions
 from cudt.report.collect import collect
-from cudt.report.comparable import cell_of, families, matches
+from cudt.report.comparable import cell_of, families
 from cudt.report.groups import read_groups
-from cudt.utils.files import file_name
 from tests.report import make_run
-from tests.report.figures import variant_of
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
 
@@ -52,45 +45,3 @@ def test_test_data_are_named_by_the_settings_of_the_task_where_these_make_the_di
         "reviews-ut, test=40": 2,
         "reviews-ut, test=60": 2,
     }
-
-
-def test_frozen_weights_of_the_same_name_tell_runs_apart(trained_run, tmp_path):
-    for seed, weights in enumerate("ab"):
-        make_run(trained_run, tmp_path, CURVE, seed=seed, test_data="same", frozen_weights=weights)
-    runs, _ = editions.mark(collect([tmp_path]).runs)
-    assert [run.edition for run in runs] == ["1", "2"]
-
-
-def test_other_test_data_have_charts_and_figures_of_their_own(trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_run(trained_run, tmp_path / "runs", CURVE, objective=objective, test_data="new")
-    make_run(trained_run, tmp_path / "runs", {0.0: 0.2, 1.0: 0.1}, objective="erm", seed=1, test_data="old")
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    page = made.page.read_text(encoding="utf-8")
-    assert re.findall("<h2>(reviews-ut.*?)</h2>", page) == ["reviews-ut, test data=1", "reviews-ut, test data=2"]
-    assert any("2 different sets of test data" in warning for warning in made.warnings)
-    paired = pd.read_csv(tmp_path / "report" / "paired.csv")
-    assert set(paired["against_variant"].astype(str).str.endswith("-2")) == {False}
-    drawn = {path.name for path in (tmp_path / "report" / "figures").glob("*errors-over-layers.png")}
-    assert drawn == {f"{file_name(f'reviews-ut, test data={number}')}-errors-over-layers.png" for number in (1, 2)}
-
-
-def test_another_encoder_or_other_selected_weights_are_not_comparable(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, CURVE)
-    make_run(trained_run, tmp_path, CURVE, objective="erm")
-    constrained, erm = collect([tmp_path]).runs
-    other = variant_of(erm, "other", {"model": {"pretrained": "org/other"}})
-    assert matches([constrained, erm])
-    assert not matches([constrained, other])
-    assert sorted(families([constrained, other])) == ["reviews-ut, pretrained=", "reviews-ut, pretrained=other"]
-    last = variant_of(erm, "last", {"training": {"select": "last"}})
-    assert not matches([constrained, last])
-    assert len(families([constrained, last])) == 2
-
-
-def test_runs_whose_best_epoch_follows_another_rule_are_a_warning(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, CURVE, seed=0)
-    make_run(trained_run, tmp_path, CURVE, seed=1, rates=None)
-    make_run(trained_run, tmp_path, CURVE, name="other", rates=None)
-    (warning,) = editions.mixed_choices(collect([tmp_path]).runs)
-    assert warning.startswith("reviews-ut: some runs were trained with cudt 0.1")

@@ -4,7 +4,6 @@ import pytest
 
 from cudt.report import effective_weights
 from cudt.report.collect import collect
-from cudt.runs.checksums import forget
 from tests.report import make_run, plant_weights
 
 UPDATES = [(0.0, 0.1, 1.0), (-0.1, 0.2, 1.1), (0.2, -0.3, 1.2), (-0.3, -0.1, 1.3)]
@@ -33,23 +32,10 @@ def test_shares_of_updates_with_a_negative_weight(run):
     assert effective_weights.any_negative(logged) == 0.75
 
 
-def test_means_over_runs():
-    assert effective_weights.means([{1: 1.0, 2: 3.0}, {1: 2.0, 2: 5.0}]) == {1: 1.5, 2: 4.0}
-
-
 @pytest.mark.parametrize("objective", ["erm", "supervised"])
 def test_without_constraints_there_are_no_weights(objective, trained_run, tmp_path):
     made = make_run(trained_run, tmp_path, objective=objective)
     plant_weights(made, UPDATES)
     (found,) = collect([made.path]).runs
     assert effective_weights.weights_at_end(found) == {}
-    assert effective_weights.logged_weights(found).empty
-
-
-@pytest.mark.parametrize("history", [None, "step,epoch,split,layer,name,value\n1,1,train,1,loss,1\n"])
-def test_an_old_history_has_no_weights(history, run):
-    (found,) = collect([run.path]).runs
-    file = run.path / "history.csv"
-    forget(run.path, "history.csv")
-    file.unlink() if history is None else file.write_text(history)
     assert effective_weights.logged_weights(found).empty

@@ -18,8 +18,7 @@ from cudt.report.hyper_parameters import hyper_parameters, printed_settings
 from cudt.report.published import folder
 from cudt.sweep import definition
 from cudt.sweep.search import Range
-from tests.report import with_info
-from tests.report.test_paper_results import planted, published, seeds, ut_on_imdb, validated, variants
+from tests.report.test_paper_results import planted, ut_on_imdb, validated, variants
 
 __all__ = ["planted"]
 
@@ -46,25 +45,6 @@ def test_the_papers_retentions_are_shown_as_rates():
 def test_the_papers_other_settings_are_as_it_prints_them():
     row = settings_of([], "DistilBERT", "IMDb")
     assert row[["f_0_paper", "beta_paper", "eta_2_paper", "layers_paper"]].tolist() == [1.0, 1.07, 0.0383, 12]
-
-
-def test_seeds_of_one_variant_were_not_selected_from(planted):
-    one = planted["text-constrained"]
-    for runs, best_of, text in ((seeds(one, 0.3, 0.2, 0.1), 0, "3 seeds"), (variants(one, 0.3, 0.2), 2, "best of 2")):
-        tables, long = hyper_parameters(runs)
-        assert settings_of(runs, "reviews-ut", "reviews")["best_of"] == best_of
-        assert tables[-1].rows[0][-1].text == text
-        assert tables[-1].headings[-1] == "runs"
-        assert long["n_runs"].max() == len(runs)
-
-
-def test_the_papers_vit_is_shown_in_our_unit_of_loss():
-    row = settings_of([], "ViT", "")
-    # 3·224² numbers from −1 to 1 against 224² pixels from 0 to 255.
-    assert row["f_0_paper"] == pytest.approx(202 * 127.5**2 / 3)
-    assert row["beta_paper"] * 127.5**2 / 3 == pytest.approx(0.71)
-    assert row["eta_2_paper"] == 3e-4
-    assert settings_of([], "UT", "")["f_0_paper"] == 5.3e5
 
 
 @pytest.mark.parametrize(("seed", "scale"), [(0, 127.5**2 / 3), (1, 1e-3)])
@@ -193,50 +173,6 @@ def test_ours_are_those_of_the_best_run_by_validation_data(planted):
     (mine,) = [line for line in layout.rows if line[-1].text]
     assert mine[column].text == "0.125"
     assert mine[-1].text == "best of 2"
-
-
-@pytest.mark.parametrize("other", [{"layers": 5}, {"gamma_train": 0.5}])
-def test_the_best_is_selected_among_runs_of_one_depth_and_level(other, planted):
-    constrained = ut_on_imdb(planted, gamma_train=SEARCHED)[0]
-    elsewhere = replace(constrained.run, path=constrained.run.path.with_name("elsewhere"))
-    # Whose loss is less since less is asked of it.
-    easier = replace(with_info(constrained, best={"validation_loss": 0.0}, **other), run=elsewhere)
-    row = settings_of([constrained, easier], "UT", "IMDb")
-    assert (row["n_runs"], row["run"]) == (1, str(constrained.run.path))
-    row = settings_of([constrained, easier], "imdb-ut", "imdb")
-    assert (row["n_runs"], row["run"]) == (1, str(easier.run.path))
-
-
-def test_for_video_the_best_is_selected_for_each_data_set_and_depth(planted):
-    run = planted["video-constrained"]
-    recipes = [("ucsd-ut", 3), ("ucsd-ut", 3), ("ucsd-ut", 5), ("avenue-ut", 3)]
-    runs = [published(run, recipe, layers=layers, gamma_train=0.15) for recipe, layers in recipes]
-    assert rows_of(runs, "UT", "ucsd")[["layers", "n_runs"]].to_numpy().tolist() == [[3, 2], [5, 1]]
-    assert settings_of(runs, "UT", "avenue")["n_runs"] == 1
-    assert rows_of(runs, "UT", "").empty
-    assert settings_of(ut_on_imdb(planted), "UT", "")["n_runs"] == 0
-
-
-def test_runs_at_another_level_than_the_papers_search_are_in_the_table_of_others(planted):
-    runs = [published(planted["video-constrained"], "ucsd-ut", gamma_train=0.13)]
-    assert settings_of(runs, "UT", "")["n_runs"] == 0
-    assert settings_of(runs, "ucsd-ut", "ucsd")["n_runs"] == 1
-
-
-def test_for_other_recipes_the_best_is_selected_for_each_level(planted):
-    run = planted["text-constrained"]
-    runs = [with_info(run, gamma_train=gamma) for gamma in (0.4, 0.1, 0.4)]
-    rows = rows_of(runs, "reviews-ut", "reviews")
-    assert rows[["gamma_train", "n_runs"]].to_numpy().tolist() == [[0.1, 1], [0.4, 2]]
-
-
-def test_other_recipes_have_a_table_of_their_own(planted):
-    made, long = hyper_parameters([planted["text-constrained"]])
-    assert [layout.stem for layout in made] == ["dual-video", "dual-language", "dual-llama", "dual-other"]
-    assert made[-1].rows[0][0].text == "reviews-ut"
-    assert long.iloc[-1]["model"] == "reviews-ut"
-    # ERM has no constraints, so it has none of these settings.
-    assert len(hyper_parameters([planted["text-erm"]])[0]) == 3
 
 
 def test_the_best_run_is_the_one_that_is_compared_with_erm(planted):

@@ -27,15 +27,6 @@ def test_several_variants_are_called_by_the_settings_that_differ_and_never_by_a_
     assert not any(run.variant in name for run in runs for name in named.values())
 
 
-def test_names_that_shortening_makes_equal_are_numbered(trained_run, tmp_path):
-    for alpha in (0.1, 0.3):
-        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
-    assert {*labels(collect([tmp_path]).runs, lambda text: text[:1]).values()} == {
-        "constrained α #1",
-        "constrained α #2",
-    }
-
-
 def test_settings_of_constraints_are_no_part_of_the_name_of_erm(trained_run, tmp_path):
     for alpha, rate in ((0.1, 0.01), (0.3, 0.02)):
         overrides = [f"descent.alpha={alpha}", f"training.learning_rate={rate}"]

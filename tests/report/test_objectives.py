@@ -48,16 +48,6 @@ def test_an_objective_that_is_not_installed_has_a_label_and_a_style_too(name, ou
     assert objectives.style(name) == objectives.style(name)
 
 
-def test_objectives_that_are_not_installed_look_different_from_each_other():
-    looks = [tuple(objectives.style(f"nobody.has_{number}").values()) for number in range(4)]
-    assert len(set(looks)) == 4
-
-
-def test_objectives_with_one_label_are_called_by_their_full_names(outside):
-    other = "other.tempered"
-    assert objectives.labels(["erm", outside, other]) == {"erm": "erm", outside: outside, other: other}
-
-
 def test_constrained_objectives_come_first_then_the_baseline(outside):
     names = ["supervised", "another", "erm", outside, "constrained", "erm"]
     assert objectives.in_order(names) == ["constrained", outside, "erm", "another", "supervised"]

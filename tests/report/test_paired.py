@@ -148,66 +148,12 @@ def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
     assert over_clips == pytest.approx(3.182446 * math.sqrt(4 / 3 * np.var(resampled, ddof=1)), rel=1e-5)
 
 
-def test_a_single_clip_has_no_interval(trained_run, tmp_path):
-    ids = [f"test/a/{start}" for start in range(30)]
-    for objective, seed in (("constrained", 1), ("erm", 2)):
-        changes: dict[str, Any] = {"objective": objective, "windows_of_clips": True}
-        make_scored_run(trained_run, tmp_path, drawn(seed, 30), ids=ids, root=True, **changes)
-    table = compared(tmp_path)
-    assert table["low"].isna().all()
-    assert set(table["reason"]) == {"one test clip is too few for an interval; it needs at least 2"}
-
-
-def test_few_examples_have_no_interval(trained_run, tmp_path):
-    for objective, seed in (("constrained", 1), ("erm", 2)):
-        make_scored_run(trained_run, tmp_path, drawn(seed, 19, 1), objective=objective)
-    table = compared(tmp_path)
-    assert table["low"].isna().all()
-    assert set(table["better"]) == {""}
-    assert set(table["reason"]) == {"19 test examples are too few for an interval; it needs at least 20"}
-
-
-def test_the_interval_is_as_wide_as_the_variance_of_a_paired_difference_says(trained_run, tmp_path):
-    n = 4000
-    ours, erm = drawn(1, n), drawn(2, n)
-    for objective, scores in (("constrained", ours), ("erm", erm)):
-        make_scored_run(trained_run, tmp_path, scores, objective=objective)
-    table = by_quantity(compared(tmp_path))
-    for gamma in LEVELS:
-        each = ours[gamma] - erm[gamma]
-        reach = 1.96 * each.std() / math.sqrt(n)
-        row = table.loc[str(gamma)]
-        assert [row["low"], row["high"]] == pytest.approx([each.mean() - reach, each.mean() + reach], abs=0.05 * reach)
-
-
 def test_identical_runs_differ_by_exactly_nothing(trained_run, tmp_path):
     for objective in ("constrained", "erm"):
         make_scored_run(trained_run, tmp_path, drawn(1), objective=objective)
     table = compared(tmp_path)
     assert (table[["difference", "low", "high"]] == 0).all(axis=None)
     assert set(table["better"]) == set(table["reason"]) == {""}
-
-
-def test_what_every_example_gains_is_certain_however_much_examples_differ(trained_run, tmp_path):
-    erm = drawn(1)
-    make_scored_run(trained_run, tmp_path, {g: values + 0.05 for g, values in erm.items()})
-    make_scored_run(trained_run, tmp_path, erm, objective="erm")
-    table = by_quantity(compared(tmp_path)).drop("auc")
-    for name in ("difference", "low", "high"):
-        assert table[name].tolist() == pytest.approx([0.05] * len(table), abs=1e-12)
-    assert set(table["better"]) == {"constrained"}
-    # Unpaired, the same examples would leave it open.
-    assert 1.96 * math.sqrt(2) * erm[0.0].std() / math.sqrt(40) > 0.05
-
-
-def test_a_lower_error_is_better(trained_run, tmp_path):
-    erm = drawn(1)
-    make_scored_run(trained_run, tmp_path, {g: values / 4 for g, values in erm.items()}, root=True)
-    make_scored_run(trained_run, tmp_path, erm, root=True, objective="erm")
-    table = compared(tmp_path)
-    assert (table["high"] < 0).all()
-    assert set(table["better"]) == {"constrained"}
-    assert set(table["metric"]) == {"RMSE"}
 
 
 def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
@@ -292,26 +238,6 @@ def quantile(freedom: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if below(middle) < 0.975 else (low, middle)
     return low
-
-
-def test_test_examples_widen_the_interval_over_seeds(trained_run, tmp_path):
-    # Every seed gains the same on the mean, so that seeds alone would be certain.
-    gains = np.random.default_rng(4).normal(0, 0.2, (40, 1))
-    for seed in (0, 1, 2):
-        erm = drawn(seed)
-        make_scored_run(trained_run, tmp_path, {g: v + gains for g, v in erm.items()}, seed=seed)
-        make_scored_run(trained_run, tmp_path, erm, objective="erm", seed=seed)
-    row = by_quantity(compared(tmp_path)).loc["mean"]
-    assert (row["high"] - row["low"]) / 2 == pytest.approx(2.02 * gains.std() / math.sqrt(40), rel=0.1)
-
-
-@pytest.mark.parametrize("several", ["constrained", "erm"])
-def test_where_one_side_has_one_seed_examples_are_the_unit(several, trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_seeds(trained_run, tmp_path, objective, dict.fromkeys(range(3 if objective == several else 1), 0.1), 0.1)
-    table = compared(tmp_path)
-    assert set(table["unit"]) == {"examples"}
-    assert set(table["n"]) == {40}
 
 
 def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,11 +9,11 @@ import pytest
 from cudt import report
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
-from cudt.report import paired, tables
+from cudt.report import tables
 from cudt.report.collect import collect
 from cudt.runs.checksums import forget
 from tests.conftest import tiny_recipe, train_quietly
-from tests.report import make_run, make_scored_run
+from tests.report import make_scored_run
 from tests.report.test_paired import LEVELS, by_quantity, compared, drawn
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -46,18 +43,6 @@ def test_unlike_runs_are_not_compared(erm, trained_run, tmp_path):
     assert compared(tmp_path).empty
 
 
-def test_runs_with_other_test_examples_by_their_settings_are_not_compared(trained_run, tmp_path):
-    # Generated data have no fingerprint; their settings tell them apart.
-    make_scored_run(trained_run, tmp_path, drawn(1))
-    erm = make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
-    recipe = (erm.path / "recipe.yaml").read_text()
-    assert "  test: 40\n" in recipe
-    forget(erm.path, "recipe.yaml")
-    (erm.path / "recipe.yaml").write_text(recipe.replace("  test: 40\n", "  test: 80\n"))
-    assert len(collect([tmp_path]).runs) == 2
-    assert compared(tmp_path).empty
-
-
 def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_path):
     names = [f"{number:02}" for number in range(40)]
     ours, erm = drawn(1), drawn(2)
@@ -67,12 +52,6 @@ def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_p
     assert list(table.index) == ["0.0", "1.0", "auc", "mean", "id_mean", "ood_mean"]
     assert set(table["n"]) == {30}
     assert table["difference"]["0.0"] == pytest.approx((ours[0.0][10:] - erm[0.0][10:]).mean())
-
-
-def test_a_single_level_has_no_area(trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_scored_run(trained_run, tmp_path, drawn(1, levels=(0.0,)), objective=objective)
-    assert compared(tmp_path)["quantity"].tolist() == ["metric", "mean", "id_mean"]
 
 
 # ---------------------------------------------------------------- without an interval
@@ -99,23 +78,6 @@ def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):
     assert_refused(compared(tmp_path), "noise seeds differ: [0] and [0, 1]", -0.25)
 
 
-def test_runs_of_an_earlier_version_have_no_interval(trained_run, tmp_path):
-    make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS})
-    old = make_run(trained_run, tmp_path, dict.fromkeys(LEVELS, 0.25), objective="erm", old=True)
-    assert_refused(compared(tmp_path), f"to fix it, run `cudt eval-ood {old.path}` at every level", 0.25)
-
-
-def test_levels_that_an_earlier_version_evaluated_have_no_interval(trained_run, tmp_path):
-    runs = [
-        make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective)
-        for objective in ("constrained", "erm")
-    ]
-    rows = runs[1].read_examples()
-    forget(runs[1].path, "examples.parquet")
-    rows[rows["gamma"] < 1].to_parquet(runs[1].path / "examples.parquet", index=False)
-    assert_refused(compared(tmp_path), "no scores of single examples at γ = 1", 0.0)
-
-
 def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp_path):
     runs = [
         make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective)
@@ -125,26 +87,6 @@ def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp
     forget(runs[0].path, "examples.parquet")
     rows.assign(score=rows["score"] + 0.01).to_parquet(runs[0].path / "examples.parquet", index=False)
     assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
-
-
-def test_examples_that_share_an_id_have_no_interval(trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        scores = {g: np.full(40, 0.5) for g in LEVELS}
-        make_scored_run(trained_run, tmp_path, scores, ids=["same"] * 40, objective=objective)
-    assert_refused(compared(tmp_path), "share an id", 0.0)
-
-
-def test_a_metric_that_is_not_a_number_shows(trained_run, tmp_path):
-    ours = drawn(1)
-    ours[1.0][3] = np.nan
-    make_scored_run(trained_run, tmp_path, ours)
-    make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
-    table = by_quantity(compared(tmp_path))
-    unknown = table["low"].isna()
-    assert set(table[unknown].index) == {"1.0", "auc", "mean", "ood_mean"}
-    assert set(table[unknown]["reason"]) == {"the metric is not a number"}
-    assert set(table[unknown]["better"]) == {""}
-    assert set(table[~unknown]["reason"]) == {""}
 
 
 def test_a_damaged_file_of_scores_is_a_warning_and_the_report_is_made(trained_run, tmp_path):
@@ -160,16 +102,6 @@ def test_a_damaged_file_of_scores_is_a_warning_and_the_report_is_made(trained_ru
 # ---------------------------------------------------------------- in a report
 
 
-def test_the_table_is_in_the_report(trained_run, tmp_path):
-    for objective, seed in (("constrained", 1), ("erm", 2)):
-        make_scored_run(trained_run, tmp_path / "runs", drawn(seed), objective=objective)
-    report.write([tmp_path / "runs"], tmp_path / "report")
-    texts = ["variant", "against_variant", "better", "reason"]
-    table = pd.read_csv(tmp_path / "report" / "paired.csv", dtype=dict.fromkeys(texts, str))
-    table[texts] = table[texts].fillna("")
-    pd.testing.assert_frame_equal(table, compared(tmp_path / "runs"), check_dtype=False)
-
-
 def test_trained_and_evaluated_runs_are_compared(tmp_path):
     for objective in ("constrained", "erm"):
         run = train_quietly(tiny_recipe("training.epochs=1", objective=objective), tmp_path)
@@ -180,43 +112,3 @@ def test_trained_and_evaluated_runs_are_compared(tmp_path):
     assert (table["low"] <= table["high"]).all()
     summary = tables.summary(collect([tmp_path]).runs).set_index("objective")["auc"]
     assert table["difference"]["auc"] == pytest.approx(summary["constrained"] - summary["erm"], abs=1e-12)
-
-
-def test_without_a_pair_the_table_has_its_columns_alone(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.6})
-    report.write([tmp_path / "runs"], tmp_path / "report")
-    assert (tmp_path / "report" / "paired.csv").read_text().strip() == ",".join(paired.COLUMNS)
-
-
-def test_scores_are_read_of_compared_runs_alone(trained_run, tmp_path):
-    alone = make_scored_run(trained_run, tmp_path, drawn(1))
-    (alone.path / "examples.parquet").write_text("junk")
-    assert compared(tmp_path).empty
-
-
-def test_large_test_sets_are_resampled_quickly(trained_run, tmp_path):
-    levels = tuple(0.15 * number for number in range(15))
-    for objective, seed in (("constrained", 1), ("erm", 2)):
-        make_scored_run(trained_run, tmp_path, drawn(seed, 25_000, levels=levels), objective=objective)
-    runs = collect([tmp_path]).runs
-    begun = time.process_time()
-    table, _ = paired.compare(runs)
-    assert table["low"].notna().all()
-    # Under 3 seconds where nothing else runs.
-    assert time.process_time() - begun < 10
-
-
-@pytest.mark.slow
-def test_five_hundred_small_runs_are_compared_in_seconds(trained_run, tmp_path):
-    made = {o: make_scored_run(trained_run, tmp_path / "one", drawn(1), objective=o) for o in ("constrained", "erm")}
-    for objective, run in made.items():
-        for number in range(250):
-            shutil.copytree(run.path, copy := tmp_path / "all" / f"{objective}-{number}")
-            text = (copy / "run.json").read_text().replace('"seed": 0', f'"seed": {number % 5}')
-            variant = f'"variant": "{number // 5}"'
-            (copy / "run.json").write_text(text.replace(f'"variant": "{run.finished_info().variant}"', variant))
-    runs = collect([tmp_path / "all"]).runs
-    begun = time.process_time()
-    table, _ = paired.compare(runs)
-    assert len(table.drop_duplicates(["variant", "against_variant"])) == 50 * 50
-    assert time.process_time() - begun < 30

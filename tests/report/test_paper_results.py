@@ -17,11 +17,9 @@ from cudt.report.comparable import SIDES
 from cudt.report.paper_results import Result, ResultTable, result_tables
 from cudt.report.published import PAPER_TABLES, is_published
 from tests.report import make_run, make_scored_run, make_video_run, with_info
-from tests.report.figures import variant_of
 
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
-AUC = {"constrained": 1.55, "erm": 1.55}
 #: The verdicts of a feasible run.
 KEPT = [{"layer": 1, "loss": 0.5, "allowed": 0.6, "violation": -0.1, "standard_error": 0.01, "verdict": "met"}]
 #: Typed from the paper's table.
@@ -125,53 +123,6 @@ def test_the_papers_number_is_shown_with_the_difference_to_ours(planted):
         assert (side.chosen.seeds, side.chosen.best_of) == (1, 0)
 
 
-def test_at_other_levels_than_the_papers_there_is_no_difference_to_it(planted):
-    result = result_of(ut_on_imdb(planted))
-    for name, printed in PRINTED.items():
-        side = result.sides[name]
-        assert (side.paper, side.levels, side.is_on_its_levels) == (printed, (0.0, 1.0, 2.0), False)
-        assert side.ours == pytest.approx(AUC[name])
-        assert math.isnan(side.difference)
-
-
-def test_with_one_side_at_fewer_levels_neither_is_compared_with_the_paper(planted):
-    whole, part = (evaluated(run, dict.fromkeys(PAPER_TABLES[1].levels, 0.8)) for run in ut_on_imdb(planted))
-    part = replace(part, ood=part.ood[part.ood["gamma"] <= 1.5])
-    assert not any(side.is_on_its_levels for side in result_of([whole, part]).sides.values())
-    assert result_of([whole]).sides["constrained"].is_on_its_levels
-
-
-def test_a_filled_cell_is_no_longer_missing(planted):
-    table = table_of(ut_on_imdb(planted)[:1], "accuracy-auc")
-    assert table.n_filled == 1
-    assert len(table.missing) == 143
-    assert "UT on IMDb, L = 3, γ_train = 0: erm" in table.missing
-
-
-def test_errors_are_averaged_over_the_levels(planted):
-    runs = [published(planted[f"video-{objective}"], "ucsd-ut") for objective in SIDES]
-    result = result_of(runs, "average-rmse")
-    assert result.sides["constrained"].ours == pytest.approx(20.0)
-    assert result.sides["erm"].ours == pytest.approx(21.0)
-    assert result.difference.difference == pytest.approx(-1.0)
-
-
-def test_other_noise_and_runs_that_are_not_evaluated_fill_no_cell(planted):
-    run = ut_on_imdb(planted)[0]
-    uniform = replace(run, ood=run.ood.assign(perturbation="uniform"))
-    for table in result_tables([uniform, with_info(unevaluated(run), seed=1)]):
-        assert table.is_published
-        assert table.n_filled == 0
-
-
-def test_a_side_that_is_not_evaluated_names_the_command(planted):
-    constrained, erm = ut_on_imdb(planted)
-    (found,) = [
-        line for line in table_of([constrained, unevaluated(erm)], "accuracy-auc").missing if "eval-ood" in line
-    ]
-    assert found == f"UT on IMDb, L = 3, γ_train = 0: erm; not evaluated: cudt eval-ood {erm.run.path}"
-
-
 def test_pretrained_models_are_in_the_row_of_the_depth_that_the_paper_prints(planted):
     runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in SIDES]
     result = result_of(runs)
@@ -189,26 +140,6 @@ def test_a_depth_or_level_that_the_paper_does_not_print_is_among_the_others(info
     (result,) = table_of(runs, "accuracy-auc-other").results
     assert result.cell.model == "imdb-ut"
     assert math.isnan(result.sides["erm"].paper)
-
-
-def test_other_recipes_are_in_a_table_of_their_own(planted):
-    (result,) = table_of([planted["text-erm"], planted["text-constrained"]], "accuracy-auc-other").results
-    assert (result.cell.model, result.cell.dataset, result.cell.gamma_train) == ("reviews-ut", "reviews", 0.4)
-    assert result.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert not [table for table in result_tables([planted["video-erm"]]) if table.stem == "accuracy-auc-other"]
-
-
-def test_cells_that_differ_in_their_loss_or_weights_are_named_apart(planted):
-    runs = [planted["text-erm"], planted["text-constrained"]]
-    brier = [variant_of(run, "brier", {"task": {"loss": "brier"}}) for run in runs]
-    last = [variant_of(run, "last", {"training": {"select": "last"}}) for run in runs]
-    for others, names in (
-        (brier, ["reviews loss=brier", "reviews loss=cross_entropy"]),
-        (last, ["reviews select=best", "reviews select=last"]),
-    ):
-        apart = [replace(run, run=replace(run.run, path=run.run.path.with_name("other"))) for run in others]
-        results = table_of([*runs, *apart], "accuracy-auc-other").results
-        assert sorted(result.cell.dataset for result in results) == names
 
 
 @pytest.mark.parametrize("override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"])
@@ -235,47 +166,6 @@ def test_the_papers_unconstrained_model_has_the_settings_that_the_recipe_names(p
     result = result_of([constrained, tied, untied], "average-rmse")
     assert [result.sides[name].paper for name in SIDES] == [21.145, 19.679]
     assert [result.sides[name].chosen.runs for name in SIDES] == [[constrained], [tied]]
-
-
-def test_erm_with_other_model_settings_is_shown_with_the_constrained_runs(planted):
-    constrained, tied, untied = dust_on_avenue(planted)
-    (pair,) = table_of([constrained, tied, untied], "average-rmse-other").results
-    assert [pair.sides[name].chosen.runs for name in SIDES] == [[constrained], [untied]]
-    assert pair.difference.difference == pytest.approx(-4)
-    assert not [one for one in result_tables([constrained, tied]) if one.stem == "average-rmse-other"]
-
-
-# ---------------------------------------------------------------- seeds and searches
-
-
-def test_seeds_are_averaged(planted):
-    constrained, erm = ut_on_imdb(planted)
-    side = result_of([*seeds(constrained, 0.3, 0.3, 0.3), erm]).sides["constrained"]
-    # A tenth more at every level of 0 to 2 is 0.2 more of area.
-    assert side.ours == pytest.approx(1.75)
-    assert side.std == pytest.approx(0.2)
-    assert side.chosen.how == "3 seeds"
-
-
-def test_where_one_side_was_searched_both_are_the_best_by_validation_data(planted):
-    constrained, erm = ut_on_imdb(planted)
-    result = result_of([*variants(constrained, 0.3, 0.1, 0.2), *seeds(erm, 0.5, 0.6)])
-    # Not the best in the test, which would be the third and the second.
-    assert result.sides["constrained"].ours == pytest.approx(AUC["constrained"] + 0.2)
-    assert result.sides["erm"].ours == pytest.approx(AUC["erm"])
-    assert [result.sides[name].chosen.how for name in SIDES] == ["best of 3", "best of 2"]
-    assert math.isnan(result.sides["erm"].std)
-    assert not result.is_even
-
-
-def test_if_the_best_run_is_not_evaluated_its_side_is_empty_and_names_the_command(planted):
-    constrained, erm = ut_on_imdb(planted)
-    first, second = variants(constrained, 0.3, 0.1)
-    runs = [first, unevaluated(second), erm]
-    assert counts(result_of(runs)) == [0, 1]
-    found = f"the best by validation data is not evaluated: cudt eval-ood {second.run.path}"
-    assert f"UT on IMDb, L = 3, γ_train = 0: constrained; {found}" in table_of(runs, "accuracy-auc").missing
-    assert result_of(runs).difference.reason == found
 
 
 # ---------------------------------------------------------------- which side is better
@@ -317,36 +207,7 @@ def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, ste
         assert (ours > erm) == ((better == "constrained") != root)
 
 
-def test_without_an_interval_no_side_is_better_and_the_reason_is_reported(planted):
-    constrained, erm = ut_on_imdb(planted)
-    result = result_of([shifted(constrained, 0.2), erm])
-    assert result.difference.difference == pytest.approx(0.4)
-    assert math.isnan(result.difference.low)
-    assert not any(side.is_better for side in result.sides.values())
-    assert "no scores of single examples" in result.difference.reason
-
-
-def test_without_the_other_side_nothing_is_compared(planted):
-    result = result_of(ut_on_imdb(planted)[:1])
-    assert math.isnan(result.difference.difference)
-    assert not result.sides["constrained"].is_better
-    erm = result.sides["erm"]
-    assert (erm.is_filled, erm.paper, erm.levels) == (False, 1.707, ())
-    assert math.isnan(erm.ours)
-
-
 # ---------------------------------------------------------------- infeasible runs, the long table
-
-
-def test_an_infeasible_run_is_named_with_its_layers(planted):
-    verdicts = [{"layer": layer, "verdict": word} for layer, word in enumerate(("met", "violated", "violated"), 1)]
-    constrained, erm = ut_on_imdb(planted, feasible=False, verdicts=verdicts)
-    table = table_of([constrained, erm], "accuracy-auc")
-    # ERM has no constraints to keep.
-    assert table.infeasible == ["UT on IMDb, L = 3, γ_train = 0: seed 0: violated at layers 2–3"]
-    in_csv = table.long()["infeasible"]
-    assert in_csv[in_csv != ""].tolist() == [f"{constrained.run.path.name}: violated at layers 2–3"]
-    assert result_of([constrained, erm]).sides["erm"].chosen.infeasible == []
 
 
 def test_the_long_table_has_a_row_for_each_side(planted):

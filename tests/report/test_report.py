@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 
 from cudt import report
-from cudt.report import manifest
 from cudt.utils.errors import UserError
-from cudt.utils.reading import unsealed
 from tests.report import make_run, plant_constraints, plant_descent, plant_weights
 
 CURVE = {0.0: 0.9, 1.0: 0.6}
@@ -26,10 +24,10 @@ def test_a_report_is_tables_figures_and_a_page(trained_run, tmp_path):
     figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf")}
     results = ("average-rmse", "accuracy-auc", "accuracy-auc-other")
     settings = ("dual-video", "dual-language", "dual-llama", "dual-other")
-    laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings, "claims") for kind in ("md", "tex")}
+    laid_out = {f"tables/{name}.{kind}" for name in (*results, *settings) for kind in ("md", "tex")}
     long = {"tables/dual.csv", *(f"tables/{name}.csv" for name in results)}
-    numbers = ("table", "paired", "curves", "layers", "ratio_bins", "claims", "class_bias")
-    plain = {f"{name}.csv" for name in (*numbers, "decision", "decision_correlations")}
+    numbers = ("table", "paired", "curves", "layers", "ratio_bins")
+    plain = {f"{name}.csv" for name in numbers}
     assert files == {"index.html", "report.json", "tables/missing.txt", *plain, *laid_out, *long, *figures}
     table = pd.read_csv(made.table_path, dtype={"variant": str})
     pd.testing.assert_frame_equal(table, made.table, check_dtype=False)
@@ -41,14 +39,6 @@ def test_a_report_is_made_from_run_folders_alone(trained_run, tmp_path):
     files = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
     assert files == ["checksums.json", *tables, "recipe.yaml", "run.json"]
     assert report.write([tmp_path / "runs"], tmp_path / "report").page.is_file()
-
-
-def test_a_second_report_replaces_the_first(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE)
-    assert len(report.write([tmp_path / "runs"], tmp_path / "report").table) == 1
-    make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
-    report.write([tmp_path / "runs"], tmp_path / "report")
-    assert len(pd.read_csv(tmp_path / "report" / "table.csv")) == 2
 
 
 def test_a_second_report_removes_the_files_of_the_first_and_nothing_else(trained_run, tmp_path):
@@ -78,45 +68,12 @@ NOTES = {
 }
 
 
-@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
-def test_with_an_odd_report_json_nothing_is_removed(note, tmp_path):
-    kept = [tmp_path / "kept.txt", tmp_path / "out" / "kept.txt", tmp_path / "out" / "tables" / "folder" / "kept.txt"]
-    for path in kept:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    (tmp_path / "out" / "report.json").write_text(note)
-    manifest.replace(tmp_path / "out", [tmp_path / "out" / "tables" / "a.csv"])
-    assert all(path.is_file() for path in kept)
-    assert unsealed((tmp_path / "out" / "report.json").read_bytes()) == {"files": ["tables/a.csv"]}
-
-
-def test_a_broken_run_is_a_warning_and_the_rest_is_reported(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE)
-    broken = make_run(trained_run, tmp_path / "runs", CURVE, objective="erm")
-    (broken.path / "run.json").write_text("{")
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert len(made.table) == 1
-    assert [str(broken.path) in warning for warning in made.warnings] == [True]
-
-
 def test_runs_that_were_not_evaluated_are_reported_without_figures(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", feasible=True)
     made = report.write([tmp_path / "runs"], tmp_path / "report")
     assert len(made.table) == 1
     assert "not evaluated yet" in made.page.read_text(encoding="utf-8")
     assert not list((tmp_path / "report").rglob("*.png"))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("others", [{}, {"old": True, "objective": "erm"}])
-def test_runs_that_an_earlier_version_evaluated_are_reported(others, trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", CURVE, old=not others)
-    make_run(trained_run, tmp_path / "runs", CURVE, **{"old": True, "seed": 1, **others})
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert made.warnings == []
-    assert made.table["auc"].tolist() == pytest.approx([0.75] * len(made.table))
-    # One run of the new version is enough for the figure of ratios.
-    assert len(list((tmp_path / "report").rglob("*-layer-ratios.png"))) == (1 if others else 0)
 
 
 def test_without_a_finished_run_nothing_is_written(trained_run, tmp_path):

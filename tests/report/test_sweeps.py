@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +78,6 @@ def test_a_slice_for_each_searched_setting_has_each_arms_trials_where_they_are(t
     assert len(seed.collections[0].get_offsets()) == 4
 
 
-def test_the_legend_names_every_arm(tmp_path, both_arms, monkeypatch):
-    sweep = searched(tmp_path, arms=both_arms)
-    saved = axes_of(monkeypatch)
-    sweeps.slices(sweep, tmp_path)
-    (legend,) = saved[0].figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["constrained", "erm"]
-
-
 def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(tmp_path, both_arms, monkeypatch):
     sweep = searched(tmp_path, arms=both_arms)
     saved = axes_of(monkeypatch)
@@ -98,27 +89,6 @@ def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(tmp_path, b
     assert len(lines) == 4
     assert all(min(line) >= 0 and max(line) <= 1 for line in lines)
     assert max(line[-1] for line in lines) == 1
-
-
-def test_words_and_choices_have_ticks_of_their_own(tmp_path, monkeypatch):
-    sweep = searched(
-        tmp_path, arms={"constrained": grid({"descent.form": ["linear", "log"], "descent.alpha": [0.1, 0.2]})}
-    )
-    saved = axes_of(monkeypatch)
-    sweeps.slices(sweep, tmp_path)
-    assert [label.get_text() for label in saved[0].get_xticklabels()] == ["linear", "log"]
-    sweeps.parallel_coordinates(sweep, tmp_path)
-
-
-def test_figures_are_written_in_both_formats(tmp_path, both_arms):
-    made = [job() for job in sweeps.plan([searched(tmp_path, arms=both_arms)], tmp_path / "figures")]
-    assert [path.name.rsplit("-", 1)[1] for figure in made for path in (figure.png, figure.pdf)] == [
-        "slices.png",
-        "slices.pdf",
-        "coordinates.png",
-        "coordinates.pdf",
-    ]
-    assert all(path.stat().st_size > 1000 for figure in made for path in (figure.png, figure.pdf))
 
 
 def test_the_page_has_the_best_of_each_arm_what_it_spent_and_what_failed(trained_run, tmp_path, both_arms):
@@ -167,17 +137,3 @@ def test_a_sweep_without_a_finished_trial_is_no_section(tmp_path):
     table = pd.read_csv(path / "trials_wide.csv")
     write_checked(path, "trials_wide.csv", table.assign(state="failed").to_csv(index=False).encode())
     assert sweeps.collect([tmp_path]) == ([], [f"{path}: skipped: the sweep has no finished run yet"])
-
-
-def test_a_sweep_is_found_once_however_many_folders_lead_to_it(tmp_path):
-    write_sweep(tmp_path, arms={"constrained": grid({"seed": [0, 1, 2]})})
-    found, _ = sweeps.collect([tmp_path, tmp_path / "sweeps"])
-    assert len(found) == 1
-
-
-def test_many_runs_without_a_curve_are_one_line(trained_run, tmp_path):
-    for seed in range(6):
-        make_run(trained_run, tmp_path / "runs", seed=seed)
-    shutil.copytree(trained_run.path, tmp_path / "runs" / "another")
-    (line,) = (warning for warning in report.write([tmp_path], tmp_path / "out").warnings if "evaluated" in warning)
-    assert line.startswith(("6 runs are not evaluated yet", "7 runs are not evaluated yet"))

@@ -28,21 +28,6 @@ def test_a_curve_has_mean_and_standard_deviation_over_seeds(trained_run, tmp_pat
     assert curve["n"].tolist() == [40, 40]
 
 
-def test_a_curve_has_the_mean_ends_of_the_intervals_over_seeds(trained_run, tmp_path):
-    for seed, accuracy in enumerate([0.9, 0.6]):
-        make_run(trained_run, tmp_path, {0.0: accuracy}, seed=seed)
-    (row,) = tables.curves(collect([tmp_path]).runs).to_dict("records")
-    assert row["low"] == pytest.approx(0.75 - REACH)
-    assert row["high"] == pytest.approx(0.75 + REACH)
-
-
-def test_a_run_without_intervals_has_a_curve(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, old=True)
-    curve = tables.curves(collect([tmp_path]).runs)
-    assert curve["mean"].tolist() == [0.9, 0.5]
-    assert curve[["low", "high"]].isna().all(axis=None)
-
-
 def test_noise_seeds_are_averaged_and_do_not_count_as_seeds(trained_run, tmp_path):
     make_run(trained_run, tmp_path, {0.0: [0.9, 0.7]})
     (row,) = tables.curves(collect([tmp_path]).runs).to_dict("records")
@@ -72,39 +57,6 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
     assert row["range"] == "γ 0 to 1"
 
 
-@pytest.mark.parametrize("has_ends", [False, True])
-@pytest.mark.parametrize("values", [math.nan, [math.nan, 0.5]])
-def test_a_level_that_is_not_a_number_makes_the_means_over_it_none(values, has_ends, trained_run, tmp_path):
-    # A model must not look better for a level at which it has no number.
-    other = 0.6 if isinstance(values, float) else [0.6, 0.6]
-    make_run(trained_run, tmp_path, {0.0: other, 1.0: other, 2.0: values}, old=not has_ends)
-    (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
-    assert row["id_mean"] == pytest.approx(0.6)
-    assert all(math.isnan(row[name]) for name in ("ood_mean", "grid_mean", "auc"))
-    assert row["levels"] == 3
-
-
-def test_of_discrete_noise_only_level_zero_is_in_distribution(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9, 0.1: 0.8, 0.3: 0.4}, kind="discrete")
-    runs = collect([tmp_path]).runs
-    assert tables.curves(runs)["place"].tolist() == ["ID", "OOD", "OOD"]
-    (row,) = tables.summary(runs).to_dict("records")
-    assert row["id_mean"] == pytest.approx(0.9)
-    assert row["ood_mean"] == pytest.approx(0.6)
-    assert row["range"] == "p 0 to 0.3"
-
-
-def test_shares_of_ratios_are_means_over_seeds(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=0, steps=(0.5, 0.3, 0.2))
-    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=1, steps=(0.7, 0.3, 0.0))
-    make_run(trained_run, tmp_path, {0.0: 0.9}, seed=2, old=True)
-    table = tables.ratio_bins(collect([tmp_path]).runs)
-    assert table["left"].tolist() == [0, 1, 2]
-    assert table["share"].tolist() == pytest.approx([0.6, 0.3, 0.1])
-    assert table["cumulative"].tolist() == pytest.approx([0.6, 0.9, 1])
-    assert table["seeds"].tolist() == [2, 2, 2]
-
-
 def test_the_summary_counts_seeds_that_are_feasible_and_monotone(trained_run, tmp_path):
     for seed, (feasible, monotone) in enumerate([(True, True), (False, True), (False, False)]):
         best = {"epoch": 1, "validation_loss": 0.1 * seed}
@@ -112,27 +64,6 @@ def test_the_summary_counts_seeds_that_are_feasible_and_monotone(trained_run, tm
     (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
     assert (row["seeds"], row["feasible"], row["monotone"]) == (3, 1, 2)
     assert row["validation_loss"] == pytest.approx(0.1)
-
-
-def test_the_summary_has_a_row_for_each_group_and_noise(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "a", {0.0: 0.9})
-    make_run(trained_run, tmp_path / "b", {0.0: 0.8}, objective="erm", kind="uniform")
-    make_run(trained_run, tmp_path / "c", {0.0: 0.7}, name="other")
-    summary = tables.summary(collect([tmp_path]).runs)
-    rows = summary[["recipe", "objective", "perturbation", "id_mean"]].itertuples(index=False, name=None)
-    assert list(rows) == [
-        ("other", "constrained", "gaussian", 0.7),
-        ("reviews-ut", "constrained", "gaussian", 0.9),
-        ("reviews-ut", "erm", "uniform", 0.8),
-    ]
-
-
-def test_a_run_without_a_curve_keeps_its_verdicts(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, feasible=True)
-    (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
-    assert (row["seeds"], row["feasible"], row["perturbation"], row["range"]) == (1, 1, "", "")
-    assert math.isnan(row["id_mean"])
-    assert math.isnan(row["auc"])
 
 
 def test_a_curve_has_only_levels_that_every_seed_was_evaluated_at(trained_run, tmp_path):
@@ -145,27 +76,6 @@ def test_a_curve_has_only_levels_that_every_seed_was_evaluated_at(trained_run, t
     assert curve["mean"].tolist() == pytest.approx([0.8, 0.6])
     (line,) = tables.uneven_grids(runs)
     assert line.endswith("gaussian: not every seed was evaluated at γ = 0.5, 2")
-
-
-def test_levels_that_seeds_do_not_share_are_named_with_their_symbol(trained_run, tmp_path):
-    for seed, level in enumerate((0.1, 0.2)):
-        make_run(trained_run, tmp_path, {level: 0.9}, seed=seed, kind="discrete")
-    (line,) = tables.uneven_grids(collect([tmp_path]).runs)
-    assert line.endswith("discrete: not every seed was evaluated at p = 0.1, 0.2")
-
-
-def test_even_grids_are_not_mentioned(trained_run, tmp_path):
-    for seed in (0, 1):
-        make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.5}, seed=seed)
-    assert tables.uneven_grids(collect([tmp_path]).runs) == []
-
-
-def test_a_variant_is_named_only_where_an_objective_has_several(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9}, objective="erm")
-    for alpha in (0.1, 0.3):
-        make_run(trained_run, tmp_path, {0.0: 0.9}, overrides=[f"descent.alpha={alpha}"])
-    labels = tables.summary(collect([tmp_path]).runs)["label"].tolist()
-    assert sorted(labels) == ["constrained α=0.1", "constrained α=0.3", "erm"]
 
 
 def test_errors_are_summed_up_by_their_mean_and_further_metrics_stay_out_of_the_curve(trained_run, tmp_path):
@@ -189,10 +99,3 @@ def test_the_noisy_input_of_video_is_in_curves_and_in_the_summary(trained_run, t
     assert tables.curves(runs)["input"].tolist() == [0, INPUT_RMSE, 1.5 * INPUT_RMSE]
     (row,) = tables.summary(runs).to_dict("records")
     assert row["input_mean"] == pytest.approx(2.5 * INPUT_RMSE / 3)
-
-
-def test_text_has_no_noisy_input(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 0.9})
-    runs = collect([tmp_path]).runs
-    assert tables.curves(runs)["input"].isna().all()
-    assert tables.summary(runs)["input_mean"].isna().all()

@@ -40,12 +40,6 @@ def test_markdown_parses_to_the_same_cells():
     assert rows[1] == [STRANGE, "−1", "α (f_0)", "two lines"]
 
 
-def test_markdown_has_a_title_above_and_notes_below():
-    lines = unescaped(TABLE.markdown()).splitlines()
-    assert lines[0] == "## A title of 5 % & more"
-    assert lines[-3:] == ["A note with | and _.", "", "Another."]
-
-
 def test_characters_with_a_meaning_in_markdown_are_escaped():
     text = TABLE.markdown()
     for sign in ("|", "_", "*", "`", "[", "<", "#"):
@@ -84,19 +78,8 @@ def check_latex(text: str) -> None:
     assert outside.isascii()
 
 
-def test_latex_is_well_formed():
-    check_latex(TABLE.latex())
-    assert len(latex_rows(TABLE.latex())) == 4
-
-
 def test_latex_has_rules_below_the_headings_of_groups():
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in TABLE.latex()
-
-
-def test_a_table_without_groups_has_one_row_of_headings():
-    table = TextTable("stem", "title", [("", 2)], ["a", "b"], [[Entry("1"), Entry("2")]])
-    assert latex_rows(table.latex()) == ["a & b", "1 & 2"]
-    assert "cmidrule" not in table.latex()
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,11 @@ choose.py, depths.py    which groups of runs (../groups.py) are shown
 words.py, style.py      what they are called, and their colours
 panels.py, curves.py, losses.py    the parts that figures are drawn from
 saving.py               PNG and PDF
-background.py           drawing while the report is written
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +20,6 @@ import matplotlib
 # Before pyplot is imported: a report needs no screen.
 matplotlib.use("Agg")
 from cudt.config import registry
-from cudt.report.figures.background import Job, in_background
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.saving import Figure, save
 from cudt.report.groups import Group, by_recipe
@@ -31,29 +27,18 @@ from cudt.utils.errors import UserError
 from cudt.utils.files import file_name
 
 __all__ = [
-    "MOST_FIGURES",
     "Drawing",
     "Figure",
     "FigurePlan",
     "FigureType",
     "Job",
-    "Planned",
     "figure_types",
-    "in_background",
     "plan",
     "save",
 ]
 
-#: Figures of single recipes in one report; each takes about half a second.
-MOST_FIGURES = 60
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The figures of a report, each to be drawn and saved, and a note on those that are left out."""
-
-    jobs: list[Job]
-    notes: list[str]
+#: Draws and saves a figure.
+Job = Callable[[], Figure]
 
 
 @dataclass(frozen=True)
@@ -65,8 +50,8 @@ class _RecipePlan:
     plan: FigurePlan
 
 
-def plan(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> Planned:
-    """Every figure that the runs have data for, at most `MOST_FIGURES` of single recipes.
+def plan(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> list[Job]:
+    """Every figure that the runs have data for.
 
     `groups` are those that the tables compare; `ablations` are all groups, for figures of ablations, where the tables
     leave some out. `extra` has the import paths of figures outside cudt.
@@ -74,17 +59,14 @@ def plan(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), ex
     types = figure_types(extra)
     recipes, ablated = by_recipe(groups), by_recipe(ablations or groups)
     plans = [one for recipe in recipes for one in _plans_of(recipe, recipes[recipe], ablated[recipe], types)]
-    kept = {id(one) for one in itertools.islice(_in_turn(plans), MOST_FIGURES)}
     stems = _stems(recipes)
     jobs: list[Job] = [
-        partial(_draw_titled, one, recipes[one.recipe], out / f"{stems[one.recipe]}-{one.plan.name}")
-        for one in plans
-        if id(one) in kept
+        partial(_draw_titled, one, recipes[one.recipe], out / f"{stems[one.recipe]}-{one.plan.name}") for one in plans
     ]
     of_all = {is_ablation: list(found.values()) for is_ablation, found in ((False, recipes), (True, ablated))}
     over_all = [one for figure in types for one in figure.over_recipes(of_all[figure.reads_ablations])]
     jobs += [partial(_draw, one, out / one.name) for one in over_all]
-    return Planned(jobs, _notes(len(plans) - len(kept)))
+    return jobs
 
 
 def _draw(one: FigurePlan, stem: Path) -> Figure:
@@ -121,34 +103,6 @@ def _plans_of(
     given = [(figure, ablated if figure.reads_ablations else groups) for figure in types]
     plans = [_RecipePlan(recipe, figure, plan) for figure, mine in given for plan in figure.of_recipe(mine)]
     return sorted(plans, key=lambda one: (one.figure.order, one.plan.position))
-
-
-def _in_turn(plans: Sequence[_RecipePlan]) -> Iterator[_RecipePlan]:
-    """The first figure of every recipe; then one of each figure in turn, of the recipe least often chosen so far."""
-    first: dict[str, _RecipePlan] = {}
-    left: dict[str, list[_RecipePlan]] = {}
-    for plan in plans:
-        if first.setdefault(plan.recipe, plan) is not plan:
-            left.setdefault(plan.figure.name, []).append(plan)
-    yield from first.values()
-    times: Counter[str] = Counter()
-    while left:
-        for name, mine in list(left.items()):
-            chosen = min(mine, key=lambda one: (not one.plan.is_main, times[one.recipe]))
-            times[chosen.recipe] += 1
-            mine.remove(chosen)
-            if not mine:
-                del left[name]
-            yield chosen
-
-
-def _notes(left_out: int) -> list[str]:
-    if not left_out:
-        return []
-    return [
-        f"{left_out} figures of single recipes are not drawn (the limit is {MOST_FIGURES}); "
-        "report fewer recipes at once to get them"
-    ]
 
 
 def _stems(recipes: Iterable[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The contract of a figure. A new figure is one file next to this one, which holds `FIGURE`, a `FigureType`.
 
 The file looks at the runs, says which drawings they have data for (`of_recipe`, `over_recipes`), and draws them with
-Matplotlib. Saving, the limit on their number and the page are done elsewhere. A figure outside cudt works the same:
+Matplotlib. Saving and the page are done elsewhere. A figure outside cudt works the same:
 `cudt report FOLDER --figure my_package.my_figure`.
 """
 
@@ -28,8 +28,6 @@ class FigurePlan:
     name: str
     """The file name, without the recipe and the extension."""
     draw: Callable[[], Drawing]
-    is_main: bool = True
-    """Whether it shows a recipe's main kind of noise; where there are too many drawings, these are kept first."""
     position: int = 0
     """Sorts the drawings of figures that have the same `order`."""
 

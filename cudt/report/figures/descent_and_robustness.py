@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import PAPER_LEVELS, main_kind, noise_kinds, pair, with_curve
+from cudt.report.figures.choose import PAPER_LEVELS, noise_kinds, pair, with_curve
 from cudt.report.figures.curves import draw_curves
 from cudt.report.figures.losses import draw_losses
 from cudt.report.figures.panels import guide, layer_ticks, legend_below, panels, scale_losses
@@ -30,9 +30,8 @@ class DescentAndRobustness(FigureType):
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for each kind of noise."""
-        main = main_kind(groups)
         for position, kind in enumerate(noise_kinds(groups)):
-            yield FigurePlan(f"{kind}-{self.name}", partial(draw, groups, kind), kind == main, position)
+            yield FigurePlan(f"{kind}-{self.name}", partial(draw, groups, kind), position)
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:

@@ -1,7 +1,6 @@
 """What is left of descent under noise: constraints kept, the best layer, and what the last one loses against it.
 
-Drawn for each recipe, under its main kind of noise, from the test losses of every layer. Next to the lowest layer loss
-is what the theory promises it stays below in L layers, with its constants measured (../../method/bounds.py).
+Drawn for each recipe, under its main kind of noise, from the test losses of every layer.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from cudt.noise.base import scale_of
-from cudt.report.carry_over import best_layers, by_level, has_descent, has_promise, kept_by_level
+from cudt.report.carry_over import best_layers, by_level, has_descent, kept_by_level
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
-from cudt.report.figures.panels import finite, legend_below, line, panels, scale_losses, shade_seen
+from cudt.report.figures.panels import legend_below, line, panels, scale_losses, shade_seen
 from cudt.report.figures.words import chosen_text, labels, seeds_range, styles
 from cudt.report.groups import Group
 
@@ -43,7 +42,7 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     _draw_number(kept, shown, kind, lambda group: kept_by_level(group, shown, kind))
     _draw_best_layers(best, shown, kind)
     _draw_number(lowest, shown, kind, lambda group: by_level(group.runs, kind, "best_loss"))
-    _draw_bounds(lowest, shown, kind)
+    scale_losses(lowest, [value for group in shown for value in by_level(group.runs, kind, "best_loss")["mean"]])
     _draw_number(gap, shown, kind, lambda group: by_level(group.runs, kind, "gap"))
     layers = shown[0].n_layers
     kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
@@ -79,20 +78,6 @@ def _draw_best_layers(axes: Any, groups: Sequence[Group], kind: str) -> None:
         if len(group.runs) == 1:
             low = high = rows["median"] * np.nan
         line(axes, rows.index, rows["median"], low, high, named[group.key], drawn[group.key])
-
-
-def _draw_bounds(axes: Any, groups: Sequence[Group], kind: str) -> None:
-    """Draw the bound of each group that has one, as a faint line, on an axis that fits all losses of the panel."""
-    drawn = [value for group in groups for value in by_level(group.runs, kind, "best_loss")["mean"]]
-    for group in groups:
-        if not has_promise(group):
-            continue
-        rows = by_level(group.runs, kind, "bound_at_depth")
-        bounds = finite(rows["mean"])
-        style = {"color": styles(groups)[group.key]["color"], "alpha": 0.5, "linewidth": 1, "linestyle": (0, (3, 1))}
-        axes.plot(rows.index, bounds, label="the theory's bound on the lowest loss", **style)
-        drawn += bounds.tolist()
-    scale_losses(axes, drawn)
 
 
 FIGURE = DescentUnderNoise()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cudt.report import objectives
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.figures.choose import main_kind, noise_kinds, pair
+from cudt.report.figures.choose import noise_kinds, pair
 from cudt.report.figures.panels import finite, guide, legend_below, panels
 from cudt.report.figures.style import ASKED_COLOR
 from cudt.report.figures.words import chosen_text, labels, level_text, seeds_range, styles
@@ -27,10 +27,9 @@ class LayerRatios(FigureType):
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterator[FigurePlan]:
         """One for each kind of noise, where a run has ratios."""
-        main = main_kind(groups)
         for position, kind in enumerate(noise_kinds(groups)):
             if any(not _bins(group, kind).empty for group in groups if kind in group.kinds):
-                yield FigurePlan(f"{kind}-{self.name}", partial(draw, groups, kind), kind == main, position)
+                yield FigurePlan(f"{kind}-{self.name}", partial(draw, groups, kind), position)
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
@@ -60,7 +59,7 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 
 
 def _bins(group: Group, kind: str) -> pd.DataFrame:
-    """The histogram at the training level; empty for a model of one layer, or a run of an early version."""
+    """The histogram at the training level; empty for a model of one layer."""
     rows = group.bins
     return rows[(rows["perturbation"] == kind) & (rows["gamma"] == group.level(kind))]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cudt.noise.base import scale_of
 from cudt.report import objectives
-from cudt.report.collect import GroupKey, ReadRun
+from cudt.report.collect import GroupKey
 from cudt.report.comparable import constraint_kind
 from cudt.report.figures.choose import is_comparison
 from cudt.report.figures.style import variant_style
@@ -17,7 +17,6 @@ from cudt.report.names import distinct, variant_names
 
 #: Characters in one line of a legend, and lines of one label.
 _LABEL_WIDTH, _LABEL_LINES = 60, 3
-_KIND_MARKERS = "Dv*pX"
 
 
 def labels(
@@ -49,31 +48,6 @@ def styles(groups: Sequence[Group]) -> dict[GroupKey, dict[str, Any]]:
         mine = [group for group in groups if group.objective == objective]
         for index, group in enumerate(mine):
             made[group.key] = variant_style(objective, index, len(mine))
-    return made
-
-
-#: An objective, and the kind of its constraints (../names.py).
-ObjectiveKind = tuple[str, str]
-
-
-def objective_kind(run: ReadRun) -> ObjectiveKind:
-    """What figures of several recipes tell runs apart by."""
-    return run.objective, constraint_kind(run)
-
-
-def kind_looks(runs: Iterable[ReadRun]) -> dict[ObjectiveKind, tuple[str, dict[str, Any]]]:
-    """Label and style of each objective and kind of constraint: `constrained (ladder)` in a shade of its colour."""
-    found = set(map(objective_kind, runs))
-    called = objectives.labels(objectives.in_order(name for name, _ in found))
-    made = {}
-    for objective, text in called.items():
-        kinds = sorted(kind for name, kind in found if name == objective)
-        for index, kind in enumerate(kinds):
-            label = f"{text} ({kind})" if kind else text
-            style = variant_style(objective, index, len(kinds))
-            # The first has the objective's own marker; the others have markers that no objective of cudt has.
-            marker = _KIND_MARKERS[(index - 1) % len(_KIND_MARKERS)] if index else objectives.style(objective)["marker"]
-            made[objective, kind] = (label, {**style, "marker": marker})
     return made
 
 

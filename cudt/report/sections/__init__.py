@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass, replace
 
 from cudt.report.comparable import families
 from cudt.report.material import Material
+from cudt.report.sections import descent_under_noise, early_exit, effective_weights
 from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import TextTable
 from cudt.utils.files import file_name
@@ -17,7 +16,7 @@ __all__ = ["Content", "PageSection", "SectionType", "build", "section_types"]
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section with its content. `recipe` is empty for a section over several recipes."""
+    """A section of a recipe with its content."""
 
     recipe: str
     title: str
@@ -27,8 +26,7 @@ class PageSection:
 
 def section_types() -> list[SectionType]:
     """All sections, in the order of the page."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return sorted((module.SECTION for module in modules if hasattr(module, "SECTION")), key=lambda one: one.order)
+    return [descent_under_noise.SECTION, effective_weights.SECTION, early_exit.SECTION]
 
 
 def build(made: Material) -> list[PageSection]:
@@ -36,12 +34,10 @@ def build(made: Material) -> list[PageSection]:
     types = section_types()
     recipes = families(made.compared)
     found = [(recipe, section, section.of_recipe(runs, made)) for recipe, runs in recipes.items() for section in types]
-    found += [("", section, section.over_recipes(made)) for section in types]
     return [_section(recipe, section.title, content) for recipe, section, content in found if content is not None]
 
 
 def _section(recipe: str, title: str, content: Content) -> PageSection:
     """The section; the tables of a recipe have its name in their file names."""
-    start = f"{file_name(recipe)}-" if recipe else ""
-    tables = [replace(table, stem=f"{start}{table.stem}") for table in content.tables]
+    tables = [replace(table, stem=f"{file_name(recipe)}-{table.stem}") for table in content.tables]
     return PageSection(recipe, title, content.text, tables)

@@ -24,16 +24,10 @@ class Content:
 
 
 class SectionType:
-    """A part of the page: below each recipe's numbers, or at the end of the page, or both."""
+    """A part of the page, below each recipe's numbers."""
 
     title: ClassVar[str]
-    order: ClassVar[int]
-    """The lower, the earlier on the page."""
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """What it shows for one recipe, given the runs that are compared (no ablations); None for nothing."""
-        return None
-
-    def over_recipes(self, made: Material) -> Content | None:
-        """What it shows at the end of the page; None for nothing."""
-        return None
+        raise NotImplementedError

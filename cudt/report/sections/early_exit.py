@@ -29,7 +29,6 @@ class ExitTables(SectionType):
     """For each recipe with early exits: the groups of the figure."""
 
     title = "Early exit"
-    order = 30
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """One table, under the main kind of noise."""

@@ -30,7 +30,6 @@ class WeightTables(SectionType):
     """For each recipe with a constrained group that logged its weights: the group of the figure."""
 
     title = "Effective weights"
-    order = 20
 
     def of_recipe(self, runs: Sequence[ReadRun], made: Material) -> Content | None:
         """A sentence and a table with a row for each layer."""

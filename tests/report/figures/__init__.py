@@ -32,7 +32,7 @@ def in_groups(runs: Sequence[ReadRun]) -> list[Group]:
 
 def draw(groups: Sequence[Group], out: Path, **options: Any) -> list[Figure]:
     """Every figure of some groups, drawn and saved in this process."""
-    return [job() for job in figures.plan(groups, out, **options).jobs]
+    return [job() for job in figures.plan(groups, out, **options)]
 
 
 def variant_of(

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from cudt.report import figures
-from cudt.report.figures import Drawing, Figure, background
+from cudt.report.figures import Drawing, Figure
 
 
 @pytest.fixture(autouse=True)
@@ -31,5 +31,4 @@ def drawn(monkeypatch) -> list[Any]:
         return Figure(recipe, drawing.title, stem.with_name(f"{stem.name}.png"), stem)
 
     monkeypatch.setattr(figures, "save", keep)
-    monkeypatch.setattr(background, "cores", lambda: 1)
     return kept

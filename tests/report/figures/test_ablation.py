@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cudt.report.figures import ablation, choose
-from tests.report import REACH
 from tests.report.figures import ABLATION_LEVELS, make_ablation
 
 
@@ -23,11 +22,3 @@ def test_the_metric_is_drawn_against_the_setting_with_bars_over_seeds(key, train
         assert np.allclose(lengths, 2 * 0.01 * 2**0.5)
         assert axes.get_xscale() == "log"
     assert "all else equal, 2 seeds per value" in title
-
-
-def test_a_single_seed_is_drawn_with_its_interval_over_examples(trained_run, tmp_path):
-    groups = make_ablation(trained_run, tmp_path, "descent.alpha", [0.0, 0.1, 0.2], seeds=1)
-    figure, _ = ablation.draw(groups, "descent.alpha", "gaussian")
-    bars = figure.axes[0].containers[0][2][0].get_segments()
-    assert np.allclose([high - low for (_, low), (_, high) in bars], 2 * REACH)
-    assert figure.axes[0].get_xscale() == "linear"

@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cudt import report
-from cudt.report.collect import collect
 from cudt.report.figures import choose
 from tests.report import make_run
-from tests.report.figures import groups_of, in_groups, legend_of, named_lines, points_of, variant_of
+from tests.report.figures import groups_of, legend_of, named_lines, points_of
 
 CURVE = {0.0: 1.0, 1.0: 0.8}
 
@@ -32,15 +30,6 @@ def test_the_pair_is_at_the_papers_gamma_train_where_there_is_one(trained_run, t
     groups = groups_of(tmp_path)
     # Without another level, that of the paper's Figure 1.
     assert [choose.pair(groups, "gaussian", wanted)[0].gamma_train for wanted in (0.2, 0.13, None)] == [0.2, 0.8, 0.2]
-
-
-def test_language_models_are_at_the_gamma_train_of_the_papers_llama(trained_run, tmp_path):
-    metric = {"name": "token_accuracy", "higher_is_better": True}
-    for gamma, objective in itertools.product((0.25, 0.75), ("constrained", "erm")):
-        level: dict[str, Any] = {"overrides": trained_at(gamma), "gamma_train": gamma}
-        run = make_run(trained_run, tmp_path, CURVE, objective=objective, metric=metric, **level)
-        run.write_table("ood", run.read_table("ood").replace("accuracy", "token_accuracy"))
-    assert [group.gamma_train for group in choose.pair(groups_of(tmp_path), "gaussian")] == [0.25, 0.25]
 
 
 def test_of_several_variants_the_best_run_on_validation_data_is_shown_alone(trained_run, tmp_path):
@@ -93,39 +82,6 @@ def test_figures_show_what_the_tables_compare_and_ablations_only_in_their_own(
     assert len(figures["ablation"].axes[0].containers[0].lines[0].get_xdata()) == 5
 
 
-def test_a_pair_has_one_depth(trained_run, tmp_path):
-    for layers, objective in ((3, "constrained"), (5, "constrained"), (3, "erm")):
-        losses = [0.5] * layers
-        overrides = [f"model.layers={layers}"]
-        make_run(trained_run, tmp_path, CURVE, objective=objective, losses=losses, overrides=overrides)
-    assert [group.n_layers for group in choose.pair(groups_of(tmp_path), "gaussian")] == [3, 3]
-
-
-def test_each_objective_has_its_own_best_depth_in_a_grid(trained_run, tmp_path):
-    for (layers, loss), objective in itertools.product(((3, 0.5), (5, 0.2), (7, 0.4)), ("constrained", "erm")):
-        best = {"validation_loss": loss if objective == "constrained" else 1 - loss}
-        overrides = [f"model.layers={layers}"]
-        losses = [0.5] * layers
-        make_run(trained_run, tmp_path, CURVE, objective=objective, losses=losses, overrides=overrides, best=best)
-    groups = groups_of(tmp_path)
-    assert [group.n_layers for group in choose.best_depths(groups, "gaussian", 0.8)] == [5, 3]
-    assert [group.n_layers for group in choose.pair(groups, "gaussian")] == [5, 5]
-
-
-def test_a_figure_is_drawn_although_the_best_run_is_not_evaluated(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, CURVE, seed=0, best={"validation_loss": 0.5})
-    make_run(trained_run, tmp_path, None, seed=1, best={"validation_loss": 0.4})
-    (shown,) = choose.pair(groups_of(tmp_path), "gaussian")
-    assert (len(shown.curve("gaussian")), shown.seeds("gaussian")) == (2, 1)
-
-
-def test_runs_without_a_curve_are_not_chosen(trained_run, tmp_path):
-    make_run(trained_run, tmp_path)
-    groups = groups_of(tmp_path)
-    assert choose.pair(groups, "gaussian") == []
-    assert choose.main_kind(groups) is None
-
-
 def test_a_series_differs_in_one_setting_only(trained_run, tmp_path):
     for alpha in (0.3, 0.1, 0.2):
         make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"])
@@ -136,45 +92,9 @@ def test_a_series_differs_in_one_setting_only(trained_run, tmp_path):
     assert choose.series(groups_of(tmp_path), "descent.dual.optimizer", "gaussian") == []
 
 
-@pytest.mark.parametrize(
-    ("levels", "shown"),
-    [
-        ([round(0.15 * i, 2) for i in range(15)], [0, 1.05, 1.65]),
-        ([0.01, 0.05, 0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5], [0.01, 0.75, 1.0]),
-        ([0.5], [0.5]),
-        ([0.0, 1.0], [0.0, 1.0]),
-    ],
-)
-def test_a_low_a_middle_and_a_high_level(levels, shown, trained_run, tmp_path):
-    make_run(trained_run, tmp_path, dict.fromkeys(levels, 0.5))
-    assert choose.middle_levels(groups_of(tmp_path), "gaussian") == shown
-
-
-def test_levels_are_those_that_all_groups_have(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 1.0, 0.5: 0.8, 1.0: 0.7})
-    make_run(trained_run, tmp_path, {0.0: 1.0, 0.5: 0.8, 0.75: 0.2}, objective="erm")
-    assert choose.middle_levels(groups_of(tmp_path), "gaussian") == [0.0, 0.5]
-
-
 def test_two_values_or_two_changed_settings_are_no_ablation(trained_run, tmp_path):
     for index in range(4):
         settings = [f"descent.alpha={0.1 * index}", f"training.epochs={index + 1}"]
         make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=settings)
     make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=["descent.alpha=0.35", "training.epochs=1"])
     assert choose.ablated(groups_of(tmp_path), "gaussian") == {}
-
-
-def test_depth_and_gamma_train_are_not_ablated(trained_run, tmp_path):
-    for index in range(1, 5):
-        make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=[f"model.layers={index}"])
-        make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=[f"noise.gamma_train={index}"], gamma_train=index)
-    assert choose.ablated(groups_of(tmp_path), "gaussian") == {}
-
-
-def test_an_objective_that_is_not_installed_is_chosen_too(trained_run, tmp_path):
-    for objective in ("supervised", "erm", "constrained"):
-        make_run(trained_run, tmp_path, CURVE, objective=objective)
-    runs = collect([tmp_path]).runs
-    runs += [variant_of(runs[0], "other", {}, objective="my_package.tempered")]
-    chosen = choose.pair(in_groups(runs), "gaussian")
-    assert [group.objective for group in chosen] == ["constrained", "erm", "my_package.tempered", "supervised"]

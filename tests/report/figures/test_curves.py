@@ -25,17 +25,6 @@ def test_curves_are_means_with_a_band_over_seeds(trained_run, tmp_path, axes):
     assert (over_examples.ymin, over_examples.ymax) == pytest.approx((0.3 - REACH, 0.9 + REACH))
 
 
-def test_the_name_of_the_training_levels_is_away_from_the_curve(trained_run, tmp_path, axes):
-    make_run(trained_run, tmp_path / "a", {0.0: 0.9})
-    make_video_run(trained_run, tmp_path / "b", {0.0: 9})
-    for folder in ("a", "b"):
-        curves.draw_curves(axes, groups_of(tmp_path / folder), "gaussian")
-    below, above = (text.get_position()[1] for text in axes.texts)
-    assert below < 0.1
-    assert above > 0.9
-    assert axes.get_ylabel() == "test RMSE"
-
-
 def test_the_noisy_input_of_video_is_drawn_once_and_only_for_video(trained_run, tmp_path, axes):
     for objective in ("constrained", "erm"):
         make_video_run(trained_run, tmp_path / "video", {0.0: 9.0, 1.0: 12.0}, objective=objective)

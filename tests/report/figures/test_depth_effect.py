@@ -27,12 +27,3 @@ def test_the_mean_and_the_area_are_drawn_against_depth(trained_run, tmp_path):
     low, high = mean.containers[0][2][0].get_segments()[0][:, 1]
     assert high - low == pytest.approx(2 * 0.02 / 3 / 2**0.5)
     assert "gaussian noise, 0 to 2, against depth, 2 seeds per point" in title
-
-
-def test_each_gamma_train_has_a_column(trained_run, tmp_path):
-    make_depths(trained_run, tmp_path, seeds=1)
-    found = depths(make_depths(trained_run, tmp_path, seeds=1, gamma=0.2), "gaussian")
-    figure, _ = depth_effect.draw(found, "gaussian")
-    assert [axes.get_title() for axes in figure.axes] == ["γ_train = 0.2", "γ_train = 0.4", "", ""]
-    # A single seed has no spread of its mean.
-    assert np.allclose(np.ptp(figure.axes[0].containers[0][2][0].get_segments(), axis=1), 0)

@@ -27,14 +27,6 @@ def test_weights_over_the_updates_and_how_often_they_are_negative(trained_run, t
     assert "2 seeds" in title
 
 
-def test_of_many_layers_only_the_first_and_the_last_have_a_name(trained_run, tmp_path):
-    run = make_run(trained_run, tmp_path, CURVE)
-    plant_weights(run, [range(12), range(12)])
-    (plan,) = effective_weights.FIGURE.of_recipe(groups_of(tmp_path))
-    figure, _ = plan.draw()
-    assert [*named_lines(figure.axes[0])] == ["layer 1", "layer 12"]
-
-
 @pytest.mark.parametrize("objective", ["constrained", "erm"])
 def test_without_logged_weights_there_is_no_figure(objective, trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, objective=objective)

@@ -6,7 +6,7 @@ import pytest
 
 from cudt.report.figures import errors_over_layers
 from cudt.runs.tables import TABLES
-from tests.report import make_run, make_video_run
+from tests.report import make_run
 from tests.report.figures import groups_of, points_of
 
 
@@ -28,11 +28,3 @@ def test_errors_are_drawn_clean_at_the_training_level_and_at_the_highest_level(t
         band = axes.collections[0].get_datalim(axes.transData)
         assert band.ymax == pytest.approx(wanted[0][1] + 0.1 * 2**0.5)
     assert title == "reviews-ut: 1 − accuracy over layers under gaussian noise, 2 seeds"
-
-
-def test_a_metric_that_is_an_error_is_drawn_unchanged(trained_run, tmp_path):
-    make_video_run(trained_run, tmp_path, {0.0: 10.0})
-    figure, _ = errors_over_layers.draw(groups_of(tmp_path), "gaussian")
-    (axes,) = figure.axes
-    assert axes.lines[0].get_ydata().tolist() == [0.5] * 3
-    assert axes.get_ylabel() == "test RMSE"

@@ -10,13 +10,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from cudt import report
-from cudt.config import registry
 from cudt.report import figures, objectives
-from cudt.report.collect import collect
 from cudt.utils.errors import UserError
 from tests.report import make_run, make_video_run
-from tests.report.figures import draw, groups_of, in_groups, legend_of, variant_of
+from tests.report.figures import draw, groups_of
 
 CURVE = {0.0: 0.9, 1.0: 0.8}
 #: The figures of every recipe with evaluated runs.
@@ -68,40 +65,6 @@ def test_each_recipe_and_noise_has_its_figures(trained_run, tmp_path, drawn):
     ]
 
 
-def test_settings_that_vary_have_their_figures(trained_run, tmp_path, drawn):
-    for alpha in (0.05, 0.1, 0.2):
-        make_run(trained_run, tmp_path, CURVE, overrides=[f"descent.alpha={alpha}"], feasible=True)
-    make_run(trained_run, tmp_path, CURVE, overrides=["noise.gamma_train=0.1"], gamma_train=0.1, feasible=True)
-    make_run(trained_run, tmp_path, CURVE, overrides=["model.layers=1"], losses=[0.5], feasible=True)
-    assert {name.removeprefix("reviews-ut-") for name in names(tmp_path)} == {
-        *ALWAYS,
-        "training-levels",
-        "depth-effect",
-        "by-depth",
-        "ablation-descent.alpha",
-        "ablation-descent.alpha-curves",
-        "average-descent",
-    }
-
-
-def test_runs_without_curves_have_only_the_figure_of_violated_constraints(trained_run, tmp_path, drawn):
-    make_run(trained_run, tmp_path, feasible=True)
-    assert names(tmp_path) == []
-    verdict = {"layer": 1, "loss": 1.0, "allowed": 0.5, "violation": 0.5, "standard_error": 0.01, "verdict": "violated"}
-    make_run(trained_run, tmp_path, feasible=False, verdicts=[verdict], seed=1)
-    assert names(tmp_path) == ["infeasible-runs"]
-    assert draw([], tmp_path) == []
-
-
-@pytest.mark.filterwarnings("error")
-def test_levels_that_no_two_seeds_share_make_no_figure(trained_run, tmp_path, drawn):
-    make_run(trained_run, tmp_path, {0.5: 1.0}, seed=0, feasible=True)
-    make_run(trained_run, tmp_path, {1.0: 0.8}, seed=1, feasible=True)
-    make_run(trained_run, tmp_path, {0.0: 0.8}, objective="erm", kind="uniform")
-    kinds = ["uniform-descent-and-robustness", "uniform-layer-ratios", "errors-over-layers"]
-    assert names(tmp_path) == [f"reviews-ut-{name}" for name in kinds]
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("losses", "curve"),
@@ -121,63 +84,12 @@ def test_unusual_values_are_drawn(losses, curve, trained_run, tmp_path, drawn):
         figure.draw_without_rendering()
 
 
-def test_of_too_many_drawings_the_first_of_each_recipe_and_one_of_each_figure_are_made_and_the_rest_is_counted(
-    trained_run, tmp_path, drawn, monkeypatch
-):
-    monkeypatch.setattr(figures, "MOST_FIGURES", 5)
-    for name in "abc":
-        make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
-    planned = figures.plan(groups_of(tmp_path), tmp_path / "figures")
-    first, ratios, errors = ALWAYS
-    assert [figure.png.stem for figure in (job() for job in planned.jobs)] == [
-        *(f"a-{first}", f"a-{ratios}", f"b-{first}", f"b-{errors}", f"c-{first}"),
-        *("grid-accuracy-gaussian", "average-descent"),
-    ]
-    assert planned.notes == [
-        "4 figures of single recipes are not drawn (the limit is 5); report fewer recipes at once to get them"
-    ]
-
-
-def test_of_sixty_variants_a_few_are_drawn(trained_run, tmp_path, drawn):
-    make_run(trained_run, tmp_path, CURVE, feasible=True)
-    (run,) = collect([tmp_path]).runs
-    runs = [
-        variant_of(run, f"{index:08}", {"descent": {"alpha": index / 100}, "training": {"learning_rate": index + 1}})
-        for index in range(60)
-    ]
-    made = draw(in_groups(runs), tmp_path / "figures")
-    wanted = [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
-    assert [figure.png.stem for figure in made] == wanted
-    assert all(len(axes.lines) <= 8 for figure in drawn for axes in figure.axes)
-
-
 def test_recipes_with_the_same_metric_share_a_grid(trained_run, tmp_path, drawn):
     for name in "ab":
         make_run(trained_run, tmp_path, CURVE, name=name, feasible=True)
         make_video_run(trained_run, tmp_path, {0.0: 9.0}, name=f"video-{name}", feasible=True)
     grids = [name for name in names(tmp_path) if name.startswith("grid")]
     assert grids == ["grid-accuracy-gaussian", "grid-RMSE-gaussian"]
-
-
-def test_every_figure_is_named_as_its_file():
-    assert sorted(figure.name for figure in figures.figure_types()) == [
-        name.replace("_", "-") for name in registry.names("figure")
-    ]
-
-
-def test_an_objective_that_is_not_installed_is_in_every_figure_of_its_runs(trained_run, tmp_path, drawn):
-    for objective in ("constrained", "erm"):
-        make_run(trained_run, tmp_path, CURVE, objective=objective, feasible=True)
-    runs = collect([tmp_path]).runs
-    runs += [variant_of(runs[0], "other", {}, objective="my_package.tempered")]
-    draw(in_groups(runs), tmp_path / "figures")
-    assert len(drawn) == len(ALWAYS) + 1
-    for figure in drawn:
-        assert [label.split()[0] for label in legend_of(figure) if "α" not in label] == [
-            "constrained",
-            "erm",
-            "tempered",
-        ]
 
 
 OUTSIDE = """
@@ -243,13 +155,3 @@ def test_a_figure_from_outside_is_drawn_in_its_order(trained_run, tmp_path, draw
 def test_what_is_wrong_with_a_figure_from_outside_is_an_error(path, message, outside):
     with pytest.raises(UserError, match=message):
         figures.figure_types([path])
-
-
-def test_captions_name_the_section_where_a_recipe_has_several(trained_run, tmp_path):
-    for select in ("best", "last"):
-        make_run(trained_run, tmp_path / "runs", {0.0: 1.0, 1.0: 0.5}, overrides=[f"training.select={select}"])
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    text = made.page.read_text(encoding="utf-8")
-    assert "2 finished runs of 1 recipe ·" in text
-    for select in ("best", "last"):
-        assert f"<figcaption>reviews-ut, select={select}: loss by layer" in text

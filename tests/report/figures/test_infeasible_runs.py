@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -39,14 +38,6 @@ def test_the_losses_of_an_infeasible_run_are_shown_against_their_limits(trained_
     assert second.get_title() == "other, L = 3, γ_train = 0.4, seed 0\nfails at layer 2 of 3"
 
 
-def test_at_most_six_infeasible_runs_are_shown(trained_run, tmp_path):
-    for index in range(8):
-        verdicts = [verdict(layer, "violated") for layer in range(1, index + 2)]
-        make_run(trained_run, tmp_path, name=f"recipe-{index}", feasible=False, verdicts=verdicts)
-    worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
-    assert [run.recipe for run in worst] == [f"recipe-{index}" for index in range(7, 1, -1)]
-
-
 def plant_psnr(run, *values: float) -> None:
     rows = [("gaussian", 0.4, layer, "PSNR", value) for layer, value in enumerate(values, 1)]
     run.merge_table("layer_metrics", pd.DataFrame(rows, columns=TABLES["layer_metrics"]), ["perturbation", "gamma"])
@@ -71,46 +62,3 @@ def test_psnr_under_noise_and_by_layer_is_shown_next_to_that_of_erm(trained_run,
     assert noise.get_ylabel() == layers.get_ylabel() == "test PSNR (dB)"
     by_layer = {name: points_of(line) for name, line in named_lines(layers).items()}
     assert by_layer == {"constrained": [[1, 9], [2, 8], [3, 7]], "erm": [[1, 10], [2, 20], [3, 30]]}
-
-
-def test_without_psnr_the_metric_of_the_task_is_shown(trained_run, tmp_path):
-    failing = [verdict(layer, "violated") for layer in (1, 2, 3)]
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, feasible=False, verdicts=failing)
-    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
-    _, noise, layers = plan.draw().figure.axes
-    assert np.allclose(points_of(named_lines(noise)["constrained"]), [[0, 0.9], [1, 0.6]])
-    assert points_of(named_lines(layers)["constrained"]) == [[1, 0.5], [2, 0.5], [3, 0.5]]
-    assert noise.get_ylabel() == "test accuracy"
-
-
-def test_a_run_that_is_not_evaluated_has_its_constraints_alone(trained_run, tmp_path):
-    failing = [verdict(layer, "violated") for layer in (1, 2, 3)]
-    make_run(trained_run, tmp_path, feasible=False, verdicts=failing)
-    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
-    figure, title = plan.draw()
-    (losses,) = figure.axes
-    assert points_of(named_lines(losses)["constrained"]) == [[1, 1], [2, 1], [3, 1]]
-    assert title.startswith("Infeasible runs: ")
-    # Next to one that is evaluated, the other panels of its row are left out.
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, name="other", feasible=False, verdicts=failing[:1])
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, name="other", objective="erm", verdicts=failing)
-    (plan,) = infeasible_runs.FIGURE.over_recipes([groups_of(tmp_path)])
-    figure, title = plan.draw()
-    assert [axes.get_title().partition(",")[0] for axes in figure.axes] == [
-        "other",
-        "Under gaussian noise",
-        "By layer at γ = 0.4",
-        "reviews-ut",
-    ]
-    assert title.startswith("Infeasible runs next to ERM where there is a comparable run: ")
-
-
-def test_evaluated_runs_come_first(trained_run, tmp_path):
-    one, all_ = ([verdict(layer, "violated") for layer in layers] for layers in ((2,), (1, 2, 3)))
-    make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.6}, seed=0, feasible=False, verdicts=one)
-    make_run(trained_run, tmp_path, seed=1, feasible=False, verdicts=all_)
-    for index in range(6):
-        make_run(trained_run, tmp_path, name=f"other-{index}", feasible=False, verdicts=all_)
-    worst = infeasible_runs.most_violated(collect([tmp_path]).runs)
-    assert (worst[0].recipe, worst[0].seed) == ("reviews-ut", 0)
-    assert len(worst) == 6

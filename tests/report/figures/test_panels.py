@@ -38,15 +38,6 @@ def test_values_that_are_not_finite_leave_gaps(axes):
     axes.figure.draw_without_rendering()
 
 
-@pytest.mark.parametrize(("count", "ticks"), [(1, 1), (12, 12), (24, 12), (32, 11)])
-def test_layers_are_numbered_as_far_as_the_numbers_fit(count, ticks, axes):
-    panels.layer_ticks(axes, range(1, count + 1))
-    shown = axes.get_xticks().tolist()
-    assert shown[-1] == count
-    assert len(shown) <= ticks
-    assert shown == sorted(shown)
-
-
 def test_the_legend_names_each_line_once_and_is_left_out_without_lines():
     figure, grid = panels.panels(1, 2)
     panels.legend_below(figure)
@@ -55,12 +46,3 @@ def test_the_legend_names_each_line_once_and_is_left_out_without_lines():
         axes.plot([0, 1], label="a")
     panels.legend_below(figure)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a"]
-
-
-@pytest.mark.parametrize(("label", "is_taller"), [("short", False), ("two\nlines", True)])
-def test_labels_of_several_lines_make_the_figure_taller(label, is_taller):
-    figure, grid = panels.panels(1, 1)
-    height = figure.get_figheight()
-    grid[0, 0].plot([0, 1], label=label)
-    panels.legend_below(figure)
-    assert (figure.get_figheight() > height) == is_taller

@@ -51,14 +51,6 @@ def test_each_of_the_papers_settings_has_a_panel_at_its_depth_and_level(sides):
     assert "in the paper," not in title
 
 
-def test_other_depths_and_levels_are_shown_where_the_papers_are_missing(sides):
-    runs = [run_of(side, "avenue-dust", 5, 0.13, 1.0) for side in sides]
-    (plan,) = tradeoffs.FIGURE.over_recipes(by_recipe_of(runs))
-    figure, title = plan.draw()
-    assert [axes.get_title().splitlines()[1] for axes in figure.axes] == ["γ_train = 0.13, L = 5, 1 seed each"]
-    assert title.endswith("(in the paper, DUST on Avenue has L = 7 and γ_train = 0.15)")
-
-
 def test_runs_that_are_not_the_papers_have_no_panel(sides):
     assert list(tradeoffs.FIGURE.over_recipes([in_groups(sides)])) == []
 

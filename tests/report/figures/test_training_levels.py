@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.report.collect import collect
 from cudt.report.figures import training_levels
 from tests.report import make_run
-from tests.report.figures import groups_of, in_groups, legend_of, named_lines, points_of, variant_of
+from tests.report.figures import groups_of, legend_of, named_lines, points_of
 
 
 def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
@@ -48,23 +47,3 @@ def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most
         ["γ_train = 0.4", "L = 3"],
     ]
     assert legend_of(figure) == ["constrained", "erm"]
-
-
-def test_of_several_erm_runs_those_with_the_same_settings_at_all_levels_are_shown(trained_run, tmp_path):
-    for gamma, epochs in ((0.0, 1), (0.4, 1), (0.4, 3)):
-        curve = {0.0: 0.9, 1.0: epochs / 10}
-        overrides = [f"noise.gamma_train={gamma}", f"training.epochs={epochs}"]
-        # The best on validation data is the one with more epochs.
-        best = {"epoch": 1, "validation_loss": 0.5 / epochs}
-        make_run(trained_run, tmp_path, curve, objective="erm", overrides=overrides, gamma_train=gamma, best=best)
-    figure, _ = training_levels.draw(groups_of(tmp_path), "gaussian")
-    assert [points_of(named_lines(axes)["erm"])[1][1] for axes in figure.axes] == pytest.approx([0.1, 0.1])
-
-
-def test_of_many_gamma_train_nine_are_shown_from_the_lowest_to_the_highest(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 1.0})
-    (run,) = collect([tmp_path]).runs
-    runs = [variant_of(run, f"{index:08}", {}, gamma_train=index / 10) for index in range(20)]
-    levels = training_levels.levels_of_training(in_groups(runs), "gaussian")
-    assert len(levels) == len(set(levels)) == 9
-    assert (levels[0], levels[-1]) == (0.0, 1.9)

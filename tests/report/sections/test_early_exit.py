@@ -20,12 +20,3 @@ def test_the_table_has_a_row_for_each_rule_and_level_and_columns_for_each_object
     ]
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "<h3>Early exit</h3>" in page
-
-
-def test_a_damaged_table_is_a_warning_and_old_runs_have_no_section(trained_run, tmp_path):
-    make_run(trained_run, tmp_path / "runs", {0.0: 1.0, 2.0: 0.8})
-    broken = make_run(trained_run, tmp_path / "runs", {0.0: 1.0, 2.0: 0.8}, seed=1)
-    (broken.path / "exits.csv").write_text("split,perturb", encoding="utf-8")
-    made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert any("exits.csv: damaged" in warning for warning in made.warnings)
-    assert "Early exit" not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")

@@ -17,5 +17,5 @@ run_sweep.py             run the sweep from beginning to end
 evaluate_runs.py         runs, or shares of a run, as trials of several processes (`cudt eval-ood --workers`)
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
 display.py               the sweep on a terminal
-cost.py, plan.py         what the sweep would cost, and its plan
+plan.py                  what the sweep would run
 """

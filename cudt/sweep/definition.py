@@ -119,9 +119,6 @@ class Sweep:
         search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
         for arm in search["arms"].values():
             del arm["budget"]
-            if arm["pruner"] is None:
-                # Sweeps of earlier versions had none, and stay the same sweeps.
-                del arm["pruner"]
         search["score"]["gammas"] = self.gammas
         text = json.dumps([self.recipe_name, shaping, search], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -61,14 +61,12 @@ class Lease:
 def home_of(out: Path) -> str:
     """The id of a folder of runs, the same on all machines that share the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    while (known := known_home(out)) is None:
+    while (known := _known_home(out / HOME_FILE)) is None:
         _write_home(out / HOME_FILE)
     return known
 
 
-def known_home(out: Path) -> str | None:
-    """The id of a folder of runs; None if it has none yet."""
-    path = out / HOME_FILE
+def _known_home(path: Path) -> str | None:
     end = time.monotonic() + _PATIENCE
     while path.is_file():
         if text := path.read_text(encoding="utf-8").strip():

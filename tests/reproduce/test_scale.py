@@ -7,7 +7,7 @@ import pytest
 
 from cudt.reproduce import scale
 from cudt.utils.errors import UserError
-from tests.reproduce.scales import COSTS, listed, scale_of, write_scale, write_search
+from tests.reproduce.scales import listed, scale_of, write_scale, write_search
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -70,11 +70,11 @@ def test_what_the_papers_figures_need_is_evaluated():
 
 
 def test_schema_errors_are_reported_together(tmp_path):
-    wrong = listed("alpha", evaluate="bets", noise_seed=[0])
-    lines = refused(tmp_path, wrong, needs_gpu="yes", throughput={"tflops": -1.0, "machine": "mine"})
+    wrong = listed("alpha", evaluate="bets", noise_seed=[0], hours=-1.0)
+    lines = refused(tmp_path, wrong, needs_gpu="yes")
     assert lines == [
         "needs_gpu: expected true or false, got 'yes'",
-        "throughput.tflops: expected a positive number, got -1.0",
+        "experiments.0.hours: expected a positive number, got -1.0",
         "experiments.0.evaluate: expected one of 'best', 'all', 'none', got 'bets'; did you mean 'best'?",
         "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
@@ -88,28 +88,22 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
         listed("alhpa"),
         listed(pair, recipe="no-recipe"),
         listed(pair, samples=2, completions=asked),
-        listed("smoke-depth"),
     )
     assert lines == [
         "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
         "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists all recipes",
         "experiments.2.samples = 2: task reviews has no pictures; samples are for video tasks",
         "experiments.2.completions: model unrolled cannot generate text; use a causal model",
-        "experiments.3: costs.smoke-video: missing; add the sizes of this recipe",
     ]
 
 
 def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
-    costs = {"smoke-video": COSTS, "smoke-llama": {**COSTS, "layers": 4}, "reviews-ut": COSTS}
-    costs["smoke-text"] = COSTS
     lines = refused(
         tmp_path,
         listed("smoke-depth", exits=True, on=["avenue", "imdb", "avenu"]),
         listed("smoke-llama", exits=True),
         listed(write_search(tmp_path), exits=True, privacy=1e-5),
         listed("smoke-alpha", privacy=1e-5, perturbations=["uniform"]),
-        listed(write_search(tmp_path, "lean", fixed={"checkpoints.keep": "best"}), both_weights=True),
-        costs=costs,
     )
     assert lines == [
         "experiments.0.exits: task shapes has no classes; early exits are for classification",
@@ -119,7 +113,6 @@ def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
         "experiments.1.exits: task alpaca has no classes; early exits are for classification",
         "experiments.3.privacy: it is about Gaussian noise on the embeddings of texts; remove it, or use such a task "
         "and noise",
-        "experiments.4.both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search",
     ]
 
 
@@ -128,27 +121,6 @@ def test_an_experiment_that_is_listed_twice_is_refused(tmp_path):
     assert refused(tmp_path, listed(pair), listed(pair, evaluate="all")) == [
         "scale mine: experiments: pair · reviews-ut is listed twice; remove one"
     ]
-
-
-def test_costs_need_the_number_of_layers_if_the_recipe_does_not_set_it(tmp_path):
-    assert refused(tmp_path, listed("smoke-llama"), costs={"smoke-llama": COSTS}) == [
-        "scale mine: experiments.0.recipe: costs.smoke-llama.layers: missing; "
-        "the recipe does not set the number of layers"
-    ]
-
-
-@pytest.mark.parametrize(("kept", "is_refused"), [([None], True), ([6, None], True), ([6, 3], False)])
-def test_an_encoder_with_all_of_its_layers_does_not_set_their_number(kept, is_refused, tmp_path):
-    name = write_search(tmp_path, fixed={"training.epochs": 1}, settings={"model.layers": kept})
-    asked = (tmp_path, listed(name, recipe="imdb-minilm"))
-    costs = {"imdb-minilm": COSTS}
-    if is_refused:
-        assert refused(*asked, costs=costs) == [
-            "scale mine: experiments.0.recipe: costs.imdb-minilm.layers: missing; "
-            "the recipe does not set the number of layers"
-        ]
-        costs = {"imdb-minilm": {**COSTS, "layers": 6}}
-    assert len(scale_of(*asked, costs=costs).experiments) == 1
 
 
 @pytest.mark.parametrize(

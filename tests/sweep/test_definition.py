@@ -17,62 +17,6 @@ from tests.sweep.searches import ALPHAS, FIXED, drawn, grid, search, seeds, swee
 GRID_SCORE = {"measure": "grid", "direction": "maximize"}
 
 
-# ---------------------------------------------------------------- identity
-
-
-#: The names of sweep folders, which must not change.
-IDENTITIES = {
-    "alpha": "624dd363",
-    "cpu-alpha": "ed1d85b6",
-    "cpu-beta": "20b20814",
-    "cpu-confirm": "94dedf45",
-    "cpu-dinov2": "9e56244c",
-    "cpu-dual-rate": "36cd89bf",
-    "cpu-epochs": "409b27d2",
-    "cpu-forms": "543e56d4",
-    "cpu-forms-3": "0f8a246e",
-    "cpu-forms-search": "fc737afd",
-    "cpu-gamma-train": "89c3331c",
-    "cpu-layers": "faffcd0c",
-    "cpu-llama": "bed71d73",
-    "cpu-llama-noise": "b43361ed",
-    "cpu-longer": "9efdb350",
-    "cpu-noises": "1dd87a16",
-    "cpu-other-depths": "2bc93ef7",
-    "cpu-variants": "86c3f703",
-    "cpu-video": "8ec200fb",
-    "depth": "ab73ae4d",
-    "dual-rate": "c38c5451",
-    "gamma-train": "3a8d650a",
-    "gamma-train-dust": "102d9c92",
-    "gamma-train-dust-9": "2a5e9b3e",
-    "gamma-train-vit": "d1acf82c",
-    "llama": "cfd48259",
-    "smoke-alpha": "5d2c0a0c",
-    "smoke-depth": "23451ef5",
-    "smoke-dual-rate": "b8104eec",
-    "smoke-gamma-train": "417507fa",
-    "smoke-llama": "d799c67c",
-    "smoke-text-search": "744b1bf7",
-    "smoke-text-search-depth": "508e5692",
-    "smoke-video-search": "98e61db2",
-    "text-search": "78467f39",
-    "text-search-depth": "c21047dd",
-    "video-search": "1b284efb",
-    "video-search-ut": "45a3c94a",
-    "video-search-vit": "cb8fc6cf",
-}
-
-
-def test_every_shipped_search_has_a_recorded_identity():
-    assert definition.names() == sorted(IDENTITIES)
-
-
-@pytest.mark.parametrize("name", IDENTITIES)
-def test_a_shipped_search_keeps_its_identity(name):
-    assert definition.load(name).identity() == IDENTITIES[name]
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "arms"),
     [

@@ -239,7 +239,7 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     assert ended["reason"].startswith(f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric")
     # The sweep is done; nothing is begun again.
     options = SweepOptions(tmp_path / "out", "cpu")
-    assert [state for _, _, state in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
+    assert [cell.state for cell in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
     assert command("sweep", "--search", path, "--out", "out")[0] == 0
     assert run.info().status == "interrupted"
     train_quietly(run.recipe, tmp_path / "out")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import optuna
 import pytest
 
 from cudt.sweep import stored
@@ -54,25 +53,6 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(url, tm
     assert trial is not None
     finish(study, trial, 0.5, {})
     assert stored.find(url).name == "two"
-
-
-@pytest.mark.parametrize(
-    ("search", "recipe"),
-    [
-        ("{future: 1}", "{name: reviews-ut}"),
-        (None, "{name: reviews-ut, task: telepathy}"),
-        (None, "{}"),
-        ("a: [", "{}"),
-    ],
-)
-def test_a_sweep_of_another_version_does_not_keep_others_from_being_joined(search, recipe, url, tmp_path):
-    sweep = begun(sweep_of(tmp_path, name="mine"), url)
-    foreign = {"search": search or sweep.text(), "recipe": recipe}
-    study = optuna.create_study(storage=open_storage(url), study_name="cudt/theirs")
-    study.set_user_attr("sweep", foreign)
-    assert stored.find(url).name == stored.find(url, "mine").name == "mine"
-    with pytest.raises(UserError, match=r"there is mine-.*; this version of cudt cannot run cudt/theirs$"):
-        stored.find(url, "theirs")
 
 
 def test_a_storage_without_a_sweep_cannot_be_joined(url, tmp_path):
@@ -144,7 +124,6 @@ def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, 
         (["--join", "--storage", "sqlite:///x.db", "--fail-fast"], "--fail-fast: cannot be given with --join"),
         (["--join", "--storage", "sqlite:///x.db", "--retry-failed"], "--retry-failed: cannot be given with --join"),
         ([], "--search: missing"),
-        (["--join", "--storage", "grpc://host:13000"], "have no heartbeats"),
     ],
 )
 def test_wrong_uses_of_the_command_say_what_to_do(arguments, message, command, monkeypatch):

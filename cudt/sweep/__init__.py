@@ -1,6 +1,6 @@
 """Many runs of one recipe: fair searches, grids and seeds, on Optuna (`cudt sweep`).
 
-search.py, parse.py      the schema of a search file; parsing one, with all schema errors
+search.py                the schema of a search file
 checks.py, checks_recipe.py  what the schema cannot express: checks without the recipe, and against it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
 storage.py, shared.py    the database of a URL; Optuna's storage for many workers at once

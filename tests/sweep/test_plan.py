@@ -109,13 +109,6 @@ def test_what_results_will_choose_is_to_be_drawn(tmp_path):
     assert cells(plan.make(sweep, options(out))) == [(known, "finished"), *[(to_come, "to do")] * 2]
 
 
-def test_settings_that_do_not_fit_together_are_listed_like_others(tmp_path):
-    # As in test_queue: the sweep continues, and records why one of four fails.
-    searched = {"descent.dual.optimizer": ["nupi", "adam"], "descent.dual.smoothing": [None, 0.5]}
-    made = plan.make(sweep_of(tmp_path, arms={"arm": drawn("random", 4, searched)}), options(tmp_path / "out"))
-    assert sorted(cell.state for cell in made.cells) == ["refused", "to do", "to do", "to do"]
-
-
 def test_where_data_are_missing_the_plan_says_so_and_lists_the_cells(tmp_path):
     made = plan.make(sweep_of(tmp_path, recipe="imdb-ut", fixed={}), options(tmp_path / "out", data_root=tmp_path))
     assert made.problem

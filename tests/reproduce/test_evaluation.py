@@ -23,7 +23,6 @@ from cudt.runs.run import Run
 from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
-from cudt.sweep.study import ArmStudy
 from cudt.training import launch
 from tests import instructions
 from tests.conftest import quiet
@@ -109,13 +108,6 @@ def test_a_sweep_that_only_chooses_settings_is_not_evaluated(storage, tmp_path):
         train(queues, arm, 0.5)
     assert cells(queue) == []
     assert queues.is_done
-
-
-def test_other_noise_is_another_evaluation(storage, tmp_path):
-    one, other = (
-        queues_of(experiment_of(tmp_path, noise_seeds=noise_seeds), storage, tmp_path) for noise_seeds in ([0], [0, 1])
-    )
-    assert one.evaluations.queue.name != other.evaluations.queue.name
 
 
 def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storage, tmp_path):
@@ -266,11 +258,6 @@ def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monke
     with pytest.raises(KeyboardInterrupt):
         evaluate.evaluate_ood(run, evaluation.grid_of(experiment), "cpu", None, tracking(lambda progress: None))
     assert not evaluation.is_evaluated(experiment, path)
-
-
-def test_arms_are_studies_of_the_sweep(storage, tmp_path):
-    queues = queues_of(experiment_of(tmp_path), storage, tmp_path)
-    assert all(isinstance(study, ArmStudy) and study.title == "pair · reviews-ut" for study in queues.studies)
 
 
 # ---------------------------------------------------------------- early exits and other data

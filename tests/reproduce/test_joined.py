@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cudt.reproduce import experiment_worker, scale, stored
-from cudt.reproduce.experiment_worker import ReproductionJob
+from cudt.reproduce import scale, stored
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Reproduction
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.find import find_runs
 from cudt.sweep.storage import open_storage
-from cudt.sweep.stored import first_study
 from cudt.utils.errors import UserError
 from tests.cli.conftest import environment
 from tests.reproduce.scales import listed, scale_of, write_scale, write_search
@@ -72,20 +70,6 @@ def test_with_several_reproductions_the_scale_is_named(url, tmp_path):
     with pytest.raises(UserError, match=r"choose one with --scale; there are mine, smoke"):
         stored.find(url, None)
     assert stored.find(url, "smoke").name == "smoke"
-
-
-def test_a_worker_keeps_its_experiments_when_the_scale_is_replaced(url, tmp_path, monkeypatch):
-    one, other = listed(write_search(tmp_path, "one")), listed(write_search(tmp_path, "other"))
-    loaded = begun(scale_of(tmp_path, one, other), url)
-    mine = first_study(loaded.experiments[1].sweep)
-    job = ReproductionJob(url, stored.root_study(loaded), (mine, "one that is gone"), tmp_path / "out", "cpu", None)
-    begun(scale_of(tmp_path, other, one), url)
-    titles: set[str] = set()
-    monkeypatch.setattr(
-        experiment_worker, "work", lambda sources: titles.update(source.queue.title for source in sources())
-    )
-    experiment_worker.main(job)
-    assert titles == {"other · reviews-ut"}
 
 
 # ---------------------------------------------------------------- commands

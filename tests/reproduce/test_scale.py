@@ -7,7 +7,7 @@ import pytest
 
 from cudt.reproduce import scale
 from cudt.utils.errors import UserError
-from tests.reproduce.scales import listed, scale_of, write_scale, write_search
+from tests.reproduce.scales import listed, scale_of, write_search
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -55,15 +55,6 @@ def test_smoke_has_every_search_of_full_in_small():
         re.sub(r"^(gamma-train|video-search)-.*", r"\1", one.sweep.name) for one in scale.load("full").experiments
     }
     assert {one.sweep.name for one in scale.load("smoke").experiments} == {f"smoke-{name}" for name in in_full}
-
-
-def test_what_the_papers_figures_need_is_evaluated():
-    by_name = {one.name: one.listed for one in scale.load("full").experiments}
-    roberta, llama = by_name["text-search · imdb-roberta"], by_name["llama · alpaca-llama"]
-    assert roberta.perturbations == ["gaussian", "uniform", "discrete"]
-    assert llama.completions is not None
-    assert llama.completions.gammas == [0.0, 1.5]
-    assert by_name["alpha · imdb-roberta"].evaluate == "all"
 
 
 # ---------------------------------------------------------------- mistakes
@@ -134,9 +125,3 @@ def test_an_experiment_that_is_listed_twice_is_refused(tmp_path):
 def test_an_unknown_scale_is_an_error(name, message):
     with pytest.raises(UserError, match=re.escape(message)):
         scale.load(name)
-
-
-def test_generated_data_are_below_the_out_folder(tmp_path):
-    loaded = scale.load(str(write_scale(tmp_path, listed(write_search(tmp_path), generated=True))))
-    (experiment,) = loaded.experiments
-    assert experiment.data_root(Path("data"), Path("out")) == Path("out/generated")

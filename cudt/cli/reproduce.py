@@ -21,7 +21,7 @@ Scale = Annotated[
 Join = Annotated[
     bool, typer.Option("--join", help="Take part in a reproduction that was begun elsewhere; needs --storage.")
 ]
-OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their estimated cost, run nothing.")]
+OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their hours, run nothing.")]
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")]
 Folder = Annotated[Path | None, typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE")]
 

@@ -44,7 +44,7 @@ SearchedRecipe = Annotated[
     ),
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")]
-OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its estimated cost, train nothing.")]
+OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its state, train nothing.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")]
 Join = Annotated[bool, typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage.")]
 

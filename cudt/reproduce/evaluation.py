@@ -1,8 +1,7 @@
 """Evaluations and completions as trials: which runs of a sweep they are of, and how one is made.
 
-A run is evaluated where its folder is, so every home has queues of its own. An evaluation becomes a trial when its
-sweep has ended, which decides the best run of each arm; if all runs are evaluated, when the run has ended. Completions
-take hours for a large model, so those of a run at each γ are a trial.
+An evaluation becomes a trial when its sweep has ended, which decides the best run of each arm; if all runs are
+evaluated, when the run has ended. Completions take hours for a large model, so those of a run at each γ are a trial.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
 from cudt.method.objectives.base import Objective, objective_class
-from cudt.reproduce import cost, needs
+from cudt.reproduce import needs
 from cudt.reproduce.scale import Experiment
 from cudt.runs.find import open_run
 from cudt.runs.options import RunOptions
@@ -49,15 +48,13 @@ class ChosenRun:
     """A run to evaluate."""
 
     path: str
-    """Below the folder of its home."""
-    home: str | None
-    """The folder that has it; None if an earlier version of cudt trained it."""
+    """Below the folder of the reproduction."""
     is_best: bool
     """Whether it is the best run of an arm in a setting."""
 
 
 def chosen(experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None = None) -> list[ChosenRun]:
-    """The runs to evaluate that are known by now, in the order of their trials, each once in each home.
+    """The runs to evaluate that are known by now, in the order of their trials, each once.
 
     `which` is what the experiment evaluates by default.
     """
@@ -65,16 +62,16 @@ def chosen(experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None
     is_over = all(arm.is_done for arm in arms)
     if which == "none" or (which == "best" and not is_over):
         return []
-    found: dict[tuple[str, str | None], ChosenRun] = {}
+    found: dict[str, ChosenRun] = {}
     for arm in arms:
         finished = [trial for trial in arm.known() if trial.state == "finished"]
         best = _best(experiment, finished) if is_over and finished else None
         for trial in finished if which == "all" else [best]:
             if trial is not None:
-                key = trial.facts["run"], trial.facts.get("home")
+                path = trial.facts["run"]
                 # Two cells may be the same run.
-                is_best = trial == best or (key in found and found[key].is_best)
-                found[key] = ChosenRun(*key, is_best)
+                is_best = trial == best or (path in found and found[path].is_best)
+                found[path] = ChosenRun(path, is_best)
     return list(found.values())
 
 
@@ -82,6 +79,13 @@ def _best(experiment: Experiment, finished: Sequence[Trial]) -> Trial:
     """The trial with the best score; the first one of a tie."""
     first = min if experiment.sweep.search.score.direction == "minimize" else max
     return first(finished, key=lambda trial: trial.score or 0.0)
+
+
+def n_evaluations(experiment: Experiment) -> int:
+    """The number of runs that an experiment evaluates."""
+    sweep, which = experiment.sweep, experiment.listed.evaluate
+    of_arm = {"best": lambda arm: 1, "all": sweep.budget, "none": lambda arm: 0}[which]
+    return len(sweep.settings) * sum(map(of_arm, sweep.search.arms))
 
 
 def grid_of(experiment: Experiment) -> Grid:
@@ -111,11 +115,9 @@ class RunEvaluation:
 
 
 def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
-    """The evaluation of a run on its own test data, then with its other weights, then on other data that are here."""
+    """The evaluation of a run on its own test data, then on other data that are here."""
     run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
     yield RunEvaluation(run, grid, listed.samples, listed.exits)
-    if listed.both_weights:
-        yield RunEvaluation(run.with_weights(run.unselected), grid, n_samples=0, with_exits=listed.exits)
     for name in needs.available_other(experiment, data_root):
         # Pictures are of the run's own data.
         yield RunEvaluation(
@@ -143,22 +145,20 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
 # ---------------------------------------------------------------- queues
 
 
-class HomeQueue(TrialQueue):
-    """Trials about the runs of an experiment that are in one home; `out` is its folder, if this process sees it."""
+class RunQueue(TrialQueue):
+    """Trials about the runs of an experiment."""
 
     KIND: ClassVar[str]
     """The beginning of the study's name."""
     LEFT: ClassVar[str]
     """What to say of the number of cells that have not ended."""
 
-    def __init__(
-        self, storage: BaseStorage, home: str, out: Path | None, experiment: Experiment, arms: Sequence[ArmStudy]
-    ) -> None:
-        self._home, self._out, self._experiment, self._arms = home, out, experiment, arms
+    def __init__(self, storage: BaseStorage, experiment: Experiment, arms: Sequence[ArmStudy]) -> None:
+        self._experiment, self._arms = experiment, arms
         sweep, asked = experiment.sweep, json.dumps(self._asked(), sort_keys=True)
         # Another grid is another evaluation.
         digest = hashlib.sha256(asked.encode()).hexdigest()[:8]
-        parts = (self.KIND, sweep.recipe_name, f"{sweep.name}-{sweep.identity()}", digest, home)
+        parts = (self.KIND, sweep.recipe_name, f"{sweep.name}-{sweep.identity()}", digest)
         super().__init__(storage, "/".join(parts))
         self.title = experiment.name
         self._final: list[Key] | None = None
@@ -179,7 +179,7 @@ class HomeQueue(TrialQueue):
     @property
     @abstractmethod
     def n_expected(self) -> int:
-        """The number of cells of all homes once the sweep has ended."""
+        """The number of cells once the sweep has ended."""
 
     def cells(self) -> Iterator[tuple[Key, Parameters]]:
         """The cells of the runs that are to be evaluated by now."""
@@ -191,13 +191,8 @@ class HomeQueue(TrialQueue):
         return ((key, {}) for key in keys)
 
     def runs(self) -> list[ChosenRun]:
-        """The runs of this home that are to be evaluated by now."""
-        return [run for run in chosen(self._experiment, self._arms, self._which) if self._is_here(run)]
-
-    def _is_here(self, run: ChosenRun) -> bool:
-        if run.home is None:
-            return self._out is not None and (self._out / run.path).is_dir()
-        return run.home == self._home
+        """The runs that are to be evaluated by now."""
+        return chosen(self._experiment, self._arms, self._which)
 
     @property
     def _is_final(self) -> bool:
@@ -210,7 +205,7 @@ class HomeQueue(TrialQueue):
 
     @property
     def n_left(self) -> int:
-        """Cells that have not ended; before the sweep has ended, as if all of them will be in this home."""
+        """Cells that have not ended, those included that are expected when the sweep has ended."""
         if self._is_final:
             return super().n_left
         return self.n_expected - sum(trial.has_ended for trial in self.known())
@@ -220,7 +215,7 @@ class HomeQueue(TrialQueue):
         return str(trial.cell)
 
 
-class EvaluationQueue(HomeQueue):
+class EvaluationQueue(RunQueue):
     """The evaluations of runs under noise; a cell is named after its run."""
 
     KIND = "cudt/evaluations"
@@ -228,24 +223,21 @@ class EvaluationQueue(HomeQueue):
 
     def _asked(self) -> Any:
         listed = self._experiment.listed
-        # Without them it is the evaluation of earlier versions.
-        more = [listed.exits, listed.on] if listed.exits or listed.on else []
-        more += ["both weights"] if listed.both_weights else []
-        return [listed.perturbations, listed.noise_seeds, listed.samples, *more]
+        return [listed.perturbations, listed.noise_seeds, listed.samples, listed.exits, listed.on]
 
     def _keys(self, run: ChosenRun) -> Iterable[str]:
         return [run.path]
 
     @property
     def n_expected(self) -> int:
-        return cost.n_evaluations(self._experiment)
+        return n_evaluations(self._experiment)
 
     def outcome(self, trial: Trial) -> str:
         """The result of a finished trial in some words."""
         return f"evaluated in {trial.facts.get('seconds', 0.0):.0f} s"
 
 
-class CompletionQueue(HomeQueue):
+class CompletionQueue(RunQueue):
     """The completions of the best run of each arm, or of all runs; a cell is a run and a γ."""
 
     KIND = "cudt/completions"

@@ -13,7 +13,6 @@ from cudt.reproduce import stored
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.sweep.lease import home_of
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task
 from cudt.sweep.source import Source
 from cudt.sweep.storage import open_patiently
@@ -49,8 +48,7 @@ def main(job: ReproductionJob) -> int:
     begun = {first_study(one.sweep): one for one in stored.load(storage, job.study).experiments}
     experiments = [begun[study] for study in job.experiments if study in begun]
     options = ReproduceOptions(job.out, job.device, job.data_root, storage=job.storage)
-    home = home_of(job.out)
-    queues = [ExperimentQueues(one, storage, home, options) for one in experiments]
+    queues = [ExperimentQueues(one, storage, options) for one in experiments]
     usable: dict[str, bool] = {}
 
     def sources() -> Iterator[Source]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cudt.reproduce import needs
-from cudt.reproduce.evaluation import HomeQueue
+from cudt.reproduce.evaluation import RunQueue
 from cudt.reproduce.experiment_worker import unusable
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
-from cudt.reproduce.stored import Home
 
 
 @dataclass
@@ -42,14 +41,12 @@ class ExperimentOutcome:
         return f"{state:14} {self.experiment.name}: {self.runs} runs, {self.evaluated} evaluated"
 
 
-def of(
-    queues: Sequence[ExperimentQueues], missing: Sequence[list[str]], here: Home, homes: Sequence[Home]
-) -> list[ExperimentOutcome]:
+def of(queues: Sequence[ExperimentQueues], missing: Sequence[list[str]]) -> list[ExperimentOutcome]:
     """The outcome of each experiment; `missing` has what each lacks on this machine."""
-    return [_of(one, items, here, homes) for one, items in zip(queues, missing, strict=True)]
+    return [_of(one, items) for one, items in zip(queues, missing, strict=True)]
 
 
-def _of(one: ExperimentQueues, missing: list[str], here: Home, homes: Sequence[Home]) -> ExperimentOutcome:
+def _of(one: ExperimentQueues, missing: list[str]) -> ExperimentOutcome:
     made = ExperimentOutcome(one.experiment)
     trials = [trial for study in one.studies for trial in study.trials()]
     made.runs = sum(trial.state == "finished" for trial in trials)
@@ -61,32 +58,23 @@ def _of(one: ExperimentQueues, missing: list[str], here: Home, homes: Sequence[H
         # Other machines may have what this one lacks, and be training.
         made.skipped += missing or [unusable(one.experiment, one.options) or f"{left} runs were not trained"]
     instructions = [] if missing else needs.missing_instructions(one.experiment, one.options.data_root)
-    for home in homes:
-        evaluations, completions = one.evaluations_in(home.id), one.completions_in(home.id)
-        made.evaluated += sum(trial.state == "finished" for trial in evaluations.trials())
-        for queue, lacking in ((evaluations, missing), (completions, missing or instructions)):
-            _add(made, one, queue, home, lacking if home.id == here.id else None)
+    made.evaluated = sum(trial.state == "finished" for trial in one.evaluations.queue.trials())
+    _add(made, one, one.evaluations.queue, missing)
+    if one.completions is not None:
+        _add(made, one, one.completions.queue, missing or instructions)
     # The same may be missing for training, evaluations and completions.
     others = [] if missing else needs.missing_other(one.experiment, one.options.data_root)
     made.skipped = list(dict.fromkeys([*made.skipped, *instructions, *others]))
     return made
 
 
-def _add(
-    made: ExperimentOutcome, one: ExperimentQueues, queue: HomeQueue, home: Home, lacking: list[str] | None
-) -> None:
-    """Say which evaluations or completions of a home failed or are left; `lacking` is None for another home."""
+def _add(made: ExperimentOutcome, one: ExperimentQueues, queue: RunQueue, missing: list[str]) -> None:
+    """Say which evaluations or completions failed or are left."""
     trials = {trial.cell: trial for trial in queue.trials()}
-    folder = home.folder if lacking is None else one.options.out
     failed = [trial for trial in trials.values() if trial.state == "failed"]
-    made.failed += [f"{folder}/{trial.cell}: {trial.facts['reason']}" for trial in failed]
-    left = sum(cell not in trials or not trials[cell].has_ended for cell, _ in queue.cells())
-    if left and lacking is not None:
-        made.skipped += lacking or [unusable(one.experiment, one.options) or f"{left} {queue.LEFT}"]
-    elif left:
-        made.skipped.append(
-            f"{left} {queue.LEFT} in {folder} on {home.host}; run `cudt reproduce --join` there to do that"
-        )
+    made.failed += [f"{one.options.out}/{trial.cell}: {trial.facts['reason']}" for trial in failed]
+    if left := sum(cell not in trials or not trials[cell].has_ended for cell, _ in queue.cells()):
+        made.skipped += missing or [unusable(one.experiment, one.options) or f"{left} {queue.LEFT}"]
 
 
 def summary(outcomes: Sequence[ExperimentOutcome]) -> list[str]:

@@ -1,10 +1,9 @@
-"""The queues of an experiment: training, evaluations and completions, as one home sees them."""
+"""The queues of an experiment: training, evaluations and completions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 
 from optuna.storages import BaseStorage
 
@@ -27,9 +26,8 @@ def own_options(experiment: Experiment, options: ReproduceOptions) -> SweepOptio
 class ExperimentQueues:
     """Opened when they are needed, because a scale has hundreds of studies."""
 
-    def __init__(self, experiment: Experiment, storage: BaseStorage, home: str, options: ReproduceOptions) -> None:
-        self.experiment, self.options = experiment, own_options(experiment, options)
-        self._storage, self._home = storage, home
+    def __init__(self, experiment: Experiment, storage: BaseStorage, options: ReproduceOptions) -> None:
+        self.experiment, self.options, self._storage = experiment, own_options(experiment, options), storage
 
     @cached_property
     def arms(self) -> list[ArmSource]:
@@ -46,26 +44,17 @@ class ExperimentQueues:
 
     @cached_property
     def evaluations(self) -> EvaluationSource:
-        """The evaluations of runs that are in this home."""
-        return EvaluationSource(self.evaluations_in(self._home), self.experiment, self.options)
+        """The evaluations of runs."""
+        queue = EvaluationQueue(self._storage, self.experiment, self.studies)
+        return EvaluationSource(queue, self.experiment, self.options)
 
     @cached_property
     def completions(self) -> CompletionSource | None:
-        """The completions of runs that are in this home; None without instructions."""
+        """The completions of runs; None without instructions."""
         if not requests(self.experiment, self.options.data_root):
             return None
-        return CompletionSource(self.completions_in(self._home), self.experiment, self.options)
-
-    def evaluations_in(self, home: str) -> EvaluationQueue:
-        """The evaluations of runs that are in a home."""
-        return EvaluationQueue(self._storage, home, self._folder(home), self.experiment, self.studies)
-
-    def completions_in(self, home: str) -> CompletionQueue:
-        """The completions of runs that are in a home."""
-        return CompletionQueue(self._storage, home, self._folder(home), self.experiment, self.studies)
-
-    def _folder(self, home: str) -> Path | None:
-        return self.options.out if home == self._home else None
+        queue = CompletionQueue(self._storage, self.experiment, self.studies)
+        return CompletionSource(queue, self.experiment, self.options)
 
     @property
     def others(self) -> list[EvaluationSource | CompletionSource]:
@@ -88,7 +77,7 @@ class ExperimentQueues:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left for this home; reads what is not known to be done."""
+        """Whether nothing is left; reads what is not known to be done."""
         return all(queue.is_done or not queue.left for queue in self.queues)
 
     def begin(self, *, retry_failed: bool) -> None:

@@ -15,12 +15,10 @@ from cudt.reproduce import generated, needs, stored
 from cudt.reproduce import outcome as outcomes
 from cudt.reproduce import plan as plans
 from cudt.reproduce.experiment_worker import ReproductionJob
-from cudt.reproduce.forecast import Forecast
 from cudt.reproduce.outcome import ExperimentOutcome
-from cudt.reproduce.plan import ReproductionPlan
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import GENERATED, Reproduction
-from cudt.reproduce.stored import Home, ReproduceOptions, Turn
+from cudt.reproduce.stored import ReproduceOptions
 from cudt.sweep import recovery, results
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.run_sweep import log_folder, resume_command
@@ -39,26 +37,18 @@ def reproduce(
     refusal = _refusal(reproduction, options)
     try:
         _make_data(reproduction, options, only_plan or bool(refusal))
-        plan = None
         if only_plan or not options.join:
-            plan = _printed_plan(reproduction, options, console, is_running=only_plan)
+            plan = plans.make(reproduction, options)
+            console.print(plans.table(plan))
+            _print(console, "\n".join(plans.lines(plan, reproduction.scale.machine)))
         if only_plan:
             return True
         if refusal:
             raise UserError(refusal)
         with explain_storage_errors():
-            return _Command(reproduction, options, console, plan).run()
+            return _Command(reproduction, options, console).run()
     except KeyboardInterrupt as error:
         raise _interrupted(options, signal_of(error)) from None
-
-
-def _printed_plan(
-    reproduction: Reproduction, options: ReproduceOptions, console: Console, *, is_running: bool = False
-) -> ReproductionPlan:
-    plan = plans.make(reproduction, options, is_running=is_running)
-    console.print(plans.table(plan))
-    _print(console, "\n".join(plans.lines(plan)))
-    return plan
 
 
 def _refusal(reproduction: Reproduction, options: ReproduceOptions) -> str:
@@ -86,42 +76,35 @@ def _interrupted(options: ReproduceOptions, signal_number: int) -> TrainingInter
 
 
 class _Command:
-    """One command that takes part in a reproduction, with its workers; `plan` is None for one that joins."""
+    """One command that takes part in a reproduction, with its workers."""
 
-    def __init__(
-        self, reproduction: Reproduction, options: ReproduceOptions, console: Console, plan: ReproductionPlan | None
-    ) -> None:
+    def __init__(self, reproduction: Reproduction, options: ReproduceOptions, console: Console) -> None:
         self._reproduction, self._options, self._console = reproduction, options, console
         options.out.mkdir(parents=True, exist_ok=True)
         self._storage = open_storage(options.url)
-        if plan is not None:
-            stored.begin(reproduction, plan.turns(reproduction), self._storage)
-        self._home = stored.enter(self._storage, reproduction, options.out)
-        self._turns = stored.order_of(self._storage, reproduction)
-        experiments = [reproduction.experiments[turn.experiment] for turn in self._turns]
-        self._queues = [ExperimentQueues(one, self._storage, self._home.id, options) for one in experiments]
+        if not options.join:
+            stored.begin(reproduction, self._storage)
+        stored.check_folder(self._storage, reproduction, options.out)
+        self._queues = [ExperimentQueues(one, self._storage, options) for one in reproduction.in_order]
         # All experiments: other machines may have the data that this one lacks.
-        for queues in self._queues if plan is not None else []:
-            stored.adopt_trials(queues.experiment.sweep, options.out, self._storage)
+        for queues in self._queues if not options.join else []:
             queues.begin(retry_failed=options.retry_failed)
 
     def run(self) -> bool:
         """Run what is left and write the report; returns whether everything was done."""
         missing = [needs.missing(one.experiment, one.options.data_root) for one in self._queues]
-        available = [index for index, items in enumerate(missing) if not items]
-        self._work([self._turns[index] for index in available], [self._queues[index] for index in available])
-        homes = stored.homes(self._storage, self._reproduction)
-        found = outcomes.of(self._queues, missing, self._home, homes)
-        self._report(found, [home for home in homes if home.id != self._home.id])
+        self._work([one for one, items in zip(self._queues, missing, strict=True) if not items])
+        found = outcomes.of(self._queues, missing)
+        self._report(found)
         return all(outcome.is_done for outcome in found)
 
-    def _work(self, turns: Sequence[Turn], queues: Sequence[ExperimentQueues]) -> None:
+    def _work(self, queues: Sequence[ExperimentQueues]) -> None:
         """Let workers run the trials of the experiments whose data are here, and write the tables of the sweeps."""
         for one in queues:
             results.write_definition(one.experiment.sweep, one.experiment.sweep.folder(self._options.out))
         sources = [source for one in queues for source in one.sources]
         recovery.give_back_lost(sources)
-        display = SweepDisplay(self._console, Forecast(queues, [turn.seconds for turn in turns]))
+        display = SweepDisplay(self._console)
 
         def looked(ended: set[str], n_failed: int) -> None:
             for one in queues:
@@ -151,13 +134,10 @@ class _Command:
         folder = sweep.folder(self._options.out)
         results.write(sweep, one.studies, folder, resume_command(folder, one.options))
 
-    def _report(self, found: Sequence[ExperimentOutcome], elsewhere: Sequence[Home]) -> None:
+    def _report(self, found: Sequence[ExperimentOutcome]) -> None:
         """Print the summary, and write the report unless that is left to another command."""
         written = write_report(self._options.out, self._console, only_if_old=self._options.join)
         _print(self._console, "\n".join(outcomes.summary(found)))
-        if elsewhere:
-            _print(self._console, "runs are also in these folders; copy them here and gather with `cudt report A B C`:")
-            _print(self._console, "\n".join(f"    {one.folder} on {one.host}" for one in elsewhere))
         if written is not None:
             if written.verdict:
                 self._console.print(written.verdict, highlight=False)

@@ -1,12 +1,11 @@
 """The schema of a scale: a list of experiments, each a sweep and what is evaluated afterwards.
 
-throughput: {tflops: 40, machine: an A100}
-costs:
-  imdb-roberta: {multiplications: 13.6e6, positions: 512, layers: 24, train: 22500, validation: 2500, test: 25000}
+machine: "GPU-hours of an A100"
 experiments:
   - search: text-search
     recipe: imdb-roberta
     reproduces: "the table of accuracy AUC"
+    hours: 113
     evaluate: best
 """
 
@@ -25,7 +24,6 @@ from cudt.config import recipe as recipes
 from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive, Seed
 from cudt.config.names import checked_name
 from cudt.config.plugin_names import NoiseName
-from cudt.config.recipe import NamedRecipe
 from cudt.config.section import Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
@@ -53,31 +51,6 @@ class Completions(Section):
     """Which runs answer: the best of each arm in each setting, or all."""
 
 
-class Throughput(Section):
-    """The speed of the machine that cost estimates are for."""
-
-    tflops: Positive
-    machine: str
-    """Named in the plan."""
-    unit: str = "GPU-h"
-
-
-class Nominal(Section):
-    """The sizes from which a recipe's cost is computed, without its data and weights."""
-
-    multiplications: Positive
-    """Per layer and position: the weights that a state is multiplied with, and attention."""
-    positions: Positive
-    """Of an example, on average (tokens or patches)."""
-    layers: Count | None = None
-    """Required if the recipe does not set the number of layers."""
-    readout: NotNegative = 0.0
-    """Multiplications of one layer's readout, per example."""
-    train: Count
-    validation: Count
-    test: Count
-
-
 class Listed(Section):
     """An experiment in the file's list."""
 
@@ -86,6 +59,8 @@ class Listed(Section):
     """Overrides the recipe of the search."""
     reproduces: str
     """The table or figure of the paper."""
+    hours: Positive
+    """What it takes in all, on the machine of the scale."""
     evaluate: Literal["best", "all", "none"] = "best"
     """Which runs to evaluate: the best of each arm in each setting, all, or none, if they only choose settings."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
@@ -94,8 +69,6 @@ class Listed(Section):
     """The number of test examples saved as pictures for each evaluated run (video)."""
     exits: bool = False
     """Whether to evaluate early exits too, as `cudt eval-ood --exits` does (classification)."""
-    both_weights: bool = False
-    """Whether to evaluate the weights that are not the run's own too, as `cudt eval-ood --weights` does."""
     on: list[str] = Field(default=[])
     """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
     completions: Completions | None = None
@@ -109,20 +82,18 @@ class Scale(Section):
     reproduces: str
     needs: str
     needs_gpu: bool = False
-    """Without a GPU, costs are estimated instead of timed, and the scale runs only with `--device cpu`."""
-    throughput: Throughput
-    costs: dict[str, Nominal]
-    """By recipe name."""
+    """Without a GPU, the scale runs only with `--device cpu`."""
+    machine: str
+    """What the hours of the experiments are, and on which machine."""
     experiments: Annotated[list[Listed], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A sweep, what is evaluated afterwards, and the sizes that determine its cost."""
+    """A sweep, and what is evaluated afterwards."""
 
     listed: Listed
     sweep: Sweep
-    nominal: Nominal
 
     @property
     def name(self) -> str:
@@ -140,6 +111,11 @@ class Reproduction:
     name: str
     scale: Scale
     experiments: list[Experiment]
+
+    @property
+    def in_order(self) -> list[Experiment]:
+        """The experiments in the order in which they run, the cheapest first."""
+        return sorted(self.experiments, key=lambda experiment: experiment.listed.hours)
 
 
 def folder() -> Path:
@@ -180,18 +156,14 @@ def _experiments(scale: Scale) -> tuple[list[Experiment], list[str]]:
         except UserError as error:
             found.append(f"experiments.{index}: {error}")
             continue
-        nominal = scale.costs.get(sweep.recipe_name)
-        if nominal is None:
-            found.append(f"experiments.{index}: costs.{sweep.recipe_name}: missing; add the sizes of this recipe")
-            continue
-        wrong = [f"experiments.{index}.{line}" for line in _against_recipe(listed, sweep, nominal)]
+        wrong = [f"experiments.{index}.{line}" for line in _against_recipe(listed, sweep)]
         found += wrong
         if not wrong:
-            valid.append(Experiment(listed, sweep, nominal))
+            valid.append(Experiment(listed, sweep))
     return valid, found
 
 
-def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[str]:
+def _against_recipe(listed: Listed, sweep: Sweep) -> Iterator[str]:
     """What the experiment asks for that its recipe cannot do."""
     settings = sweep.first_recipe.settings
     if listed.samples and not isinstance(settings.task, VideoConfig):
@@ -200,26 +172,11 @@ def _against_recipe(listed: Listed, sweep: Sweep, nominal: Nominal) -> Iterator[
         yield f"completions: model {settings.model.name} cannot generate text; use a causal model"
     if listed.exits and (isinstance(settings.task, VideoConfig) or settings.model.generates_text):
         yield f"exits: task {settings.task.name} has no classes; early exits are for classification"
-    if listed.both_weights and any(recipe.settings.checkpoints.keep != "both" for recipe in _recipes(sweep)):
-        yield "both_weights: the runs do not keep both weights; set checkpoints.keep: both in the search"
     for name in listed.on:
         try:
             other_data.named(settings.task, name, "on")
         except UserError as error:
             yield str(error)
-    if nominal.layers is None and not all(map(_sets_layers, _recipes(sweep))):
-        yield f"recipe: costs.{sweep.recipe_name}.layers: missing; the recipe does not set the number of layers"
-
-
-def _recipes(sweep: Sweep) -> Iterator[NamedRecipe]:
-    """A recipe for each arm in each compared setting."""
-    for setting, arm in itertools.product(sweep.settings, sweep.search.arms):
-        yield sweep.recipe(setting, arm, sweep.first_parameters(arm))
-
-
-def _sets_layers(recipe: NamedRecipe) -> bool:
-    """Whether a recipe sets the number of layers."""
-    return getattr(recipe.settings.model, "layers", None) is not None
 
 
 def _repeated(experiments: list[Experiment]) -> Iterator[str]:

@@ -98,11 +98,6 @@ class Run:
         return self.other_weights or self.recipe.settings.training.select
 
     @property
-    def unselected(self) -> Weights:
-        """The weights that are not the run's own."""
-        return "last" if self.recipe.settings.training.select == "best" else "best"
-
-    @property
     def results(self) -> Path:
         """The folder of the tables: the run folder, or the subfolder of weights or data that are not its own."""
         return self.path.joinpath(*self.inside.parts)

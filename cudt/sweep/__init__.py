@@ -1,6 +1,6 @@
 """Many runs of one recipe: fair searches, grids and seeds, on Optuna (`cudt sweep`).
 
-search.py, parse.py      the schema of a search file; parsing one, with all schema errors
+search.py                the schema of a search file
 checks.py, checks_recipe.py  what the schema cannot express: checks without the recipe, and against it
 definition.py            recipe × search file: settings, arms, and the recipe of each cell
 storage.py, shared.py    the database of a URL; Optuna's storage for many workers at once
@@ -17,5 +17,5 @@ run_sweep.py             run the sweep from beginning to end
 evaluate_runs.py         runs, or shares of a run, as trials of several processes (`cudt eval-ood --workers`)
 results.py, info.py      the tables and recipes in the sweep's folder; its sweep.json
 display.py               the sweep on a terminal
-cost.py, plan.py         what the sweep would cost, and its plan
+plan.py                  what the sweep would run
 """

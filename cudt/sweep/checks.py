@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.names import name_problem
-from cudt.sweep.parse import is_broken
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
 from cudt.utils.shown import shown
 
@@ -16,15 +15,15 @@ from cudt.utils.shown import shown
 _MAX_CELLS = 10_000
 
 
-def without_recipe(search: Search, broken: Set[str] = frozenset()) -> Iterator[Mistake]:
-    """The mistakes that do not depend on the recipe; `broken` are the keys with schema errors."""
+def without_recipe(search: Search) -> Iterator[Mistake]:
+    """The mistakes that do not depend on the recipe."""
     for name in search.arms:
         yield from _name(name)
-    found = [*_score(search), *_settings(search)]
+    yield from _score(search)
+    yield from _settings(search)
     for name, arm in search.arms.items():
-        found += _arm(name, arm, search, broken)
-    yield from (mistake for mistake in found if not is_broken(mistake.key, broken))
-    yield from _budgets(search, broken)
+        yield from _arm(name, arm, search)
+    yield from _budgets(search)
 
 
 def _name(arm: str) -> Iterator[Mistake]:
@@ -56,7 +55,7 @@ def _settings(search: Search) -> Iterator[Mistake]:
         yield _mistake("settings", message=f"{count:,} combinations; at most {_MAX_CELLS:,} are allowed")
 
 
-def _arm(name: str, arm: Arm, search: Search, broken: Set[str]) -> Iterator[Mistake]:
+def _arm(name: str, arm: Arm, search: Search) -> Iterator[Mistake]:
     path = ("arms", name)
     for key, searched in arm.search.items():
         yield from _searched((*path, "search", key), arm, searched)
@@ -71,7 +70,7 @@ def _arm(name: str, arm: Arm, search: Search, broken: Set[str]) -> Iterator[Mist
         yield _mistake(*path, "sampler", message=message)
     yield from _sampler(path, arm)
     yield from _pruner(path, arm)
-    if arm.search and not is_broken(f"arms.{name}.search", broken):
+    if arm.search:
         yield from _size(path, arm)
 
 
@@ -132,22 +131,17 @@ def _repeated(path: tuple[str, ...], choices: list[Scalar]) -> Iterator[Mistake]
         seen.add(as_equal(value))
 
 
-def _budgets(search: Search, broken: Set[str]) -> Iterator[Mistake]:
-    known = {}
-    for name, arm in search.arms.items():
-        comes_from = "search" if arm.sampler == "grid" else "budget"
-        if not is_broken(f"arms.{name}.{comes_from}", broken) and (runs := arm.runs_per_setting) is not None:
-            known[name] = runs
-    is_explained = search.unequal_budgets is not None or "unequal_budgets" in broken
-    if len(set(known.values())) > 1 and not is_explained:
+def _budgets(search: Search) -> Iterator[Mistake]:
+    found = {name: arm.runs_per_setting for name, arm in search.arms.items()}
+    known = {name: runs for name, runs in found.items() if runs is not None}
+    if len(set(known.values())) > 1 and search.unequal_budgets is None:
         budgets = ", ".join(f"{name} {runs}" for name, runs in known.items())
         message = (
             f"unequal budgets ({budgets} runs): the best of more runs is better by chance alone; "
             "make them equal, or give the reason in unequal_budgets"
         )
         yield _mistake("arms", message=message)
-    are_all_known = len(known) == len(search.arms) and not is_broken("arms", broken)
-    if search.unequal_budgets is not None and are_all_known and len(set(known.values())) == 1:
+    if search.unequal_budgets is not None and len(known) == len(found) and len(set(known.values())) == 1:
         yield _mistake("unequal_budgets", message="the budgets are equal; remove this key")
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +12,8 @@ from cudt.config import recipe as recipes
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.recipe import NamedRecipe
 from cudt.method.objectives.base import objective_class
-from cudt.sweep.parse import contains
-from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal, combinations, values_of
+from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
 
-#: Cells that are checked one by one; each takes a millisecond.
-_MAX_TRIED = 500
 #: A mistake's path, and its kind or message.
 Fingerprint = tuple[tuple[str | int, ...], str]
 
@@ -33,7 +29,7 @@ class _Tried:
     centre: dict[str, Any]
     """The first setting, the arm's fixed values, and the first value of each searched key."""
     left_out: list[str]
-    """Keys with a known error, which are not in the centre."""
+    """Keys with an invalid range, which are not in the centre."""
     seen: set[Fingerprint] = field(default_factory=set)
     """Errors that are reported already."""
 
@@ -44,10 +40,10 @@ class _Tried:
     def refused(self, changes: dict[str, Any]) -> list[Mistake]:
         """The errors of a cell's recipe, except those that follow from the keys that are left out."""
         found = _refused(self.base, {**self.centre, **changes})
-        return [mistake for mistake in found if not any(contains(mistake.key, key) for key in self.left_out)]
+        return [mistake for mistake in found if not any(_contains(mistake.key, key) for key in self.left_out)]
 
 
-def with_recipe(search: Search, name: str, values: dict[str, Any], broken: Set[str] = frozenset()) -> Iterator[Mistake]:
+def with_recipe(search: Search, name: str, values: dict[str, Any]) -> Iterator[Mistake]:
     """The errors of a search's recipes: each end of a range and each choice is tried with the first of the others.
 
     Settings can depend on each other, so fixed and searched settings are checked together; and the recipe with both,
@@ -56,9 +52,7 @@ def with_recipe(search: Search, name: str, values: dict[str, Any], broken: Set[s
     base, clashes = _with(values, search.fixed)
     yield from (_at(("fixed",), clash) for clash in clashes)
     first = {key: choices[0] for key, choices in search.settings.items()}
-    arms = list(_to_be_tried(search, base, first, broken))
-    if not arms:
-        return
+    arms = list(_to_be_tried(search, base, first))
     seen: set[Fingerprint] = set()
     in_all = set.intersection(*(set(one.refused({})) for one in arms))
     for path, tried in ((f"recipe {name}", (values, {})), ("fixed", (base, {})), ("settings", (base, first))):
@@ -69,18 +63,18 @@ def with_recipe(search: Search, name: str, values: dict[str, Any], broken: Set[s
         yield from _ignored_by_objective(one, search)
         yield from _never_prunes(one)
     yield from _tried_settings(arms, search, name)
-    yield from _tried_cells(arms, search)
 
 
-def _to_be_tried(search: Search, base: dict[str, Any], first: dict[str, Scalar], broken: Set[str]) -> Iterator[_Tried]:
-    """The arms of which enough is valid."""
+def _contains(outer: str, inner: str) -> bool:
+    """Whether a dotted key is another one, or a section that contains it."""
+    return inner == outer or inner.startswith(f"{outer}.")
+
+
+def _to_be_tried(search: Search, base: dict[str, Any], first: dict[str, Scalar]) -> Iterator[_Tried]:
     for name, arm in search.arms.items():
-        sections = ("fixed", "settings", f"arms.{name}.fixed", f"arms.{name}.search")
-        if broken.isdisjoint(sections):
-            left_out = [key[len(one) + 1 :] for key in broken for one in sections if contains(one, key)]
-            left_out += [key for key, searched in arm.search.items() if not _probes(searched)]
-            searched = {key: found[0] for key, one in arm.search.items() if (found := _probes(one))}
-            yield _Tried(name, arm, base, {**first, **arm.fixed, **searched}, left_out)
+        left_out = [key for key, searched in arm.search.items() if not _probes(searched)]
+        searched = {key: found[0] for key, one in arm.search.items() if (found := _probes(one))}
+        yield _Tried(name, arm, base, {**first, **arm.fixed, **searched}, left_out)
 
 
 def _probes(searched: Range | list[Scalar]) -> list[Scalar]:
@@ -111,31 +105,6 @@ def _tried_settings(arms: list[_Tried], search: Search, name: str) -> Iterator[M
             yield Mistake(("settings",), NO_VALUE, f"{key} does not affect training: every value would be the same run")
     for one in arms:
         one.seen |= seen
-
-
-def _tried_cells(arms: list[_Tried], search: Search) -> Iterator[Mistake]:
-    """The errors of values that are valid each by itself; for other samplers than grid, of the settings."""
-    settings = math.prod(len(choices) for choices in search.settings.values())
-    room = _MAX_TRIED
-    for one in arms:
-        grid = one.arm.search if one.arm.sampler == "grid" else {}
-        each = one.arm.n_combinations if grid else 1
-        if one.left_out or each is None or (count := settings * each) > room:
-            continue
-        room -= count
-        choices = {**search.settings, **{key: values_of(searched) for key, searched in grid.items()}}
-        for found in _refused_cells(one, choices):
-            counted = f"{len(found)} of its {count} {'combinations' if grid else 'settings'}"
-            yield Mistake(one.path, NO_VALUE, f"{counted}: {found[0]}")
-
-
-def _refused_cells(one: _Tried, choices: dict[str, list[Scalar]]) -> list[list[Mistake]]:
-    """For each new error, the mistakes of all cells that have it."""
-    found: dict[Fingerprint, list[Mistake]] = {}
-    for cell in combinations(choices):
-        for mistake in one.refused(cell):
-            found.setdefault(_fingerprint(mistake), []).append(mistake)
-    return [of_cells for fingerprint, of_cells in found.items() if fingerprint not in one.seen]
 
 
 def _ignored_by_objective(one: _Tried, search: Search) -> Iterator[Mistake]:

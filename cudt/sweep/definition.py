@@ -13,13 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from cudt.config import inheritance, mistakes, strict_yaml
 from cudt.config import recipe as recipes
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import as_grid
 from cudt.sweep import checks, checks_recipe
-from cudt.sweep.parse import parse
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 from cudt.utils.errors import UserError
 from cudt.utils.files import is_file
@@ -119,9 +120,6 @@ class Sweep:
         search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
         for arm in search["arms"].values():
             del arm["budget"]
-            if arm["pruner"] is None:
-                # Sweeps of earlier versions had none, and stay the same sweeps.
-                del arm["pruner"]
         search["score"]["gammas"] = self.gammas
         text = json.dumps([self.recipe_name, shaping, search], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -191,15 +189,17 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the file names."""
     path = locate(name_or_file)
     values = recipes.read(path, locate)
-    search, found, broken = parse(values)
-    if search is not None:
-        found += checks.without_recipe(search, broken)
-    recipe_name, base, why = _read_recipe(recipe, values.get("recipe"), path)
-    found += why
-    if search is not None and base is not None:
-        found += checks_recipe.with_recipe(search, recipe_name, base, broken)
-    if found or search is None or base is None:
-        mistakes.refuse(f"search {path.stem}", found)
+    source = f"search {path.stem}"
+    try:
+        search = Search.model_validate(values)
+    except ValidationError as error:
+        mistakes.refuse(source, mistakes.explain(Search, error))
+    recipe_name, base, why = _read_recipe(recipe, search.recipe, path)
+    found = [*checks.without_recipe(search), *why]
+    if base is not None:
+        found += checks_recipe.with_recipe(search, recipe_name, base)
+    if found or base is None:
+        mistakes.refuse(source, found)
     return Sweep(search.name or _as_name(path.stem), recipe_name, base, search)
 
 
@@ -210,15 +210,14 @@ def from_texts(search_text: str, base_text: str) -> Sweep:
     return Sweep(search.name or "", base.pop("name"), base, search)
 
 
-def _read_recipe(asked: str | None, named: Any, search_file: Path) -> tuple[str, dict[str, Any] | None, list[Mistake]]:
+def _read_recipe(
+    asked: str | None, named: str | None, search_file: Path
+) -> tuple[str, dict[str, Any] | None, list[Mistake]]:
     """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be read."""
     if not asked and named is None:
         return "", None, [Mistake(("recipe",), NO_VALUE, "missing; name one in the search file, or with --recipe")]
-    if not asked and not isinstance(named, str):
-        # Reported by the schema.
-        return "", None, []
     try:
-        name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named, search_file))
+        name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named or "", search_file))
     except UserError as error:
         return "", None, [Mistake(("--recipe" if asked else "recipe",), NO_VALUE, str(error))]
     return name, values, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,13 +35,10 @@ class Cell:
 
 
 class SweepDisplay:
-    """One line per ended cell; on a terminal, the running cells below.
+    """One line per ended cell; on a terminal, the running cells below."""
 
-    `forecast` says how long the rest will take; by default, all cells are expected to take equally long.
-    """
-
-    def __init__(self, console: Console, forecast: Callable[[], str] | None = None) -> None:
-        self._console, self._forecast = console, forecast
+    def __init__(self, console: Console) -> None:
+        self._console = console
         is_live = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
         self._running: dict[Cell, CellProgress | None] = {}
@@ -133,8 +130,6 @@ class SweepDisplay:
         return Group(heading, rows)
 
     def _time_left(self) -> str:
-        if self._forecast is not None:
-            return self._forecast()
         done = self._done - self._done_before
         if not done:
             return ""

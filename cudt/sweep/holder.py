@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import socket
 import uuid
-from collections.abc import Iterable
 from typing import Any
 
 from cudt.utils.process_identity import is_alive, machine, start_of
@@ -55,10 +54,3 @@ def is_dead(holder: Holder) -> bool:
 def host_of(holder: Holder) -> str:
     """The name of a holder's host; empty if it is this one."""
     return "" if holder.get("machine") == machine() else str(holder.get("host", ""))
-
-
-def counted(n_workers: int, hosts: Iterable[str]) -> str:
-    """`1 worker`, `4 workers`, or `12 workers on 3 hosts`."""
-    n_hosts = len(set(hosts))
-    where = f" on {n_hosts} hosts" if n_hosts > 1 else ""
-    return f"{n_workers} worker{'s' if n_workers != 1 else ''}{where}"

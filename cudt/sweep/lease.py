@@ -13,7 +13,6 @@ everywhere.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import uuid
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING
 from optuna.storages import BaseStorage
 
 from cudt.sweep.shared import SharedStorage
-from cudt.utils import temporaries
 
 if TYPE_CHECKING:
     from cudt.runs.run import Run
@@ -61,14 +59,12 @@ class Lease:
 def home_of(out: Path) -> str:
     """The id of a folder of runs, the same on all machines that share the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    while (known := known_home(out)) is None:
+    while (known := _known_home(out / HOME_FILE)) is None:
         _write_home(out / HOME_FILE)
     return known
 
 
-def known_home(out: Path) -> str | None:
-    """The id of a folder of runs; None if it has none yet."""
-    path = out / HOME_FILE
+def _known_home(path: Path) -> str | None:
     end = time.monotonic() + _PATIENCE
     while path.is_file():
         if text := path.read_text(encoding="utf-8").strip():
@@ -83,14 +79,5 @@ def known_home(out: Path) -> str | None:
 
 def _write_home(path: Path) -> None:
     """Write a new id, unless another process is faster."""
-    text = uuid.uuid4().hex
-    with suppress(FileExistsError), temporaries.folder_next_to(path) as folder:
-        (folder / path.name).write_text(text, encoding="utf-8")
-        try:
-            os.link(folder / path.name, path)
-        except FileExistsError:
-            raise
-        except OSError:
-            # A file system without hard links.
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+    with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write(uuid.uuid4().hex)

@@ -110,8 +110,6 @@ class TrialQueue(ABC):
             self.study = _Study(name, storage, self._in_order)
         self._read: list[FrozenTrial] = []
         self._has_read = False
-        # Versions without workers on several machines kept the facts of trial N as attribute `trial N` of the study.
-        self._old_facts = {key: value for key, value in self.study.user_attrs.items() if key.startswith("trial ")}
 
     @abstractmethod
     def cells(self) -> Iterable[tuple[Key, Parameters]]:
@@ -197,12 +195,9 @@ class TrialQueue(ABC):
         repeated = {trial.user_attrs.get("retry_of") for trial in trials}
         found: dict[Key, FrozenTrial] = {}
         for trial in trials:
-            if (cell := self._cell(trial)) is not None and trial.number not in repeated:
+            if (cell := trial.user_attrs.get("cell")) is not None and trial.number not in repeated:
                 found.setdefault(cell, trial)
         return found
-
-    def _cell(self, trial: FrozenTrial) -> Key | None:
-        return trial.user_attrs.get("cell")
 
     def _is_abandoned(self, trial: FrozenTrial) -> bool:
         """Whether a trial ended without counting: it has failed without a reason."""
@@ -210,7 +205,7 @@ class TrialQueue(ABC):
         return trial.state == TrialState.FAIL and ("reason" not in facts or bool(facts.get("retried")))
 
     def _facts(self, trial: FrozenTrial) -> dict[str, Any]:
-        return dict(trial.user_attrs.get("facts") or self._old_facts.get(f"trial {trial.number}", {}))
+        return dict(trial.user_attrs.get("facts") or {})
 
     def _as_trial(self, cell: Key, trial: FrozenTrial) -> Trial:
         # A waiting trial has no parameters yet, except those it was enqueued with.

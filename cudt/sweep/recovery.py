@@ -13,9 +13,6 @@ from cudt.sweep.queue import Trial
 from cudt.sweep.shared import SharedStorage
 from cudt.sweep.source import Source
 
-#: How a holder ended, or None while it may live.
-HowItDied = Callable[[Holder | None], str | None]
-
 
 def give_back_lost(sources: Iterable[Source]) -> None:
     """Give back running trials whose worker no longer exists on this machine, or gave no sign of life for too long."""
@@ -25,9 +22,11 @@ def give_back_lost(sources: Iterable[Source]) -> None:
         running = [trial for trial in source.queue.trials() if trial.state == "running"]
         stale = {one.trial_id: one for one in storage.stale(source.queue.study._study_id)} if running else {}
         for trial in running:
+            if trial.holder is None:
+                continue
             if trial.trial_id in stale and stale[trial.trial_id].holder == trial.holder:
                 give_back(source, trial, _silence(trial.holder))
-            elif trial.holder is not None and is_dead(trial.holder):
+            elif is_dead(trial.holder):
                 give_back(source, trial, f"with its parent process (process {trial.holder['process']})")
 
 
@@ -83,8 +82,5 @@ def _without_progress(trial: Trial) -> dict[str, Any]:
     return {"step": max(step, before.get("step", 0)), "stuck": 1 if is_further else before.get("stuck", 0) + 1}
 
 
-def _silence(holder: Holder | None) -> str:
-    if holder is None:
-        # Left by a version of cudt without holders, which counted no death either.
-        return ""
+def _silence(holder: Holder) -> str:
     return f"without a sign of life (process {holder['process']} on {holder['host']})"

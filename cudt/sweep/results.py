@@ -8,7 +8,6 @@ best.csv         the best trial of each arm in each setting, and what the arm sp
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
 study.db         the Optuna studies
 checksums.json   the SHA-256 of all files above but study.db
-study.db.reserve space on the disk, while workers of this machine run (see reserve.py)
 logs/            the output of the workers
 """
 

@@ -86,7 +86,6 @@ class Stale:
 
     trial_id: int
     holder: Holder | None
-    """None if it was started by a version of cudt without holders."""
 
 
 def heartbeat_interval() -> int:
@@ -275,10 +274,7 @@ class SharedStorage(RDBStorage):
             )
             found = []
             for trial in running.all():
-                # Without a heartbeat: created by a version of cudt that had none. Its clock is the client's.
-                last = [(beat.heartbeat, now.replace(tzinfo=None)) for beat in trial.heartbeats]
-                seen, today = last[0] if last else (trial.datetime_start, datetime.now())
-                if seen is None or today - seen > grace:
+                if any(now.replace(tzinfo=None) - beat.heartbeat > grace for beat in trial.heartbeats):
                     found.append(Stale(int(trial.trial_id), _holder(trial, session)))
             return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.find import run_for
 from cudt.sweep.definition import setting_name
-from cudt.sweep.lease import Lease, home_of
+from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.pruning import Referee
 from cudt.sweep.queue import Trial, TrialQueue
@@ -76,8 +76,7 @@ class ArmSource:
         function = pkgutil.resolve_name(self.cell_function)
         lease.take_run(run_for(recipe, self.out), self.out)
         result: CellResult = function(job, report)
-        where = {"run": _relative(run_for(recipe, Path())), "home": home_of(self.out)}
-        return CellResult(result.score, {**result.facts, **where})
+        return CellResult(result.score, {**result.facts, "run": _relative(run_for(recipe, Path()))})
 
     def facts(self, trial: Trial) -> dict[str, Any]:
         try:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from optuna.storages import BaseStorage
-from pydantic import ValidationError
 
 from cudt.sweep import definition, recovery
 from cudt.sweep.definition import Sweep
@@ -58,19 +57,17 @@ def find(url: str, name: str | None = None) -> Sweep:
     """The unfinished sweep of a storage; with several, the one whose name (or name-hash) is given."""
     where = without_password(url)
     storage = open_storage(url) if has_studies(url) else None
-    sweeps, others = _sweeps(storage) if storage is not None else ([], [])
-    hint = f"; this version of cudt cannot run {', '.join(others)}" if others else ""
+    sweeps = _sweeps(storage) if storage is not None else []
     if storage is None or not sweeps:
-        command = f"cudt sweep --search … --storage {where}"
-        raise UserError(f"{where}: no sweep has begun here; begin it with `{command}`{hint}")
+        raise UserError(f"{where}: no sweep has begun here; begin it with `cudt sweep --search … --storage {where}`")
     if name is not None:
         found = [sweep for sweep in sweeps if name in (sweep.name, _full_name(sweep))]
         if not found:
-            raise UserError(f"{where}: no sweep is called '{name}'; there {_listed(sweeps)}{hint}")
+            raise UserError(f"{where}: no sweep is called '{name}'; there {_listed(sweeps)}")
     else:
         found = [sweep for sweep in sweeps if any(study.left for study in open_studies(sweep, storage))]
         if not found:
-            raise UserError(f"{where}: every sweep is finished ({_listed(sweeps)}){hint}")
+            raise UserError(f"{where}: every sweep is finished ({_listed(sweeps)})")
     if len(found) > 1:
         raise UserError(f"{where}: choose one with --search; there {_listed(found)}")
     return found[0]
@@ -98,23 +95,9 @@ def sources_of(
     return [ArmSource(study, out, device, data_root, cell_function, trackers) for study in studies]
 
 
-def _sweeps(storage: BaseStorage) -> tuple[list[Sweep], list[str]]:
-    """The sweeps of a storage that this version of cudt can run, and the studies of the others."""
-    begun = [study for study in storage.get_all_studies() if _DEFINITION in study.user_attrs]
-    readable = {study.study_name: _readable(study.study_name, study.user_attrs[_DEFINITION]) for study in begun}
-    others = [name for name, sweep in readable.items() if sweep is None]
-    return [sweep for sweep in readable.values() if sweep is not None], others
-
-
-def _readable(study: str, texts: dict[str, str]) -> Sweep | None:
-    """The sweep of a definition; None if another version of cudt wrote it, and this one would run something else."""
-    try:
-        sweep = definition.from_texts(texts["search"], texts["recipe"])
-        for arm in sweep.search.arms:
-            sweep.recipe(sweep.settings[0], arm, sweep.first_parameters(arm))
-    except (ValidationError, UserError, KeyError):
-        return None
-    return sweep if first_study(sweep) == study else None
+def _sweeps(storage: BaseStorage) -> list[Sweep]:
+    texts = [study.user_attrs[_DEFINITION] for study in storage.get_all_studies() if _DEFINITION in study.user_attrs]
+    return [definition.from_texts(text["search"], text["recipe"]) for text in texts]
 
 
 def _full_name(sweep: Sweep) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 import warnings
 from collections.abc import Iterable
@@ -19,7 +18,6 @@ from optuna.distributions import (
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial
 
 from cudt.sweep import pruning
 from cudt.sweep.definition import Parameters, Sweep, setting_name
@@ -48,7 +46,6 @@ class ArmStudy(TrialQueue):
         if (pruner := sweep.arm(arm).pruner) is not None:
             first = sweep.recipe(setting, arm, sweep.first_parameters(arm))
             self.study.pruner = pruning.build(pruner, first.settings.training.epochs)
-        self._old_cells: dict[int, int] | None = None
 
     def cells(self) -> Iterable[tuple[Key, Parameters]]:
         """The numbers of the cells within the budget; listed cells have parameters, others are drawn."""
@@ -128,20 +125,6 @@ class ArmStudy(TrialQueue):
     def _seed(self, number: int) -> int:
         key = f"{self.sweep.search.seed} {self.name} {number}"
         return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
-
-    def _cell(self, trial: FrozenTrial) -> Key | None:
-        """The number of a trial's cell. Earlier versions did not number drawn cells: they count in order."""
-        if "cell" in trial.user_attrs or self._listed is not None:
-            return trial.user_attrs.get("cell")
-        if self._old_cells is None:
-            self._old_cells = self._number_old_cells()
-        return self._old_cells.get(trial.number)
-
-    def _number_old_cells(self) -> dict[int, int]:
-        """The cell of every trial of an earlier version: those before the first one with a number of its own."""
-        old = itertools.takewhile(lambda trial: "cell" not in trial.user_attrs, self._read)
-        counted = [trial.number for trial in old if not self._is_abandoned(trial)]
-        return {number: cell for cell, number in enumerate(counted)}
 
 
 def _tpe(seed: int, budget: int) -> TPESampler:

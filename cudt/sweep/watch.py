@@ -12,7 +12,7 @@ from typing import Any
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import DBAPIError
 
-from cudt.sweep import recovery, reserve, worker
+from cudt.sweep import recovery, worker
 from cudt.sweep.database import PATIENCE, is_away, is_server
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.observer import Observer
@@ -51,7 +51,6 @@ def run_workers(crew: Crew, sources: Sequence[Source], display: SweepDisplay, on
         StopRequest() as stop,
         Processes(crew.environments, crew.logs, crew.function, crew.job) as workers,
         display,
-        reserve.reserved(sources[0].queue.storage if sources else None),
     ):
         fault = _Watch(sources, display, on_look).run(workers, stop)
     if fault is not None:
@@ -126,14 +125,8 @@ class _Watch:
         """Give back the trial of a worker that has ended, and start it again unless nothing is left."""
         if ended.fault is not None:
             self._fault = self._fault or ended.fault
-            try:
-                # It has given its trial back itself, unless the storage is what failed.
-                recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)
-            except (StorageInternalError, DBAPIError) as error:
-                # A server that is away is asked again: whoever finds the trial of a dead worker counts a death.
-                if is_away(error):
-                    raise
-                self._give_back_without_space(ended)
+            # It has given its trial back itself, unless the storage is what failed.
+            recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)
             return
         is_death = ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
         had_trial = recovery.give_back_of_process(self._sources, ended.process, ended.how if is_death else "")
@@ -142,8 +135,3 @@ class _Watch:
             raise UserError(f"{self._fruitless} worker processes ended before they ran a trial, the last {ended.how}")
         if ended.code != worker.DONE and not is_stopping:
             workers.start(ended.worker)
-
-    def _give_back_without_space(self, ended: Ended) -> None:
-        reserve.release(self._storage)
-        with suppress(StorageInternalError, DBAPIError):
-            recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)

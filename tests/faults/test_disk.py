@@ -270,13 +270,6 @@ def test_evaluations_on_a_full_file_system(small_disk, command, trained_run):
 
 
 @pytest.mark.soak
-def test_sweeps_on_a_full_file_system(small_disk, command, tmp_path):
-    stopped = fill_step_by_step(small_disk, command, sweep_in(tmp_path), emptied, 60)
-    print(f"sweep: stopped {stopped} times")
-    assert stopped > 20
-
-
-@pytest.mark.soak
 def test_reports_on_a_full_file_system(small_disk, command, trained_run, monkeypatch):
     # Figures in PDF say when they were made.
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")

@@ -1,4 +1,4 @@
-"""Which runs are evaluated, in which home, and when; what an evaluation does."""
+"""Which runs are evaluated, and when; what an evaluation does."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cudt.runs.run import Run
 from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
-from cudt.sweep.study import ArmStudy
 from cudt.training import launch
 from tests import instructions
 from tests.conftest import quiet
 from tests.instructions import write_instructions, write_recipe
 from tests.pretrained import tiny_llama
-from tests.reproduce.scales import COSTS, experiment_of, listed, scale_of, write_search
+from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import fail, finish, seeds
 from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
 
+ONE = {"erm": seeds(1, fixed={"objective": "erm"})}
 TWO_EACH = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}
 
 
@@ -41,16 +41,16 @@ def storage() -> BaseStorage:
     return open_storage(None)
 
 
-def queues_of(experiment: Experiment, storage: BaseStorage, out: Path, home: str = "mine", **more: Any):
-    return ExperimentQueues(experiment, storage, home, ReproduceOptions(out, "cpu", **more))
+def queues_of(experiment: Experiment, storage: BaseStorage, out: Path, **more: Any):
+    return ExperimentQueues(experiment, storage, ReproduceOptions(out, "cpu", **more))
 
 
-def train(queues: ExperimentQueues, arm: str, score: float | None, home: str = "mine") -> None:
-    """End the next trial of an arm, as a worker of a home does; without a score it fails."""
+def train(queues: ExperimentQueues, arm: str, score: float | None) -> None:
+    """End the next trial of an arm, as a worker does; without a score it fails."""
     (study,) = (one for one in queues.studies if one.arm == arm)
     trial = study.next()
     assert trial is not None
-    facts = {"run": f"reviews-ut/{arm}-{trial.cell}", "home": home, "seconds": 2.0}
+    facts = {"run": f"reviews-ut/{arm}-{trial.cell}", "seconds": 2.0}
     if score is None:
         fail(study, trial, "it diverged", facts)
     else:
@@ -60,6 +60,11 @@ def train(queues: ExperimentQueues, arm: str, score: float | None, home: str = "
 
 def cells(queue: Any) -> list[str]:
     return [str(cell) for cell, _ in queue.cells()]
+
+
+def one_run(tmp_path: Path, **changes: Any) -> Experiment:
+    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=ONE), **changes)).experiments
+    return experiment
 
 
 def four_runs(tmp_path: Path, evaluate: str) -> Experiment:
@@ -99,26 +104,6 @@ def test_a_sweep_that_only_chooses_settings_is_not_evaluated(storage, tmp_path):
         train(queues, arm, 0.5)
     assert cells(queue) == []
     assert queues.is_done
-
-
-def test_a_run_is_evaluated_in_the_home_that_has_it(storage, tmp_path):
-    experiment = four_runs(tmp_path, "all")
-    here, there = (queues_of(experiment, storage, tmp_path / home, home) for home in ("here", "there"))
-    for arm in ("constrained", "erm"):
-        train(here, arm, 0.5, "here")
-        train(here, arm, 0.5, "there")
-    for study in there.studies:
-        study.refresh()
-    assert cells(here.evaluations.queue) == ["reviews-ut/constrained-0", "reviews-ut/erm-0"]
-    assert cells(there.evaluations.queue) == ["reviews-ut/constrained-1", "reviews-ut/erm-1"]
-    assert cells(here.evaluations_in("there")) == cells(there.evaluations.queue)
-
-
-def test_other_noise_is_another_evaluation(storage, tmp_path):
-    one, other = (
-        queues_of(experiment_of(tmp_path, noise_seeds=noise_seeds), storage, tmp_path) for noise_seeds in ([0], [0, 1])
-    )
-    assert one.evaluations.queue.name != other.evaluations.queue.name
 
 
 def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storage, tmp_path):
@@ -220,10 +205,9 @@ def test_a_run_is_evaluated_once_under_each_noise(trained_run, evaluated, storag
     shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0")
 
     def evaluate_with(**noise: Any) -> None:
-        queues = queues_of(experiment_of(tmp_path, **noise), storage, out)
-        for arm in ("constrained", "erm"):
-            if any(study.left and study.arm == arm for study in queues.studies):
-                train(queues, arm, 0.5, "mine" if arm == "erm" else "another")
+        queues = queues_of(one_run(tmp_path, **noise), storage, out)
+        if queues.studies[0].left:
+            train(queues, "erm", 0.5)
         queue = queues.evaluations.queue
         trial = queue.next()
         assert trial is not None
@@ -235,7 +219,7 @@ def test_a_run_is_evaluated_once_under_each_noise(trained_run, evaluated, storag
     evaluate_with(perturbations=["gaussian", "uniform"])
     assert evaluated == ["gaussian", "uniform"]
     # Complete in the storage, but no longer on disk: it is made again, and only then.
-    queues = queues_of(experiment_of(tmp_path), storage, out)
+    queues = queues_of(one_run(tmp_path), storage, out)
     for study in queues.studies:
         study.refresh()
     queues.begin(retry_failed=False)
@@ -258,18 +242,13 @@ def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monke
     assert not evaluation.is_evaluated(experiment, path)
 
 
-def test_arms_are_studies_of_the_sweep(storage, tmp_path):
-    queues = queues_of(experiment_of(tmp_path), storage, tmp_path)
-    assert all(isinstance(study, ArmStudy) and study.title == "pair · reviews-ut" for study in queues.studies)
-
-
 # ---------------------------------------------------------------- early exits and other data
 
 
 def test_early_exits_are_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
     out = tmp_path / "out"
     path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
-    plain, with_exits = experiment_of(tmp_path), experiment_of(tmp_path, exits=True)
+    plain, with_exits = one_run(tmp_path), one_run(tmp_path, exits=True)
     evaluate_once(plain, storage, out)
     assert evaluation.is_evaluated(plain, path)
     assert not evaluation.is_evaluated(with_exits, path)
@@ -285,27 +264,11 @@ def test_early_exits_are_added_without_evaluating_again(trained_run, evaluated, 
     assert not evaluation.is_evaluated(with_exits, path)
 
 
-def test_the_other_weights_are_added_without_evaluating_again(trained_run, evaluated, storage, tmp_path):
-    out = tmp_path / "out"
-    path = Path(shutil.copytree(trained_run.path, out / "reviews-ut" / "erm-0"))
-    plain, with_both = experiment_of(tmp_path), experiment_of(tmp_path, both_weights=True)
-    evaluate_once(plain, storage, out)
-    before = (path / "ood.csv").read_bytes()
-    assert not evaluation.is_evaluated(with_both, path)
-    evaluate_once(with_both, storage, out)
-    assert evaluated == ["gaussian", "gaussian"]
-    assert evaluation.is_evaluated(with_both, path)
-    assert (path / "ood.csv").read_bytes() == before
-    own, last = open_run(path).read_table("ood"), open_run(path / "last").read_table("ood")
-    assert [*own["gamma"]] == [*last["gamma"]]
-
-
 def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None) -> None:
-    """Train both arms in name, and evaluate the run `erm-0`, which is there."""
+    """Train the only arm in name, and evaluate the run `erm-0`, which is there."""
     queues = queues_of(experiment, storage, out, data_root=root)
-    for arm, home in (("constrained", "another"), ("erm", "mine")):
-        if any(study.left and study.arm == arm for study in queues.studies):
-            train(queues, arm, 0.5, home)
+    if queues.studies[0].left:
+        train(queues, "erm", 0.5)
     queue = queues.evaluations.queue
     queues.begin(retry_failed=False)
     queue.refresh()
@@ -325,8 +288,9 @@ def video(tmp_path, monkeypatch) -> Experiment:
     write_ucsd(tmp_path / "data")
     write_avenue(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
-    file = write_search(tmp_path, recipe=str(own), score={"measure": "loss", "direction": "minimize"}, fixed=None)
-    made = scale_of(tmp_path, listed(file, on=["avenue", "shanghaitech"], evaluate="all"), costs={"small-ucsd": COSTS})
+    score = {"measure": "loss", "direction": "minimize"}
+    file = write_search(tmp_path, arms=ONE, recipe=str(own), score=score, fixed=None)
+    made = scale_of(tmp_path, listed(file, on=["avenue", "shanghaitech"], evaluate="all"))
     return made.experiments[0]
 
 
@@ -350,12 +314,3 @@ def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, stora
     assert evaluated == ["gaussian"] * 3
     assert [one.name for one in sorted(path.glob("on-*"))] == ["on-avenue", "on-shanghaitech"]
     assert evaluation.is_evaluated(video, path, root)
-
-
-def test_an_evaluation_without_exits_and_other_data_is_that_of_earlier_versions(storage, tmp_path):
-    names = [
-        queues_of(experiment_of(tmp_path, **more), storage, tmp_path).evaluations.queue.name
-        for more in ({}, {"exits": False, "on": []}, {"exits": True}, {"both_weights": True})
-    ]
-    assert names[0] == names[1]
-    assert len({*names}) == 3

@@ -6,16 +6,12 @@ import pytest
 
 from cudt.reproduce import needs, scale
 from cudt.reproduce.scale import Experiment
-from tests.reproduce.scales import experiment_of, listed, scale_of
+from tests.reproduce.scales import listed, scale_of
 
 
 @pytest.fixture(scope="module")
 def full() -> dict[str, Experiment]:
     return {experiment.name: experiment for experiment in scale.load("full").experiments}
-
-
-def test_generated_data_are_never_missing(tmp_path):
-    assert needs.missing(experiment_of(tmp_path), None) == []
 
 
 def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tmp_path):
@@ -31,14 +27,6 @@ def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     assert data.startswith(
         f"dataset UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; download the archive from http"
     )
-
-
-def test_of_two_parts_of_a_set_the_recipes_own_counts(full, tmp_path):
-    for part in ("Train", "Test"):
-        clip = tmp_path / "ucsd" / "UCSDped2" / part / "Test001"
-        clip.mkdir(parents=True)
-        (clip / "001.tif").write_bytes(b"")
-    assert needs.missing(full["depth · ucsd-dust"], tmp_path) == []
 
 
 def test_what_the_hub_can_give_is_not_missing(full, tmp_path, monkeypatch):

@@ -5,14 +5,11 @@ from optuna.storages import BaseStorage
 
 from cudt.reproduce import outcome
 from cudt.reproduce.queues import ExperimentQueues
-from cudt.reproduce.stored import Home
 from cudt.sweep.queue import TrialQueue
 from cudt.sweep.storage import open_storage
 from tests.reproduce.scales import listed, scale_of
 from tests.reproduce.test_evaluation import four_runs, queues_of, train
 from tests.sweep.searches import fail, finish
-
-MINE, THEIRS = Home("mine", "here", "/runs"), Home("theirs", "there", "/others")
 
 
 @pytest.fixture
@@ -22,15 +19,15 @@ def storage() -> BaseStorage:
 
 @pytest.fixture
 def trained(storage, tmp_path) -> ExperimentQueues:
-    """Four runs that are to be evaluated, three in this folder and one in another."""
+    """Four runs that are to be evaluated."""
     queues = queues_of(four_runs(tmp_path, "all"), storage, tmp_path / "out")
-    for arm, home in (("constrained", "mine"), ("constrained", "theirs"), ("erm", "mine"), ("erm", "mine")):
-        train(queues, arm, 0.5, home)
+    for arm in ("constrained", "constrained", "erm", "erm"):
+        train(queues, arm, 0.5)
     return queues
 
 
 def outcome_of(queues: ExperimentQueues, *missing: str) -> outcome.ExperimentOutcome:
-    (found,) = outcome.of([queues], [[*missing]], MINE, [MINE, THEIRS])
+    (found,) = outcome.of([queues], [[*missing]])
     return found
 
 
@@ -48,10 +45,7 @@ def end(queue: TrialQueue, reason: str = "") -> None:
 def test_evaluations_that_are_left_are_not_done(trained):
     found = outcome_of(trained)
     assert not found.is_done
-    assert found.problems() == [
-        "skipped: 3 runs were not evaluated",
-        "skipped: 1 runs were not evaluated in /others on there; run `cudt reproduce --join` there to do that",
-    ]
+    assert found.problems() == ["skipped: 4 runs were not evaluated"]
     assert found.summary().startswith("partly skipped")
 
 
@@ -63,7 +57,7 @@ def test_an_evaluation_that_failed_is_not_also_left(trained, tmp_path):
     end(trained.evaluations.queue, "out of memory")
     end(trained.evaluations.queue)
     end(trained.evaluations.queue)
-    end(trained.evaluations_in("theirs"))
+    end(trained.evaluations.queue)
     found = outcome_of(trained)
     assert (found.runs, found.evaluated) == (4, 3)
     assert found.problems() == [f"failed: {tmp_path}/out/reviews-ut/constrained-0: out of memory"]

@@ -95,14 +95,6 @@ def test_a_scale_for_gpus_is_refused_without_one(command, no_processes, tmp_path
     assert command("reproduce", "--scale", scale, "--out", "out", "--plan")[0] == 0
 
 
-def test_a_scale_for_gpus_runs_without_one_on_request(command, no_processes, tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
-    scale = write_scale(tmp_path, needs_gpu=True)
-    code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
-    assert (code, errors) == (0, "")
-    assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
-
-
 def test_ctrl_c_says_how_to_resume(command, no_processes, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -129,12 +121,6 @@ def test_mistakes_are_reported_before_anything_runs(command, tmp_path):
     scale = write_scale(tmp_path, listed("alhpa"))
     assert command("reproduce", "--scale", scale)[0] == 2
     assert command("reproduce", "--scale", "smoke", "--data-root", "nowhere")[0] == 2
-
-
-def test_without_a_finished_run_no_report_is_written(tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    assert run_experiments.write_report(tmp_path / "out", Console(width=200)) is None
-    assert capsys.readouterr().out.startswith("no report was written: no finished run below")
 
 
 def test_a_report_is_written_again_if_a_run_ended_meanwhile(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from typing import Any
 
 from cudt.config import strict_yaml
 from cudt.sweep.messages import CellProgress, CellResult
-from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, TrainingStoppedError, UserError
+from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, UserError
 from cudt.utils.interrupt import StopRequest
 from tests.utils.process_jobs import until
 
@@ -55,13 +55,6 @@ def calls(out: Path) -> list[str]:
 # ---------------------------------------------------------------- instead of cudt.sweep.cell:run_cell
 
 
-def does_not_fit_at_a_tenth(job: Any, report: Any) -> Any:
-    if settings_of(job)["descent"]["alpha"] == 0.1:
-        count(job)
-        raise MemoryError
-    return on_the_hill(job, report)
-
-
 def on_the_hill(job: Any, report: Any) -> Any:
     count(job)
     descent = settings_of(job)["descent"]
@@ -72,12 +65,6 @@ def fails_at_two_tenths(job: Any, report: Any) -> Any:
     count(job)
     if settings_of(job)["descent"]["alpha"] == 0.2:
         raise UserError("0.2 is\nnot allowed")
-    return result(0.5)
-
-
-def fails_the_first_time(job: Any, report: Any) -> Any:
-    if count(job) == 1:
-        raise TrainingStoppedError("the loss is not finite")
     return result(0.5)
 
 
@@ -113,13 +100,6 @@ def interrupts_the_sweep_once(job: Any, report: Any) -> Any:
             until(lambda: stop.requested)
         if stop.requested:
             raise TrainingInterruptedError("saved")
-    return result(0.5)
-
-
-def stopped_from_outside_once(job: Any, report: Any) -> Any:
-    """The first cell's worker is terminated by another process than the sweep."""
-    if count(job) == 1 and len(calls(job.out)) == 1:
-        raise TrainingInterruptedError("saved")
     return result(0.5)
 
 

@@ -1,38 +1,30 @@
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
 
-from cudt.config import recipe
 from cudt.data.loading import batches
 from cudt.evaluation import evaluate
-from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import measure
 from cudt.noise.source import NoiseSource
 from cudt.runs.find import run_for
-from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
 from cudt.sweep import cell
-from cudt.sweep.messages import CellJob, CellProgress
-from cudt.tasks.reviews import Reviews
-from cudt.training import launch, trained
+from cudt.sweep.messages import CellJob
+from cudt.training import trained
 from cudt.training.trainer import Trainer
-from cudt.training.view import TrainingView
-from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
+from cudt.utils.errors import DataWarning, UserError
 from tests.checkpoints import names
 from tests.conftest import tiny_recipe
 from tests.pretrained import tiny_pretrained
-from tests.sweep.searches import grid, seeds, sweep_of, swept, write_search
+from tests.sweep.searches import seeds, write_search
 from tests.texts import write_recipe, write_reviews
 
 CPU = torch.device("cpu")
@@ -112,38 +104,6 @@ def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
     assert cell.score_of(run, "grid", [0.5]) == pytest.approx(by_hand[1], abs=1e-9)
 
 
-def test_levels_that_were_judged_before_are_kept(run, monkeypatch):
-    cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
-    before = run.read_table("validation")
-    judged: list[float] = []
-    measured = evaluate._measure
-
-    def watched(run, layerwise, file, split, kind, seed, levels, track):
-        judged.extend(levels)
-        assert split == "validation"
-        return measured(run, layerwise, file, split, kind, seed, levels, track)
-
-    monkeypatch.setattr(evaluate, "_measure", watched)
-    cell.run_cell(job_for(run, "grid", [0.0, 1.0, 2.0]), ignore)
-    assert judged == [1.0]
-    after = run.read_table("validation")
-    assert after["gamma"].unique().tolist() == [0.0, 0.5, 1.0, 2.0]
-    assert after[after["gamma"] != 1.0].reset_index(drop=True).equals(before)
-    assert run.read_table("ood").empty
-
-
-def test_what_is_not_finished_is_not_judged(run):
-    run.update_info(RunInfo(status="interrupted"))
-    with pytest.raises(UserError, match="is interrupted, not finished"):
-        evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda batches, total, what: batches)
-
-
-def test_a_score_that_is_no_number_is_a_failure(run, monkeypatch):
-    monkeypatch.setattr(cell, "score_of", lambda *_: math.nan)
-    with pytest.raises(TrainingStoppedError, match="the score \\(validation metric\\) is nan"):
-        cell.run_cell(job_for(run), ignore)
-
-
 # ---------------------------------------------------------------- what is left of a cell
 
 
@@ -194,21 +154,6 @@ def test_a_cell_waits_for_another_process_that_uses_its_run(run, no_training):
         assert not other.is_alive()
 
 
-def test_two_cells_that_are_the_same_run_do_not_fail_each_other(run, monkeypatch, no_training):
-    train = launch.train
-    with ExitStack() as stack:
-
-        def and_then_the_other_judges(*arguments, **options) -> Run:
-            done = train(*arguments, **options)
-            stack.enter_context(held(run, 0.3))
-            return done
-
-        monkeypatch.setattr(launch, "train", and_then_the_other_judges)
-        with pytest.warns(DataWarning, match="waiting for it"):
-            found = cell.run_cell(job_for(run), ignore)
-        assert found.score == cell.score_of(run, "metric", None)
-
-
 # ---------------------------------------------------------------- test data
 
 
@@ -234,43 +179,3 @@ def test_a_sweep_does_not_open_the_test_data(measure, command, no_processes, tmp
     code, _, error = command("eval-ood", folder, "--data-root", tmp_path, "--device", "cpu")
     assert code == 2
     assert str(tmp_path / "test.csv") in error
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_a_sweep_of_generated_reviews_asks_for_no_test_example(measure, no_processes, tmp_path, monkeypatch):
-    given = Reviews.examples
-    asked: set[str] = set()
-
-    def examples(self, split):
-        asked.add(split)
-        if split == "test":
-            raise AssertionError("test data")
-        return given(self, split)
-
-    monkeypatch.setattr(Reviews, "examples", examples)
-    sweep = sweep_of(tmp_path, score=MEASURES[measure], arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})})
-    found, _ = swept(sweep, tmp_path / "out", "cudt.sweep.cell:run_cell")
-    assert found.n_finished == 2
-    assert asked == {"train", "validation"}
-    best = run_for(recipe.load(str(found.folder / "best.yaml")), tmp_path / "out")
-    assert best.info().status == "finished"
-    # And testing would have been noticed.
-    with pytest.raises(AssertionError, match="test data"):
-        evaluate.evaluate_ood(best, Grid([0.0]), "cpu", None, lambda batches, total, what: batches)
-
-
-def test_progress_is_reported_with_the_last_layers_loss_and_not_at_every_update(monkeypatch):
-    reported: list[object] = []
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    display = cell.ProgressDisplay(reported.append)
-    view = cast(TrainingView, SimpleNamespace(step=1, steps=2, train_losses={}, validation_losses=[0.7, 0.5]))
-    for _ in range(1000):
-        now[0] += 0.01
-        display.update(view)
-        display.epoch_ended(view, "accuracy 1")
-    assert set(reported) == {CellProgress(1, 2, 0.5)}
-    assert 10 <= len(reported) <= 40
-    now[0] += 1
-    display.update(cast(TrainingView, SimpleNamespace(step=2, steps=2, train_losses={1: 0.7, 2: 0.4})))
-    assert reported[-1] == CellProgress(2, 2, 0.4)

@@ -15,8 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cudt.sweep.evaluate_runs import _n_shares
-from cudt.utils import temporaries
 from tests.cli.conftest import CommandLine, call, copy, cudt, environment
 from tests.sweep.conftest import InThisProcess
 
@@ -49,19 +47,6 @@ def test_levels_of_one_run_that_are_shared_give_the_same_bytes(call: CommandLine
     assert not [*copy.path.glob(".measured*")]
 
 
-def test_what_a_killed_or_interrupted_command_left_is_deleted(call: CommandLine, copy, no_processes, monkeypatch):
-    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
-    left = copy.path / ".measured.00000000-99999999-1-abcdefgh" / "examples"
-    left.mkdir(parents=True)
-    temporary = Path(tempfile.mkdtemp())
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr("cudt.sweep.evaluate_runs.run_workers", lambda *given: signal.SIGTERM * (not left.exists()))
-    code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
-    assert (code, errors) == (143, "interrupted; run the same command again\n")
-    assert not [*copy.path.glob(".measured*")]
-    assert [*temporary.iterdir()] == []
-
-
 def test_a_full_disk_stops_the_command_and_leaves_nothing(call: CommandLine, copy, no_processes, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "copy/ood.csv")
@@ -74,25 +59,6 @@ def test_a_full_disk_stops_the_command_and_leaves_nothing(call: CommandLine, cop
     assert errors.startswith("stopped: copy/ood.csv: no space left on device; free space on its file system (")
     assert not (copy.path / ".measured").exists()
     assert [*temporary.iterdir()] == []
-
-
-def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(
-    call: CommandLine, copy, no_processes, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with copy.locked():
-        code, _, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert "another process is using this run" in errors
-    assert not [*tmp_path.glob("*cudt-eval-ood*")]
-    for left in (".cudt-eval-ood.00000000-99999999-1-abcdefgh", "cudt-eval-ood.00000000-99999999-1-abcdefgh"):
-        (tmp_path / left).mkdir()
-    failed = "cudt-eval-ood.00000000-99999998-1-abcdefgh"
-    (tmp_path / failed).mkdir()
-    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
-    code, printed, _ = call("eval-ood", "copy", "copy", *NOISE, "--workers", "2")
-    assert (code, printed.count("written to")) == (0, 1)
-    assert [path.name for path in tmp_path.glob("*cudt-eval-ood*")] == [failed]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: CommandLine, copy, no_processes, tmp_path):
@@ -108,15 +74,6 @@ def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: Command
     shutil.rmtree(logs.parent)
     assert "written to copy/ood.csv" in printed
     assert not (broken / "ood.csv").exists()
-
-
-@pytest.mark.parametrize(("n_runs", "n_workers", "n_shares"), [(1, 4, 4), (2, 4, 2), (3, 4, 2), (4, 4, 1), (9, 2, 1)])
-def test_a_run_is_divided_if_there_are_more_workers_than_runs(n_runs, n_workers, n_shares, copy):
-    assert _n_shares([copy] * n_runs, n_workers) == n_shares
-
-
-def test_runs_with_other_weights_are_not_divided(copy):
-    assert _n_shares([copy.with_weights("last")], 4) == 1
 
 
 @pytest.mark.slow

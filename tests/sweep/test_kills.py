@@ -11,9 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pandas as pd
@@ -21,13 +19,8 @@ import pytest
 from filelock import FileLock
 
 from cudt.runs.find import open_run
-from cudt.sweep import definition, lease, queue, results, run_sweep, shared, storage, stored, study, worker
-from cudt.sweep.definition import Sweep
-from cudt.utils import files
-from tests.processes import ending, in_child
-from tests.sweep import planted
-from tests.sweep.planted import calls
-from tests.sweep.searches import FIXED, drawn, grid, sweep_of, swept, write_search
+from cudt.sweep import definition
+from tests.sweep.searches import FIXED, grid, swept, write_search
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="finds workers in /proc")
 
@@ -194,102 +187,3 @@ def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_t
     (study,) = optuna.get_all_study_names(f"sqlite:///{database}")
     assert len(optuna.load_study(study_name=study, storage=f"sqlite:///{database}").trials) == CELLS
     assert outcome(out) == undisturbed
-
-
-@pytest.mark.slow
-def test_a_sweep_killed_with_its_workers_resumes_as_if_it_had_not_been(search_file, out, undisturbed):
-    rng = random.Random(1)
-    with sweeping(search_file, out) as process:
-        kill(process.pid, *amid_work(out, process, rng, since=0))
-        assert process.wait() == -signal.SIGKILL
-    done = finished(out)
-    with sweeping(search_file, out) as process:
-        assert process.wait(timeout=120) == 0
-    assert done < CELLS
-    check_every_cell_is_there_once(out)
-    assert outcome(out) == undisturbed
-
-
-@pytest.mark.slow
-def test_workers_of_a_sweep_that_was_killed_end_by_themselves_and_the_next_resumes(search_file, out, undisturbed):
-    rng = random.Random(2)
-    with sweeping(search_file, out) as process:
-        workers = amid_work(out, process, rng, since=0)
-        kill(process.pid)
-        assert process.wait() == -signal.SIGKILL
-    assert any(map(is_alive, workers))
-    # At once: the workers of the first sweep may still be running the same cells.
-    with sweeping(search_file, out) as process:
-        until(lambda: not any(map(is_alive, workers)), seconds=20)
-        assert finished(out) < CELLS
-        assert process.wait(timeout=120) == 0
-    check_every_cell_is_there_once(out)
-    assert outcome(out) == undisturbed
-
-
-# ---------------------------------------------------------------- kills at lines of code
-
-
-def kill_at_line(number: int) -> None:
-    """Be killed before the so many-th line of whatever writes down how far a sweep is."""
-    left = number
-    ours = {module.__file__ for module in (run_sweep, files, lease, queue, results, shared, stored, study, worker)}
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        left -= event == "line"
-        if left <= 0:
-            kill(os.getpid())
-        return trace
-
-    def watched(frame: Any, *_: Any) -> Any:
-        name = frame.f_code.co_filename
-        return trace if name in ours or "optuna/storages" in name or "optuna/trial" in name else None
-
-    sys.settrace(watched)
-
-
-def finished_cells(sweep: Sweep, out: Path) -> set[str]:
-    """Objective, α and seed of cells that the tables list as finished."""
-    table = sweep.folder(out) / "trials_wide.csv"
-    rows = pd.read_csv(table, dtype=str).to_dict("records") if table.is_file() else []
-    done = [row for row in rows if row["state"] == "finished"]
-    return {f"constrained {row['descent.alpha']} {row['seed'] if row['arm'] == 'grid' else 0}" for row in done}
-
-
-@pytest.mark.parametrize(("kills", "seed"), [(10, 0), pytest.param(50, 1, marks=pytest.mark.slow)])
-def test_a_sweep_is_right_after_kills_at_any_line(kills, seed, no_processes, out, tmp_path):
-    cells = grid({"descent.alpha": [0.1, 0.2, 0.3], "seed": [0, 1]})
-    sweep = sweep_of(tmp_path, arms={"grid": cells, "drawn": drawn("random", 6)})
-    # Imported now, not in each child.
-    storage.open_storage(f"sqlite:///{tmp_path / 'other.db'}")
-    rng, killed = random.Random(seed), 0
-    begun: dict[str, int] = {}
-    while killed < kills:
-        child = in_child(partial(kill_at_line, rng.randrange(1, 12000)), partial(swept, sweep, out))
-        code = ending(child)
-        killed += code == -signal.SIGKILL
-        assert code in (0, -signal.SIGKILL)
-        # What was finished before this life has not been begun in it.
-        assert {name: calls(out).count(name) for name in begun} == begun
-        begun = {name: calls(out).count(name) for name in finished_cells(sweep, out)}
-        if code == 0:
-            # Nothing left to kill; from the beginning, with what was learned about the end.
-            check_planted(sweep, out)
-            out = tmp_path / f"out-{killed}"
-            begun = {}
-    assert ending(in_child(partial(swept, sweep, out))) == 0
-    check_planted(sweep, out)
-
-
-def check_planted(sweep: Sweep, out: Path) -> None:
-    """Every cell once, and with its own score."""
-    table = pd.read_csv(sweep.folder(out) / "trials_wide.csv")
-    assert table["state"].tolist() == ["finished"] * 12
-    assert table["arm"].value_counts().to_dict() == {"grid": 6, "drawn": 6}
-    listed = table[table["arm"] == "grid"]
-    assert sorted(listed[["descent.alpha", "seed"]].itertuples(index=False, name=None)) == [
-        (alpha, seed) for alpha in (0.1, 0.2, 0.3) for seed in (0, 1)
-    ]
-    assert table[table["arm"] == "drawn"]["descent.alpha"].nunique() == 6
-    assert table["score"].tolist() == pytest.approx([planted.height(alpha, 5e-3) for alpha in table["descent.alpha"]])

@@ -17,7 +17,6 @@ from cudt.runs.find import open_run
 from cudt.sweep.storage import own_storage
 from tests.postgres import PASSWORD
 from tests.sweep.machines import Machines, machines, until
-from tests.sweep.planted import calls
 from tests.sweep.searches import FIXED, drawn, grid, sweep_of, write_search
 
 ALPHAS = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3]
@@ -54,6 +53,7 @@ def one_worker(sweep: Any, folder: Any) -> list[dict[str, Any]]:
         return outcome(made)
 
 
+@pytest.mark.slow
 def test_two_of_four_machines_die_one_joins_late_the_database_restarts_and_each_cell_is_done_once(
     sweep, postgres_server, postgres_url, tmp_path
 ):
@@ -81,59 +81,11 @@ def test_two_of_four_machines_die_one_joins_late_the_database_restarts_and_each_
 # ---------------------------------------------------------------- joining what is not there
 
 
-def test_a_storage_without_a_sweep_cannot_be_joined(command, postgres_url):
-    code, output, error = command("sweep", "--join", "--storage", postgres_url)
-    assert (code, output) == (2, "")
-    assert "no sweep has begun here; begin it with `cudt sweep --search" in error
-    assert PASSWORD not in error
-
-
 def test_a_wrong_password_is_reported_and_none_is_printed(command, postgres_server, postgres_url):
     code, output, error = command("sweep", "--join", "--storage", postgres_url.replace(PASSWORD, "swordfish"))
     assert (code, output) == (2, "")
     assert 'password authentication failed for user "cudt"' in error
     assert "swordfish" not in error
-
-
-def test_a_server_that_is_away_at_the_beginning_is_reported_at_once(command, postgres_server, sweep, tmp_path):
-    url = postgres_server.new_database()
-    postgres_server.stop()
-    try:
-        found = [
-            command("sweep", "--join", "--storage", url),
-            command("sweep", "--search", tmp_path / "mine.yaml", "--storage", url, "--out", "out"),
-        ]
-    finally:
-        postgres_server.start()
-    for code, _, error in found:
-        assert code == 2
-        assert f"127.0.0.1:{postgres_server.port}" in error
-        assert "refused" in error
-        assert PASSWORD not in error
-
-
-def test_of_two_sweeps_in_one_storage_one_has_to_be_chosen(command, postgres_url, tmp_path):
-    sweeps = []
-    for name in ("first", "second"):
-        sweeps.append(sweep_of(tmp_path, name=name, arms={"grid": grid({"descent.alpha": [0.1, 0.2]})}))
-        with machines(sweeps[-1], postgres_url, tmp_path / name) as made:
-            made.begin()
-    code, _, error = command("sweep", "--join", "--storage", postgres_url, "--out", "out")
-    assert code == 2
-    names = [f"{sweep.name}-{sweep.identity()}" for sweep in sweeps]
-    assert all(name in error for name in names)
-    assert "--search" in error
-    code, output, error = command(
-        *("sweep", "--join", "--storage", postgres_url, "--search", "second", "--out", "out"), function="on_the_hill"
-    )
-    assert code == 0
-    # The URL has a password.
-    assert error.startswith("warning: --storage: other users of this machine can read a password")
-    assert len(error.splitlines()) == 1
-    assert calls(tmp_path / "out") == ["constrained 0.1 0", "constrained 0.2 0"]
-    # Only one is left, so it is the one.
-    code, output, _ = command("sweep", "--join", "--storage", postgres_url, "--out", "out", function="on_the_hill")
-    assert (code, output.splitlines()[0].split()[:2]) == (0, ["sweep", "first"])
 
 
 # ---------------------------------------------------------------- real trainings, by the command line

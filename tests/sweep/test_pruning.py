@@ -21,11 +21,9 @@ from cudt.sweep import definition, plan, pruning, results
 from cudt.sweep.pruning import Referee
 from cudt.sweep.run_sweep import SweepOptions
 from cudt.sweep.search import Pruner
-from cudt.sweep.storage import open_storage, own_storage
-from cudt.sweep.study import study_name
-from cudt.utils.errors import TrainingPrunedError
+from cudt.sweep.storage import own_storage
 from tests.conftest import tiny_recipe, train_quietly
-from tests.sweep.machines import machines, until
+from tests.sweep.machines import machines
 from tests.sweep.planted import CURVES
 from tests.sweep.searches import FIXED, grid, seeds, sweep_of, write_search
 
@@ -78,11 +76,6 @@ def test_a_loss_is_compared_the_other_way_round():
     assert {name: ended[name] for name in (0.25, 0.3, 0.4)} == {0.25: 2, 0.3: 1, 0.4: 4}
 
 
-def test_no_run_ends_during_the_warm_up():
-    _, ended = study_of(CURVES, Pruner(name="median", warmup_epochs=2, min_finished=3))
-    assert (min(ended.values()), ended[0.3], ended[0.35]) == (3, 4, 3)
-
-
 def literal_halving(curves: dict[Any, list[float]], first: int, factor: int, spared: int) -> dict[str, int]:
     """Successive halving, from its description: rung k is at epoch first·factor^k; a run goes on if it is in the best
     1/factor of the values of its rung so far, its own included, and always if it is the best of them."""
@@ -114,25 +107,6 @@ def test_halving_keeps_the_best_quarter_of_each_rung(warmup, spared):
     assert statistics.mean(ended.values()) < 12
 
 
-def test_hyperband_ends_runs_at_the_rungs_of_its_brackets():
-    rng = random.Random(0)
-    curves = {str(number): [rng.random() for _ in range(9)] for number in range(60)}
-    _, ended = study_of(curves, Pruner(name="hyperband", min_finished=2))
-    # Brackets begin at 1, 3 and 9 epochs; at 9 a run is finished.
-    assert set(ended.values()) == {1, 3, 9}
-
-
-def test_epochs_before_an_interruption_are_reported_once_and_the_last_one_decides():
-    pruner = Pruner(name="median", min_finished=1)
-    study, _ = study_of({"first": [0.5, 0.6, 0.7, 0.8]}, pruner)
-    referee = referee_of(trial := study.ask(), pruner)
-    # Epoch 1 was below the median of then; what counts is that epoch 2 is not.
-    assert not referee.is_behind({1: 0.1, 2: 0.65})
-    assert not referee.is_behind({1: 0.1, 2: 0.65})
-    assert referee.is_behind({1: 0.1, 2: 0.65, 3: 0.2})
-    assert study.trials[trial.number].intermediate_values == {1: 0.1, 2: 0.65, 3: 0.2}
-
-
 @pytest.fixture
 def run(tmp_path) -> Any:
     return train_quietly(tiny_recipe("training.epochs=2"), tmp_path)
@@ -143,18 +117,6 @@ def test_runs_are_compared_by_the_last_layer_after_each_epoch(run, measure, name
     history = run.read_table("history")
     rows = history[(history["split"] == "validation") & (history["layer"] == 3) & (history["name"] == name)]
     assert pruning.epoch_values(run, measure) == dict(zip([1, 2], rows["value"], strict=True))
-
-
-def test_a_run_that_was_not_begun_has_no_epochs(run):
-    other = run.path.parent / "other"
-    assert pruning.epoch_values(type(run)(other, run.recipe), "loss") == {}
-
-
-def test_a_run_is_told_why_it_ends(run):
-    study, _ = study_of({"better": [0.99, 0.99, 0.99]}, pruner := Pruner(name="median", min_finished=1))
-    after_epoch = referee_of(study.ask(), pruner).after_epoch
-    with pytest.raises(TrainingPrunedError, match=r"pruned by a sweep after epoch 2 of 2 \(median, validation metric"):
-        after_epoch(run)
 
 
 # ---------------------------------------------------------------- in a sweep
@@ -181,30 +143,6 @@ def test_a_sweep_of_one_worker_ends_the_same_runs_and_none_of_them_is_the_best(t
     assert (best["runs"], best["failed"], best["pruned"]) == (5, 0, 3)
     # α = 0.25 would have reached .99.
     assert (best["descent.alpha"], best["score"]) == (0.4, 0.85)
-
-
-@pytest.mark.slow
-def test_cells_end_once_though_workers_prune_at_the_same_time_and_one_dies(postgres_url, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDT_HEARTBEAT", "1")
-    sweep = sweep_of(tmp_path, fixed=FOUR_EPOCHS, arms=arms(seed=[0, 1]))
-    with machines(sweep, postgres_url, tmp_path / "three", "curved", pace=0.2) as made:
-        made.begin()
-        for name in ("a", "b", "c"):
-            made.join(name)
-        until(lambda: len(made.notes("ends")) >= 6)
-        made.kill("b")
-        assert made.wait() == {"a": 0, "c": 0}
-        table, ends = made.table(), [one.cell for one in made.notes("ends")]
-        stored = optuna.load_study(
-            study_name=study_name(sweep, {}, "pruned"), storage=open_storage(postgres_url)
-        ).trials
-    assert len(ends) == len(set(ends)) == len(table) == 16
-    assert set(table["state"]) == {"finished", "pruned"}
-    assert table["deaths"].sum() == 1
-    for trial in stored:
-        curve = CURVES[trial.params["descent.alpha"]]
-        assert trial.intermediate_values == dict(enumerate(curve[: len(trial.intermediate_values)], 1))
-        assert (trial.state == TrialState.COMPLETE) == (len(trial.intermediate_values) == 4)
 
 
 def curve_of(folder: Path) -> list[float]:
@@ -239,7 +177,7 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     assert ended["reason"].startswith(f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric")
     # The sweep is done; nothing is begun again.
     options = SweepOptions(tmp_path / "out", "cpu")
-    assert [state for _, _, state in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
+    assert [cell.state for cell in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
     assert command("sweep", "--search", path, "--out", "out")[0] == 0
     assert run.info().status == "interrupted"
     train_quietly(run.recipe, tmp_path / "out")

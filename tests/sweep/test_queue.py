@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import threading
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import optuna
-import psutil
 import pytest
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
-from sqlalchemy.exc import OperationalError
 
-from cudt.sweep import holder, recovery
+from cudt.sweep import recovery
 from cudt.sweep.definition import Parameters
-from cudt.sweep.queue import MAX_DEATHS, Key, NotACellError, NothingWaitsError, Trial, TrialQueue
+from cudt.sweep.queue import MAX_DEATHS, Key, Trial, TrialQueue
 from cudt.sweep.storage import open_storage, own_storage
 from tests.sweep.searches import fail, finish
 
@@ -108,103 +101,6 @@ def test_two_workers_never_start_one_trial(storage, tmp_path):
     assert sorted(map(str, taken)) == sorted(words)
 
 
-def test_a_surplus_trial_is_no_cell(storage):
-    queue = Words(storage, "a")
-    assert queue.next() is not None
-    surplus = optuna.Trial(queue.study, storage.create_new_trial(queue.study._study_id))
-    with pytest.raises(NotACellError):
-        queue.begin(surplus)
-
-
-def test_cells_that_two_begin_at_once_are_numbered_as_one_would(storage, tmp_path):
-    """Draws go by the number of the trial."""
-    one, two = Words(storage, "a", "b"), Words(open_storage(own_storage(tmp_path)), "a", "b")
-    one.refresh()
-    two.refresh()
-    for queue in (one, two):
-        queue.fill()
-    assert [trial.user_attrs["cell"] for trial in one.study.trials] == ["a", "b"]
-
-
-def test_nothing_is_made_when_others_were_faster(storage):
-    one, two = Words(storage, "a"), Words(storage, "a")
-    for queue in (one, two):
-        queue.top_up()
-    assert one.next() is not None
-    with pytest.raises(NothingWaitsError), pytest.warns(UserWarning, match="Heartbeat"):
-        two.study.ask()
-    assert len(one.study.trials) == 1
-
-
-def test_workers_that_start_at_the_same_time_try_different_trials(storage, monkeypatch):
-    words = [f"word {number}" for number in range(64)]
-    Words(storage, *words).top_up()
-    workers = [Words(storage, *words) for _ in range(8)]
-    for queue in workers:
-        queue.refresh()
-    attempts, original = [], storage._start
-
-    def start(*arguments: Any) -> Any:
-        attempts.append(arguments)
-        return original(*arguments)
-
-    monkeypatch.setattr(storage, "_start", start)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        assert len({queue.study.ask().number for queue in workers}) == 8
-    # In order, the second worker would try twice, the third three times: 36 in all.
-    assert len(attempts) < 26
-
-
-def test_a_worker_alone_takes_cells_in_order_and_others_any_of_the_first(storage, monkeypatch):
-    words = [f"word {number}" for number in range(40)]
-    queue = Words(storage, *words)
-    queue.top_up()
-    assert len({next(iter(queue._in_order())) for _ in range(20)}) == 1
-    assert queue.next() is not None
-    queue.refresh()
-    assert {next(iter(queue._in_order())) for _ in range(20)} == {queue.known()[1].trial_id}
-    monkeypatch.setattr(holder, "machine", lambda: "another")
-    first = {next(iter(queue._in_order())) for _ in range(40)}
-    assert first == {trial.trial_id for trial in queue.known()[1:3]}
-
-
-def test_a_claim_that_fails_writes_nothing(storage, tmp_path):
-    queue, late = Words(storage, "a"), open_storage(own_storage(tmp_path))
-    trial = queue.next()
-    assert trial is not None
-    before = sqlite3.connect(tmp_path / "study.db").execute("PRAGMA data_version").fetchone()
-    assert not late.set_trial_state_values(trial.trial_id, TrialState.RUNNING)
-    assert sqlite3.connect(tmp_path / "study.db").execute("PRAGMA data_version").fetchone() == before
-
-
-@pytest.mark.parametrize("state", [TrialState.RUNNING, TrialState.COMPLETE])
-def test_a_commit_whose_answer_is_lost_is_recognised(state, storage, monkeypatch):
-    """The server has stored it and went away before it said so."""
-    queue = Words(storage, "a")
-    queue.top_up()
-    trial_id = queue.known()[0].trial_id
-    if state == TrialState.COMPLETE:
-        storage.set_trial_state_values(trial_id, TrialState.RUNNING)
-        storage.add_at_end(trial_id, {"facts": {"updates": 3}})
-    lost: list[str] = []
-    original = storage._transaction
-
-    @contextlib.contextmanager
-    def without_answer():
-        with original() as session:
-            yield session
-        if not lost:
-            lost.append("answer")
-            raise OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
-
-    monkeypatch.setattr(storage, "_transaction", without_answer)
-    assert storage.set_trial_state_values(trial_id, state, [0.5] if state.is_finished() else None)
-    assert lost
-    assert not storage.was_lost(trial_id)
-    assert storage.get_trial(trial_id).state == state
-
-
 def test_what_is_given_back_is_next_with_what_it_has_spent(storage):
     queue = Words(storage, "a", "b")
     first = queue.next()
@@ -261,23 +157,6 @@ def test_a_cell_that_makes_progress_between_deaths_does_not_fail(storage):
     assert (trial.state, trial.facts["deaths"]) == ("failed", 3 * MAX_DEATHS - 1)
 
 
-def test_a_process_is_alive_after_a_correction_of_the_clock(monkeypatch):
-    mine = holder.new_holder()
-    started, booted = psutil.Process.create_time, psutil.boot_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 60)
-    monkeypatch.setattr(psutil, "boot_time", lambda: booted() + 60)
-    assert not holder.is_dead(mine)
-
-
-def test_a_trial_that_has_ended_is_not_given_back(storage):
-    queue = Words(storage, "a")
-    trial = queue.next()
-    assert trial is not None
-    finish(queue, trial, 1.0, {})
-    assert not queue.give_back(trial, spent(0))
-    assert states(queue) == {"a": "finished"}
-
-
 def test_failed_cells_are_tried_again_once_though_two_ask_for_it(storage):
     queue = Words(storage, "a")
     trial = queue.next()
@@ -303,10 +182,3 @@ def test_waiting_cells_that_are_no_longer_wanted_are_ended(storage):
     assert [trial.state for trial in queue.study.trials] == [TrialState.WAITING, TrialState.FAIL]
     # A larger budget later adds them again.
     assert [trial.cell for trial in iter(Words(storage, "a", "b").next, None)] == ["a", "b"]
-
-
-def test_a_queue_without_cells_is_done(storage):
-    queue = Words(storage)
-    queue.top_up()
-    assert queue.is_done
-    assert not queue.has_waiting

@@ -7,12 +7,10 @@ import pytest
 
 from cudt.config import recipe
 from cudt.runs.find import run_for
-from cudt.sweep import run_sweep, stored
 from cudt.sweep.queue import MAX_DEATHS
-from cudt.sweep.run_sweep import SweepOptions
-from cudt.utils.errors import TrainingInterruptedError, UserError
+from cudt.utils.errors import UserError
 from tests.sweep.planted import calls, height
-from tests.sweep.searches import FIXED, grid, seeds, sweep_of, swept, write_search
+from tests.sweep.searches import grid, seeds, sweep_of, swept, write_search
 
 FOUR = {"constrained": grid({"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
 #: The recipe's own.
@@ -65,22 +63,6 @@ def test_finished_cells_are_never_done_again(tmp_path):
     assert "resuming: 4 of 4 trials are done" in printed
 
 
-def test_a_storage_of_ones_own_keeps_the_trials_wherever_the_runs_are(tmp_path, no_processes):
-    sweep, storage = sweep_of(tmp_path, arms=FOUR), f"sqlite:///{tmp_path / 'trials.db'}"
-    found, _ = swept(sweep, tmp_path / "out", storage=storage)
-    assert not (found.folder / "study.db").exists()
-    again, _ = swept(sweep, tmp_path / "out", storage=storage)
-    assert states(again) == ["finished"] * 4
-    assert len(calls(tmp_path / "out")) == 4
-
-
-def test_a_folder_may_have_any_name(tmp_path, no_processes):
-    out = tmp_path / "100% [mine]? #1"
-    found, _ = swept(sweep_of(tmp_path), out)
-    assert states(found) == ["finished"] * 3
-    assert (found.folder / "study.db").is_file()
-
-
 # ---------------------------------------------------------------- cells that fail
 
 
@@ -99,16 +81,6 @@ def test_a_cell_that_fails_is_recorded_with_its_reason_and_the_sweep_continues(t
     assert len(calls(tmp_path / "out")) == 4
 
 
-def test_failed_cells_are_tried_again_where_that_is_asked_for(tmp_path):
-    sweep = sweep_of(tmp_path)
-    before, _ = swept(sweep, tmp_path / "out", "fails_the_first_time")
-    assert states(before) == ["failed"] * 3
-    assert not (before.folder / "best.yaml").exists()
-    after, _ = swept(sweep, tmp_path / "out", "fails_the_first_time", retry_failed=True)
-    assert states(after) == ["finished"] * 3
-    assert len(calls(tmp_path / "out")) == 6
-
-
 def test_fail_fast_starts_no_cell_after_a_failure(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
     found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
@@ -117,38 +89,6 @@ def test_fail_fast_starts_no_cell_after_a_failure(tmp_path):
     # The next sweep runs those.
     found, _ = swept(sweep, tmp_path / "out", "fails_at_two_tenths", fail_fast=True)
     assert states(found) == ["finished", "failed", "finished", "finished"]
-
-
-def test_a_failure_closes_a_sweep_once(tmp_path, monkeypatch):
-    """A command that waits for a long cell must not close a sweep that another one resumes to retry the failure."""
-    sweep = sweep_of(tmp_path)
-    closed = []
-
-    def watched(crew, sources, display, on_look) -> bool:
-        studies = [source.queue for source in sources]
-        for n_failed in (0, 1, 1, 2):
-            stored.begin(sweep, studies, fail_fast=True, retry_failed=True)
-            on_look(set(), n_failed)
-            closed.append(stored.is_closed(studies))
-        return False
-
-    monkeypatch.setattr(run_sweep, "run_workers", watched)
-    swept(sweep, tmp_path / "out", fail_fast=True)
-    assert closed == [False, True, False, True]
-
-
-def test_a_cell_that_does_not_fit_stops_one_command_and_fails_in_the_next(command, tmp_path):
-    """Before: it stopped every command, the other cells were never run, and there were no tables."""
-    arguments = ["sweep", "--search", write_search(tmp_path, arms=FOUR), "--out", "out", "--device", "cpu"]
-    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
-    assert (code, error.startswith("stopped: out of memory on the host; ")) == (1, True)
-    (table,) = Path("out").rglob("trials_wide.csv")
-    assert pd.read_csv(table)["state"].tolist() == ["waiting"] * 4
-    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
-    trials = pd.read_csv(table)
-    assert (code, error, trials["state"].tolist()) == (1, "", ["failed", *["finished"] * 3])
-    assert trials["reason"][0].startswith("does not fit into memory, in two commands: out of memory on the host; ")
-    assert calls(Path("out")).count("constrained 0.1 0") == 2
 
 
 def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):
@@ -183,18 +123,6 @@ def test_a_cell_that_kills_its_workers_is_given_up(tmp_path):
     reason = found.trials["reason"][1]
     assert reason.startswith("5 workers died while running it, the last one by signal 9 (SIGKILL)")
     assert reason in printed
-
-
-@pytest.mark.slow
-def test_a_cell_that_is_given_up_is_a_failure_like_any_other(tmp_path):
-    sweep = sweep_of(tmp_path, arms=FOUR)
-    found, _ = swept(sweep, tmp_path / "out", "always_dies_at_two_tenths", fail_fast=True)
-    assert states(found) == ["finished", "failed", "waiting", "waiting"]
-
-
-def test_a_worker_that_somebody_else_terminates_gives_its_cell_back(tmp_path):
-    found, _ = swept(sweep_of(tmp_path), tmp_path / "out", "stopped_from_outside_once")
-    assert states(found) == ["finished"] * 3
 
 
 # ---------------------------------------------------------------- stopping
@@ -232,49 +160,7 @@ def test_a_full_disk_stops_the_sweep_and_spends_nothing(command, no_processes, t
     assert sorted(calls(Path("out"))) == [f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)]
 
 
-def test_a_sweep_that_was_interrupted_has_its_tables(tmp_path):
-    sweep = sweep_of(tmp_path, arms=FOUR)
-    with pytest.raises(TrainingInterruptedError):
-        swept(sweep, tmp_path / "out", "interrupts_the_sweep_once")
-    table = pd.read_csv(sweep.folder(tmp_path / "out") / "trials_wide.csv")
-    assert table["state"].tolist() == ["finished", "waiting", "waiting", "waiting"]
-
-
 # ---------------------------------------------------------------- before anything is run
-
-
-@pytest.mark.parametrize(
-    ("score", "expected"),
-    [
-        ({"measure": "metric", "direction": "minimize"}, "'maximize' for accuracy"),
-        ({"measure": "grid", "direction": "minimize"}, "'maximize' for accuracy"),
-        ({"measure": "loss", "direction": "maximize"}, "'minimize' for a loss"),
-    ],
-)
-def test_a_score_that_is_turned_upside_down_is_refused(score, expected, tmp_path):
-    direction = score["direction"]
-    with pytest.raises(UserError, match=rf"^search mine: score\.direction must be {expected}, got '{direction}'$"):
-        swept(sweep_of(tmp_path, score=score), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("recipe", "fixed", "score"),
-    [
-        # RMSE, of which less is better.
-        ("smoke-video", {}, {"measure": "metric", "direction": "minimize"}),
-        ("reviews-ut", FIXED, {"measure": "grid", "direction": "maximize"}),
-        ("reviews-ut", FIXED, {"measure": "loss", "direction": "minimize"}),
-    ],
-)
-def test_a_score_that_is_right_way_up_is_taken(recipe, fixed, score, tmp_path):
-    sweep = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score=score)
-    task = run_sweep.first_task(sweep, SweepOptions(tmp_path, "cpu"))
-    run_sweep.check_score(sweep, task)
-    opposite = {"maximize": "minimize", "minimize": "maximize"}[score["direction"]]
-    turned = sweep_of(tmp_path, recipe=recipe, fixed=fixed, score={**score, "direction": opposite})
-    with pytest.raises(UserError, match=r"score\.direction must be"):
-        run_sweep.check_score(turned, task)
 
 
 def test_data_that_are_missing_are_reported_before_anything_is_made(tmp_path):
@@ -282,11 +168,3 @@ def test_data_that_are_missing_are_reported_before_anything_is_made(tmp_path):
     with pytest.raises(UserError):
         swept(sweep, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_no_cuda_is_reported_before_anything_is_made(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.utils.device.accelerator", lambda: None)
-    path = write_search(tmp_path)
-    code, _, error = command("sweep", "--search", path, "--device", "cuda")
-    assert (code, error.startswith("error: --device cuda")) == (2, True)
-    assert list(tmp_path.iterdir()) == [path]

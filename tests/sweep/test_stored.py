@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import optuna
 import pytest
 
 from cudt.sweep import stored
@@ -13,7 +12,7 @@ from cudt.sweep.run_sweep import SweepOptions, resume_command
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.utils.errors import UserError
 from tests.sweep.planted import calls
-from tests.sweep.searches import drawn, finish, grid, seeds, sweep_of, swept, write_search
+from tests.sweep.searches import drawn, finish, grid, seeds, sweep_of
 
 TWO = {"settings": {"noise.gamma_train": [0.0, 0.8]}, "arms": {"erm": seeds(2, fixed={"objective": "erm"})}}
 
@@ -56,25 +55,6 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(url, tm
     assert stored.find(url).name == "two"
 
 
-@pytest.mark.parametrize(
-    ("search", "recipe"),
-    [
-        ("{future: 1}", "{name: reviews-ut}"),
-        (None, "{name: reviews-ut, task: telepathy}"),
-        (None, "{}"),
-        ("a: [", "{}"),
-    ],
-)
-def test_a_sweep_of_another_version_does_not_keep_others_from_being_joined(search, recipe, url, tmp_path):
-    sweep = begun(sweep_of(tmp_path, name="mine"), url)
-    foreign = {"search": search or sweep.text(), "recipe": recipe}
-    study = optuna.create_study(storage=open_storage(url), study_name="cudt/theirs")
-    study.set_user_attr("sweep", foreign)
-    assert stored.find(url).name == stored.find(url, "mine").name == "mine"
-    with pytest.raises(UserError, match=r"there is mine-.*; this version of cudt cannot run cudt/theirs$"):
-        stored.find(url, "theirs")
-
-
 def test_a_storage_without_a_sweep_cannot_be_joined(url, tmp_path):
     with pytest.raises(UserError, match=r"no sweep has begun here; begin it with `cudt sweep --search"):
         stored.find(url)
@@ -99,24 +79,6 @@ def test_after_a_failure_nothing_is_started_if_the_sweep_fails_fast(url, tmp_pat
         assert not stored.is_closed(studies)
         stored.close_after_failure(studies)
         assert stored.is_closed(studies) == fail_fast
-
-
-def test_adding_workers_does_not_end_fail_fast(url, tmp_path):
-    sweep = sweep_of(tmp_path)
-    studies = stored.open_studies(sweep, open_storage(url))
-
-    def fails_fast(*, asked: bool) -> bool:
-        stored.begin(sweep, studies, fail_fast=asked, retry_failed=False)
-        stored.close_after_failure(studies)
-        return stored.is_closed(studies)
-
-    assert fails_fast(asked=True)
-    running = studies[0].next()
-    assert running is not None
-    assert fails_fast(asked=False)
-    finish(studies[0], running, 0.5, {})
-    # Nobody runs it now, so it is resumed as the command says.
-    assert not fails_fast(asked=False)
 
 
 def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, url, tmp_path):
@@ -144,7 +106,6 @@ def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, 
         (["--join", "--storage", "sqlite:///x.db", "--fail-fast"], "--fail-fast: cannot be given with --join"),
         (["--join", "--storage", "sqlite:///x.db", "--retry-failed"], "--retry-failed: cannot be given with --join"),
         ([], "--search: missing"),
-        (["--join", "--storage", "grpc://host:13000"], "have no heartbeats"),
     ],
 )
 def test_wrong_uses_of_the_command_say_what_to_do(arguments, message, command, monkeypatch):
@@ -152,19 +113,6 @@ def test_wrong_uses_of_the_command_say_what_to_do(arguments, message, command, m
     code, _, error = command("sweep", *arguments)
     assert code == 2
     assert message in error
-
-
-def test_the_storage_can_be_named_in_the_environment(command, no_processes, url, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDT_STORAGE", url)
-    path = write_search(tmp_path, arms={"erm": seeds(1)})
-    code, _, error = command("sweep", "--search", path, "--device", "cpu", function="on_the_hill")
-    assert (code, error) == (0, "")
-    assert not list(Path("outputs").rglob("study.db"))
-
-
-def test_the_resume_command_names_the_storage(no_processes, url, tmp_path):
-    found, _ = swept(sweep_of(tmp_path, arms={"erm": seeds(1)}), tmp_path / "out", storage=url)
-    assert f"--storage {url}" in (found.folder / "sweep.json").read_text()
 
 
 def test_the_resume_command_has_no_password(tmp_path):

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable
 
-import optuna
 import pytest
 
 from cudt.sweep.definition import Parameters
@@ -13,7 +11,7 @@ from cudt.sweep.results import best_of_arms, wide
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.study import ArmStudy
 from tests.sweep import planted
-from tests.sweep.searches import ALPHAS, drawn, fail, finish, grid, seeds, study_of, sweep_of
+from tests.sweep.searches import ALPHAS, drawn, finish, grid, seeds, study_of, sweep_of
 
 RATE = "descent.dual.learning_rate"
 HILL = {"descent.alpha": {"low": 0.0, "high": 0.9}, RATE: {"low": 1e-5, "high": 1.0, "log": True}}
@@ -72,27 +70,6 @@ def test_tpe_comes_close_to_the_planted_optimum_and_closer_than_chance(tmp_path)
     assert statistics.mean(by_results) < 0.3 * statistics.mean(by_chance)
 
 
-def test_tpe_goes_down_where_less_is_better(tmp_path):
-    score = {"measure": "loss", "direction": "minimize"}
-    sweep = sweep_of(tmp_path, score=score, arms={"drawn": drawn("tpe", 40, HILL)})
-    study = study_of(sweep)
-    exhaust(study, lambda parameters: -on_the_hill(parameters))
-    (best,) = best_of_arms(wide(sweep, [study]), "minimize").to_dict("records")
-    assert best["score"] == min(scores(study)) < 0.01 - planted.HEIGHT
-
-
-def test_with_a_budget_of_five_tpe_goes_by_results(tmp_path):
-    sweep = sweep_of(tmp_path, arms={"drawn": drawn("tpe", 5)})
-
-    def draws(sign: float) -> list[Parameters]:
-        return exhaust(study_of(sweep), lambda parameters: sign * float(parameters["descent.alpha"] or 0))
-
-    up, down = draws(1.0), draws(-1.0)
-    # The first two know nothing; one of the others at the latest looks at what they gave.
-    assert up[:2] == down[:2]
-    assert up[2:] != down[2:]
-
-
 # ---------------------------------------------------------------- budgets
 
 
@@ -118,26 +95,6 @@ def test_a_budget_is_spent_and_never_exceeded_however_often_the_sweep_is_resumed
     assert study.left == 0
 
 
-def test_trials_under_way_count(tmp_path):
-    study = study_of(sweep_of(tmp_path, arms={"drawn": drawn("random", 3)}))
-    begun = [study.next() for _ in range(5)]
-    assert [trial is not None for trial in begun] == [True, True, True, False, False]
-    assert study.left == 3
-
-
-def test_a_failed_trial_has_spent_its_share(tmp_path):
-    sweep, storage = sweep_of(tmp_path, arms={"drawn": drawn("random", 3)}), open_storage(None)
-    study = study_of(sweep, storage)
-    first = study.next()
-    assert first is not None
-    fail(study, first, "it was too steep", {"seconds": 2.0})
-    assert len(exhaust(study)) == 2
-    (found, *_) = study_of(sweep, storage).trials()
-    assert (found.state, found.score, found.parameters) == ("failed", None, first.parameters)
-    assert found.facts == {"seconds": 2.0, "reason": "it was too steep"}
-    assert study_of(sweep, storage).next() is None
-
-
 @pytest.mark.parametrize("sampler", DRAWN)
 def test_a_larger_budget_continues_the_draws(sampler, tmp_path):
     storage = open_storage(None)
@@ -154,16 +111,6 @@ def test_a_larger_budget_adds_seeds(tmp_path):
     storage = open_storage(None)
     exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(2)}), storage))
     assert exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(4)}), storage)) == [{"seed": 2}, {"seed": 3}]
-
-
-def test_a_smaller_budget_asks_for_no_seed_beyond_it(tmp_path):
-    storage = open_storage(own_storage(tmp_path))
-    larger = study_of(sweep_of(tmp_path, arms={"erm": seeds(4)}), storage)
-    assert larger.next() is not None
-    give_back_all(larger)
-    study = study_of(sweep_of(tmp_path, arms={"erm": seeds(2)}), storage)
-    assert exhaust(study) == [{"seed": 0}, {"seed": 1}]
-    assert len(study.trials()) == 2
 
 
 # ---------------------------------------------------------------- going on
@@ -192,47 +139,6 @@ def test_a_trial_that_ran_when_its_worker_died_is_started_again_as_it_is(arm, tm
     assert len(again.study.trials) == len(again.trials()) == sweep.budget("arm")
 
 
-def test_a_trial_whose_result_was_half_stored_is_run_again_and_stored_whole(tmp_path):
-    sweep, storage = sweep_of(tmp_path), open_storage(own_storage(tmp_path))
-    study = study_of(sweep, storage)
-    trial = study.next()
-    assert trial is not None
-    # What a worker does first when a trial fails.
-    study.remember(trial, {"reason": "it was too steep"})
-    give_back_all(study)
-    again = study_of(sweep, storage)
-    taken = again.next()
-    assert taken is not None
-    assert (taken.number, taken.parameters) == (trial.number, trial.parameters)
-    finish(again, taken, 0.25, {"updates": 3})
-    found = study_of(sweep, storage).trials()[0]
-    assert (found.state, found.score, found.facts) == ("finished", 0.25, {"updates": 3})
-
-
-@pytest.mark.parametrize(
-    ("arm", "budget"),
-    [(drawn("random", 3, HILL), 3), (grid({"descent.alpha": [0.1, 0.2], "seed": [0, 1]}), 4), (seeds(2), 2)],
-    ids=["random", "grid", "seeds"],
-)
-def test_a_trial_whose_worker_died_while_drawing_it_gets_its_other_settings_later(arm, budget, tmp_path):
-    sweep, storage = sweep_of(tmp_path, arms={"arm": arm}), open_storage(own_storage(tmp_path))
-    study = study_of(sweep, storage)
-    # Asked for, and killed before it had all its settings.
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        half = study.study.ask()
-    first = None
-    if budget == 3:
-        first = half.suggest_float("descent.alpha", 0.0, 0.9)
-    give_back_all(study)
-    again = study_of(sweep, storage)
-    ran = exhaust(again)
-    assert len(ran) == len(again.study.trials) == budget
-    assert [parameters.keys() for parameters in ran] == [ran[0].keys()] * budget
-    assert first in (None, ran[0].get("descent.alpha"))
-    if (listed := sweep.listed("arm")) is not None:
-        assert ran == listed
-
-
 @pytest.mark.parametrize("sampler", DRAWN)
 def test_a_resumed_sweep_draws_what_it_would_have_drawn_and_nothing_twice(sampler, tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn(sampler, 8, HILL)})
@@ -256,24 +162,7 @@ def test_the_same_sweep_draws_the_same_and_another_seed_draws_otherwise(sampler,
     assert not [parameters for parameters in draws(1) if parameters in draws(0)]
 
 
-def test_arms_and_settings_draw_each_for_itself(tmp_path):
-    arms = {"one": drawn("random", 3), "two": drawn("random", 3)}
-    sweep = sweep_of(tmp_path, settings={"seed": [0, 1]}, arms=arms)
-    storage = open_storage(None)
-    drew = [exhaust(ArmStudy(sweep, setting, arm, storage)) for setting in sweep.settings for arm in arms]
-    assert len({str(parameters) for draws in drew for parameters in draws}) == 12
-
-
 # ---------------------------------------------------------------- spaces that end
-
-
-@pytest.mark.parametrize("sampler", DRAWN)
-def test_a_space_that_holds_the_budget_does_not_end_the_arm(sampler, tmp_path):
-    budget, space = 30, {"seed": {"low": 0, "high": 31, "type": "int"}}
-    for seed in range(4):
-        study = study_of(sweep_of(tmp_path, seed=seed, arms={"drawn": drawn(sampler, budget, space)}))
-        ran = exhaust(study, lambda parameters: -abs(float(parameters["seed"] or 0) - 7))
-        assert len(ran) == budget
 
 
 @pytest.mark.parametrize(
@@ -290,25 +179,6 @@ def test_draws_are_among_the_values_that_were_written(searched, allowed, tmp_pat
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", len(allowed), searched)})
     values = [value for parameters in exhaust(study_of(sweep)) for value in parameters.values()]
     assert {repr(value) for value in values} <= {repr(value) for value in allowed}
-
-
-def test_a_log_range_is_drawn_evenly_in_orders_of_magnitude(tmp_path):
-    searched = {RATE: {"low": 1e-6, "high": 1.0, "log": True}}
-    study = study_of(sweep_of(tmp_path, arms={"drawn": drawn("random", 60, searched)}))
-    logs = [math.log10(float(parameters[RATE] or 0)) for parameters in exhaust(study)]
-    assert -6 <= min(logs) < max(logs) <= 0
-    # The mean of 60 draws from [−6, 0] is off by 0.22 on average.
-    assert statistics.mean(logs) == pytest.approx(-3, abs=0.9)
-
-
-def test_draws_in_steps_are_exactly_the_values_that_a_grid_would_have(tmp_path):
-    searched = {
-        "descent.alpha": {"low": 0.05, "high": 0.95, "step": 0.05},
-        "seed": {"low": 0, "high": 9, "type": "int"},
-    }
-    sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 40, searched)})
-    drew = {parameters["descent.alpha"] for parameters in exhaust(study_of(sweep))}
-    assert drew <= {round(0.05 * number, 2) for number in range(1, 20)}
 
 
 @pytest.mark.parametrize("higher_first", [True, False])
@@ -331,66 +201,3 @@ def test_two_workers_that_draw_the_same_do_not_both_keep_it(higher_first, tmp_pa
     again = study_of(sweep, open_storage(own_storage(tmp_path))).next()
     assert again is not None
     assert again.parameters != pairs[0][1].params
-
-
-# ---------------------------------------------------------------- trying again
-
-
-@pytest.mark.parametrize("arm", [drawn("random", 3), seeds(3), grid(ALPHAS)], ids=["random", "seeds", "grid"])
-def test_failed_trials_are_tried_again_where_that_is_asked_for(arm, tmp_path):
-    sweep, storage = sweep_of(tmp_path, arms={"arm": arm}), open_storage(None)
-    study = study_of(sweep, storage)
-    failed, whole = study.next(), study.next()
-    assert failed is not None
-    assert whole is not None
-    fail(study, failed, "not today", {})
-    finish(study, whole, 0.5, {})
-    others = [whole.parameters, *exhaust(study)]
-    assert study_of(sweep, storage).next() is None
-    again = study_of(sweep, storage, retry_failed=True)
-    assert again.left == 1
-    assert exhaust(again) == [failed.parameters]
-    assert [trial.state for trial in again.trials()] == ["finished"] * 3
-    assert [trial.parameters for trial in again.trials()] == [*others, failed.parameters]
-    assert study_of(sweep, storage, retry_failed=True).next() is None
-
-
-def test_what_fails_again_counts_once(tmp_path):
-    sweep, storage = sweep_of(tmp_path, arms={"drawn": drawn("random", 2)}), open_storage(None)
-    for _ in range(3):
-        study = study_of(sweep, storage, retry_failed=True)
-        while trial := study.next():
-            fail(study, trial, "never", {})
-    assert [trial.state for trial in study.trials()] == ["failed"] * 2
-
-
-# ---------------------------------------------------------------- where trials are kept
-
-
-def test_trials_are_kept_in_a_sqlite_file(tmp_path):
-    sweep, url = sweep_of(tmp_path), own_storage(tmp_path)
-    study = study_of(sweep, open_storage(url))
-    trial = study.next()
-    assert trial is not None
-    finish(study, trial, 0.75, {"updates": 6, "feasible": True, "run": "a/b"})
-    assert (tmp_path / "study.db").is_file()
-    found = study_of(sweep, open_storage(f"sqlite:///{tmp_path}/study.db")).trials()
-    assert [one.state for one in found] == ["finished", "waiting", "waiting"]
-    assert (found[0].score, found[0].facts) == (0.75, {"updates": 6, "feasible": True, "run": "a/b"})
-    assert [one.parameters for one in found] == sweep.listed("constrained")
-
-
-def test_settings_come_back_from_the_file_as_they_were(tmp_path):
-    searched = {"training.clip_norm": [0.1, None], "descent.slack_restart": [True, False], RATE: [1e-5, 1]}
-    sweep, url = sweep_of(tmp_path, arms={"constrained": grid(searched)}), own_storage(tmp_path)
-    exhaust(study_of(sweep, open_storage(url)))
-    stored = [trial.parameters for trial in study_of(sweep, open_storage(url)).trials()]
-    assert str(stored) == str(sweep.listed("constrained"))
-
-
-def test_a_study_is_named_so_that_others_find_it(tmp_path):
-    sweep = sweep_of(tmp_path, settings={"seed": [0]})
-    storage = open_storage(None)
-    ArmStudy(sweep, sweep.settings[0], "constrained", storage)
-    (name,) = optuna.get_all_study_names(storage)
-    assert name == f"cudt/reviews-ut/mine-{sweep.identity()}/seed=0/constrained"

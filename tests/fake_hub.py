@@ -49,8 +49,6 @@ class FakeHub:
 
     address: str = ""
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
-    fails: bool = False
-    """Answer every request with an error of the server."""
     is_gone: bool = False
     """Close every connection."""
 
@@ -60,9 +58,6 @@ class FakeHub:
             found = (path for path in files.rglob("*") if path.is_file())
             files = {path.relative_to(files).as_posix(): path.read_bytes() for path in found}
         return self.repositories.setdefault((kind, name), Repository()).commit(files)
-
-    def model(self, name: str) -> Repository:
-        return self.repositories["model", name]
 
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a process that uses this hub; caches are below `home`."""
@@ -98,8 +93,6 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers: dict[str, str] = {}
         try:
-            if self.hub.fails:
-                raise _Refused(503)
             status, answer = 200, self._answer(unquote(urlsplit(self.path).path), body, headers)
         except _Refused as refused:
             status, answer = refused.status, {"error": refused.text}
@@ -116,9 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         for pattern, answer in _ROUTES:
             if found := re.fullmatch(pattern, path):
                 return getattr(self, answer)(body, headers, **found.groupdict())
-        if path == "/":
-            return b""
-        raise _Refused(404, "", f"no route {path}")
+        return b""
 
     def _repository(self, kind: str, name: str) -> Repository:
         found = self.hub.repositories.get((kind, name))

@@ -10,10 +10,8 @@ from cudt.data.loading import batches
 from cudt.models.assemble import assemble
 from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import measure_sigma, with_noise
-from cudt.noise import source
-from cudt.noise.base import SignalNoise, signal_noise
+from cudt.noise.base import signal_noise
 from cudt.noise.source import NoiseSource, SignalShape, example_generator, standard_noise
-from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 from tests.shadow.device import active, watch
 
@@ -56,12 +54,6 @@ def test_another_seed_or_example_is_another_draw(problem):
     assert not torch.allclose(first[:, :shorter], drawn(problem, [two])[0][:, :shorter])
 
 
-def test_seed_and_id_cannot_be_confused():
-    pairs: list[tuple[int | str, str]] = [(1, "1 2"), ("1 1", "2"), (11, "2"), (1, "12")]
-    states = {bytes(example_generator(*pair).get_state().numpy().tobytes()) for pair in pairs}
-    assert len(states) == len(pairs)
-
-
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
     noise = signal_noise(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
@@ -69,13 +61,6 @@ def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
     assert noise.var().item() == pytest.approx(1, rel=0.01)
     if kind == "uniform":
         assert noise.abs().max().item() <= math.sqrt(3)
-
-
-def test_unknown_noise_is_refused():
-    with pytest.raises(UserError, match="unknown noise 'pink'"):
-        signal_noise("pink")
-    with pytest.raises(ValueError, match="noise 'discrete' changes texts"):
-        signal_noise("discrete")
 
 
 def test_sigma_is_the_standard_deviation_over_real_positions(problem):
@@ -107,29 +92,6 @@ def test_noise_is_that_of_its_definition_on_the_cpu_and_by_the_generators_of_a_d
         assert drawn.device.type == "shadow"
         # This device's generators give the CPU's numbers; those of CUDA give their own.
         assert torch.equal(drawn.cpu(), expected)
-
-
-def test_noise_that_only_draws_on_the_cpu_is_sent_to_the_device(monkeypatch):
-    """As plug-ins do that know nothing of devices."""
-
-    class Plain(SignalNoise):
-        def standard(self, shape, generator):
-            return torch.rand(tuple(shape), generator=generator)
-
-    monkeypatch.setattr(source, "signal_noise", lambda kind: Plain())
-    ids, shape = ["a", "b"], SignalShape([4, 1], 4, (5,))
-    expected = standard_noise("plain", 3, ids, shape)
-    with active(), watch() as seen:
-        drawn = standard_noise("plain", 3, ids, shape, torch.device("shadow"))
-        assert (seen.waits, seen.copies) == ([], [])
-        assert drawn.device.type == "shadow"
-        assert torch.equal(drawn.cpu(), expected)
-
-
-def test_noise_has_the_number_format_of_the_signal():
-    shape = SignalShape([2], 2, (5,), torch.bfloat16)
-    wide = standard_noise("gaussian", 0, ["a"], SignalShape([2], 2, (5,)))
-    assert torch.equal(standard_noise("gaussian", 0, ["a"], shape), wide.bfloat16())
 
 
 def test_the_shape_of_a_signal_is_known_without_computing_it(problem):

@@ -49,8 +49,6 @@ class FakeHub:
 
     address: str = ""
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
-    fails: bool = False
-    """Answer every request with an error of the server."""
     is_gone: bool = False
     """Close every connection."""
 
@@ -60,9 +58,6 @@ class FakeHub:
             found = (path for path in files.rglob("*") if path.is_file())
             files = {path.relative_to(files).as_posix(): path.read_bytes() for path in found}
         return self.repositories.setdefault((kind, name), Repository()).commit(files)
-
-    def model(self, name: str) -> Repository:
-        return self.repositories["model", name]
 
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a process that uses this hub; caches are below `home`."""
@@ -85,22 +80,19 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._respond()
 
-    do_GET = do_POST = do_HEAD  # noqa: N815 (the names of http.server)
+    do_GET = do_HEAD  # noqa: N815 (the names of http.server)
 
     def log_message(self, *_: Any) -> None:
         pass
 
     def _respond(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.hub.is_gone:
             self.close_connection = True
             self.connection.close()
             return
         headers: dict[str, str] = {}
         try:
-            if self.hub.fails:
-                raise _Refused(503)
-            status, answer = 200, self._answer(unquote(urlsplit(self.path).path), body, headers)
+            status, answer = 200, self._answer(unquote(urlsplit(self.path).path), headers)
         except _Refused as refused:
             status, answer = refused.status, {"error": refused.text}
             headers |= {"X-Error-Code": refused.code, "X-Error-Message": refused.text}
@@ -112,35 +104,26 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def _answer(self, path: str, body: bytes, headers: dict[str, str]) -> Any:
+    def _answer(self, path: str, headers: dict[str, str]) -> Any:
         for pattern, answer in _ROUTES:
             if found := re.fullmatch(pattern, path):
-                return getattr(self, answer)(body, headers, **found.groupdict())
-        if path == "/":
-            return b""
-        raise _Refused(404, "", f"no route {path}")
-
-    def _repository(self, kind: str, name: str) -> Repository:
-        found = self.hub.repositories.get((kind, name))
-        if found is None:
-            raise _Refused(404, "RepoNotFound", "Repository not found")
-        return found
+                return getattr(self, answer)(headers, **found.groupdict())
+        return b""
 
     def _commit_of(self, kind: str, name: str, revision: str | None) -> tuple[Repository, str]:
-        repository = self._repository(kind, name)
-        commit = repository.at(revision or "main")
-        if commit is None:
+        repository = self.hub.repositories.get((kind, name))
+        if repository is None:
+            raise _Refused(404, "RepoNotFound", "Repository not found")
+        if (commit := repository.at(revision or "main")) is None:
             raise _Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return repository, commit
 
-    def _info(self, body: bytes, headers: dict[str, str], kind: str, name: str, revision: str | None = None) -> Any:
+    def _info(self, headers: dict[str, str], kind: str, name: str, revision: str | None = None) -> Any:
         repository, commit = self._commit_of(kind, name, revision)
         siblings = [{"rfilename": file} for file in sorted(repository.files(commit))]
         return {"id": name, "sha": commit, "private": False, "siblings": siblings, "tags": []}
 
-    def _tree(
-        self, body: bytes, headers: dict[str, str], kind: str, name: str, revision: str, below: str | None = None
-    ) -> Any:
+    def _tree(self, headers: dict[str, str], kind: str, name: str, revision: str, below: str | None = None) -> Any:
         repository, commit = self._commit_of(kind, name, revision)
         return [
             {"type": "file", "path": file, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
@@ -148,13 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             if file.startswith((below or "").strip("/"))
         ]
 
-    def _paths_info(self, body: bytes, headers: dict[str, str], kind: str, name: str, revision: str) -> Any:
-        asked = json.loads(body)["paths"]
-        return [one for one in self._tree(b"", headers, kind, name, revision) if one["path"] in asked]
-
-    def _resolve(
-        self, body: bytes, headers: dict[str, str], name: str, revision: str, file: str, prefix: str = ""
-    ) -> bytes:
+    def _resolve(self, headers: dict[str, str], name: str, revision: str, file: str, prefix: str = "") -> bytes:
         repository, commit = self._commit_of("dataset" if prefix else "model", name, revision)
         headers["X-Repo-Commit"] = commit
         content = repository.files(commit).get(file)
@@ -166,7 +143,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 _ROUTES = (
     (rf"{_API}/tree/(?P<revision>[^/]+)(?P<below>/.*)?", "_tree"),
-    (rf"{_API}/paths-info/(?P<revision>.+)", "_paths_info"),
     (rf"{_API}/revision/(?P<revision>.+)", "_info"),
     (_API, "_info"),
     (rf"/(?P<prefix>datasets/)?{_REPO}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", "_resolve"),

@@ -37,7 +37,8 @@ def _read_separated(separator: str, file: Path, wanted: Sequence[str]) -> Table:
     import pyarrow as pa
     from pyarrow import csv
 
-    blocks = csv.ReadOptions(block_size=_BLOCK)
+    # Without threads, errors have the number of the row.
+    blocks = csv.ReadOptions(block_size=_BLOCK, use_threads=False)
     cells = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     with csv.open_csv(file, blocks, cells) as opened:
         names = opened.schema.names

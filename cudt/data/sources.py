@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cudt.utils.errors import UserError
-from cudt.utils.faults import machine_fault
 
 #: Characters of what a library says about a file.
 _SHOWN = 200
@@ -15,15 +14,12 @@ _SHOWN = 200
 
 @contextmanager
 def reading(source: Path | str, problem: str, advice: str) -> Iterator[None]:
-    """Turn any error of the block into a UserError about its source: libraries raise many kinds for damaged input.
-
-    A fault of the machine, such as a lost disk, stays what it is.
-    """
+    """Turn any error of the block into a UserError about its source: libraries raise many kinds for damaged input."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
-        if isinstance(error, UserError) or machine_fault(error) is not None:
-            raise
         raise UserError(f"{source}: {problem} ({reason_of(error)}); {advice}") from None
 
 

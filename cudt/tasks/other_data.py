@@ -23,20 +23,16 @@ from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError, did_you_mean
 from cudt.utils.shown import shown
 
-#: The classes of the keys that tasks share whose runs can be tested on each other's data.
-FAMILIES: tuple[type[NamedSection], ...] = (VideoConfig, TextConfig)
 #: The beginning of the name of the folder of results.
 PREFIX = "on-"
 
 
 @dataclass(frozen=True)
 class OtherData:
-    """The test data of another task."""
+    """The test data of another task: of the task or the recipe `name`, whose section is `task`."""
 
     name: str
-    """The name of the task or of the recipe that it comes from."""
     task: NamedSection
-    """The `task` section that its examples are read with."""
 
     @property
     def folder(self) -> str:
@@ -53,49 +49,41 @@ def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherDa
 
     `source` is the key or option that names it.
     """
+    where = f"{source} {name_or_file}"
     name, given = _section(name_or_file, source)
-    config = _config(given["name"])
-    family = next((one for one in FAMILIES if isinstance(own, one) and issubclass(config, one)), None)
+    config = registry.load("task", given["name"]).Config
+    family = next((one for one in (VideoConfig, TextConfig) if isinstance(own, one) and issubclass(config, one)), None)
     if family is None:
         raise UserError(
-            f"{source} {name_or_file}: task {own.name} of the run cannot be tested on data of task {given['name']}; "
+            f"{where}: task {own.name} of the run cannot be tested on data of task {given['name']}; "
             "name a task with the same kind of examples (video, or texts with classes)"
         )
     # The version of a dataset on the hub belongs to that dataset.
     shared = family.model_fields.keys() - HubDataSection.model_fields.keys()
-    values = {**given, **{key: value for key, value in own.model_dump(mode="json").items() if key in shared}}
-    task = _validated(config, values, f"{source} {name_or_file}")
+    task = _validated({**given, **own.model_dump(mode="json", include=shared)}, where)
     if task == own:
-        raise UserError(f"{source} {name_or_file}: these are the run's own test data; name other data")
+        raise UserError(f"{where}: these are the run's own test data; name other data")
     return OtherData(name, task)
 
 
 def stored(folder: Path, values: dict[str, Any]) -> OtherData:
     """The data that the results in a folder are of; `values` is the section that is noted there."""
-    task = _validated(_config(str(values.get("name"))), values, str(folder))
-    return OtherData(folder.name.removeprefix(PREFIX), task)
+    return OtherData(folder.name.removeprefix(PREFIX), _validated(values, str(folder)))
 
 
 def _section(name_or_file: str, source: str) -> tuple[str, dict[str, Any]]:
     """The name and the task section of a recipe; of a task, a section with nothing but its name."""
-    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
-    if is_file or name_or_file in recipes.names():
+    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file or name_or_file in recipes.names():
         recipe = recipes.load(name_or_file)
         return recipe.name, recipe.settings.task.model_dump(mode="json")
     if registry.problem("task", name_or_file):
-        known = [*registry.names("task"), *recipes.names()]
-        hint = did_you_mean(name_or_file, known) or "; `cudt recipes` lists all recipes"
+        hint = did_you_mean(name_or_file, [*registry.names("task"), *recipes.names()]) or "; `cudt recipes` lists them"
         raise UserError(f"{source}: no recipe or task is called {shown(name_or_file)}{hint}")
     return checked_name(name_or_file, source), {"name": name_or_file}
 
 
-def _config(name: str) -> type[NamedSection]:
-    """The class of a task's section."""
-    config: type[NamedSection] = registry.load("task", name).Config
-    return config
-
-
-def _validated(config: type[NamedSection], values: dict[str, Any], source: str) -> NamedSection:
+def _validated(values: dict[str, Any], source: str) -> NamedSection:
+    config: type[NamedSection] = registry.load("task", str(values.get("name"))).Config
     try:
         return config.model_validate(values)
     except ValidationError as error:

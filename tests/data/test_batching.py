@@ -51,11 +51,6 @@ def test_every_example_is_in_one_batch(size):
     assert all(len(group) == size for group in groups[:-1])
 
 
-def test_without_examples_there_is_no_batch():
-    assert made([], 3) == []
-    assert n_batches([], 3) == 0
-
-
 def test_only_tensors_are_moved():
     batch: dict[str, Any] = {"ids": ["a"], "x": torch.ones(2)}
     moved = to_device(batch, torch.device("meta"))
@@ -113,11 +108,6 @@ def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
     pools = [set(order[start : start + 100].tolist()) for start in range(0, 400, 100)]
     assert all(any(set(pair) <= pool for pool in pools) for pair in epoch.tolist())
     assert {frozenset(pair) for pair in epoch.tolist()} != {frozenset((i, i + 1)) for i in range(0, 400, 2)}
-
-
-def test_examples_of_equal_length_are_grouped_at_random():
-    grouped = {tuple(row) for row in updates(1000, 32, rng(), [7] * 1000).tolist()}
-    assert grouped == {tuple(row) for row in updates(1000, 32, rng()).tolist()}
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 1, 2]])

@@ -78,20 +78,6 @@ def test_copies_of_a_clip_have_the_same_digest(sources, tmp_path):
     assert len({one.digest for one in first}) == 3
 
 
-def test_warnings_are_repeated_when_frames_come_from_the_cache(tmp_path):
-    write_frames(tmp_path / "set" / "mixed", noise(0, 2, 8, 8))
-    write_frames(tmp_path / "set" / "mixed", noise(0, 1, 9, 9), first=3)
-    video = write_video(tmp_path / "set" / "b [/b] é.avi", drift(0, 20))
-    video.write_bytes(video.read_bytes()[:-800])
-    for _ in range(2):
-        with pytest.warns(DataWarning) as warned:
-            prepare(find_clips(tmp_path / "set"), SIZE, "set")
-        messages = [str(one.message) for one in warned]
-        assert len(messages) == 2
-        assert messages[0].startswith(f"{video}: damaged (")
-        assert messages[1].startswith(f"{tmp_path / 'set' / 'mixed'}: frames of 2 sizes (8×8, 9×9)")
-
-
 # ---------------------------------------------------------------- when the source changes
 
 
@@ -122,12 +108,6 @@ def test_only_a_clip_that_changed_is_decoded_again(change, sources, tmp_path, de
     assert decoded == ["clip1"]
     assert right(after, changed)
     assert [one.digest == old.digest for one, old in zip(after, before, strict=True)] == [True, False, True]
-
-
-def test_each_size_has_its_own_frames(sources):
-    prepare(sources, SIZE, "set")
-    assert [one.frames[:].shape for one in prepare(sources, 5, "set")] == [(1, 5, 5), (2, 5, 5), (3, 5, 5)]
-    assert frame_cache.key(sources[0], 5) != frame_cache.key(sources[0], SIZE) != frame_cache.key(sources[1], SIZE)
 
 
 def test_a_missing_source_is_reported(sources):

@@ -55,11 +55,6 @@ def test_a_package_that_is_not_installed_is_reported(name):
         hub.load_tokenizer(f"package:{name}", None)
 
 
-def test_a_missing_folder_of_a_package_is_reported():
-    with pytest.raises(UserError, match=r"json/gone' has no config\.json"):
-        hub.load_tokenizer("package:json/gone", None)
-
-
 def test_an_unreachable_hub_is_reported_in_one_line_with_the_download_command(tmp_path, cut_off):
     with pytest.raises(UserError) as error:
         hub.load_encoder("owner/name", tmp_path)
@@ -72,11 +67,6 @@ def test_an_unreachable_hub_is_reported_in_one_line_with_the_download_command(tm
 def test_a_name_that_is_neither_a_folder_nor_valid_on_the_hub_is_reported(name):
     with pytest.raises(UserError, match="neither a folder nor a name on the hub"):
         hub.load_encoder(name, None)
-
-
-def test_a_folder_without_a_model_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"no config\.json"):
-        hub.load_encoder(str(tmp_path), None)
 
 
 def test_incomplete_weights_are_refused(tmp_path):
@@ -154,26 +144,11 @@ def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
             return answering.readline().strip()
 
         assert loaded() == "BertModel"
-        served.fails = True
-        assert loaded() == "BertModel"
         served.is_gone = True
         assert loaded() == "BertModel"
         shutil.rmtree(tmp_path / "home")
         assert "owner/tiny' is neither in " in loaded()
         asking.close()
-
-
-def test_a_hub_that_answers_with_errors_is_unreachable(served, tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", served.address)
-    hub.is_reachable.cache_clear()
-    assert hub.is_reachable() is True
-    served.fails = True
-    hub.is_reachable.cache_clear()
-    assert hub.is_reachable() is False
-    hub.is_reachable.cache_clear()
 
 
 def test_a_name_can_be_resolved_without_importing_transformers(tmp_path):

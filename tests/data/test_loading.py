@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cudt.data.batching import lengths_of
-from cudt.data.loading import AHEAD, Loader, ahead, batches, n_workers
+from cudt.data.loading import AHEAD, Loader, ahead
 from cudt.utils import temporaries
 from cudt.utils.errors import UserError
 from tests.processes import ending, in_child
@@ -102,16 +102,6 @@ def test_an_error_for_the_user_is_the_same_from_a_worker(workers, device):
     assert str(caught.value) == "frame 4 is missing"
 
 
-@pytest.mark.parametrize(("asked", "on_cpu", "on_device"), [("auto", 0, 2), (0, 0, 0), (3, 3, 3)])
-def test_auto_is_two_workers_for_an_accelerator_and_none_for_the_cpu(asked, on_cpu, on_device):
-    assert (n_workers(asked, CPU), n_workers(asked, DEVICE)) == (on_cpu, on_device)
-
-
-def test_a_single_batch_is_collated_by_this_process():
-    assert [batch["process"] for batch in batches(Numbers(), range(6), 6, CPU, 2)] == [[os.getpid()]]
-    assert [batch["process"] for batch in batches(Numbers(), range(6), 3, CPU, 2)] != [[os.getpid()]] * 2
-
-
 def test_the_next_batch_is_copied_before_this_one_is_used():
     made: list[int] = []
 
@@ -184,13 +174,4 @@ def test_a_worker_that_is_killed_leaves_nothing_that_the_next_one_does_not_delet
     assert [*left.glob("pymp-*")]
     load(kill=False)
     assert not left.exists()
-    shutil.rmtree(folder)
-
-
-def test_a_long_path_for_temporary_files_is_no_problem_for_workers(monkeypatch):
-    folder = Path(tempfile.mkdtemp())
-    long = folder / ("a" * (70 - len(str(folder))))
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    assert len(list(Loader(Numbers(), range(8), CPU, 1).load(GROUPS))) == len(GROUPS)
     shutil.rmtree(folder)

@@ -123,8 +123,8 @@ def test_a_column_that_pandas_stored_as_index_is_a_column(tmp_path):
         ("x.csv", "text,text,label\na,b,1\n", ": several columns are called 'text'; rename all but one"),
         ("x.csv", "", ": cannot be read (Empty CSV file)"),
         # pandas would take the first cell of each row for an index, and the label for the text.
-        ("x.csv", "text,label\na,b,1\n", ": cannot be read (CSV parse error: Expected 2 columns, got 3: a,b,1)"),
-        ("x.csv", "text,label\nschön,1\n".encode("latin-1"), ": cannot be read (In CSV column #0: CSV conversion"),
+        ("x.csv", "text,label\na,b,1\n", ": cannot be read (CSV parse error: Row #2: Expected 2 columns, got 3"),
+        ("x.csv", "text,label\nschön,1\n".encode("latin-1"), ": cannot be read (In CSV column #0: Row #2: CSV"),
         ("x.json", "text: schön".encode("latin-1"), ": cannot be read ('utf-8' codec can't decode byte 0xf6"),
         ("x.json", "[]", ": the file is empty"),
         ("x.txt", "a", ": unknown file type; expected one of .parquet, .csv, .tsv, .jsonl, .json"),

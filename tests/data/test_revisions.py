@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe as recipes
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config.pretrained import PretrainedName
 from cudt.data import hub
 from cudt.data.records import Columns, HubSet
 from cudt.utils.errors import UserError
@@ -82,7 +82,7 @@ def load(served, tmp_path) -> Iterator[Any]:
 
 
 def test_a_model_is_loaded_in_the_version_of_the_recipe_and_its_commit_is_known(served, load):
-    old, new = served.model("owner/tiny").commits
+    old, new = served.repositories["model", "owner/tiny"].commits
     assert load("model", "owner/tiny", "v1") == [1.0, old]
     assert load("model", "owner/tiny", None) == [2.0, new]
     assert load("model", "owner/tiny", old) == [1.0, old]
@@ -170,18 +170,3 @@ def test_a_version_of_nothing_on_the_hub_is_refused(model, task, message):
     pinned = ({**model, "revision": "v1"}, task) if model["name"] == "unrolled" else (model, {**task, "revision": "v1"})
     with pytest.raises(UserError, match=message):
         recipes.validate({"model": pinned[0], "task": pinned[1]}, "recipe")
-
-
-# ---------------------------------------------------------------- the loaders of every model
-
-
-@pytest.mark.parametrize("name", ["encoder", "unrolled", "causal", "vit"])
-def test_every_model_hands_its_version_to_what_loads_it(name):
-    key = "embeddings_from" if name == "unrolled" else "pretrained"
-    task = {"encoder": "imdb", "unrolled": "imdb", "causal": "alpaca", "vit": "ucsd"}[name]
-    model = {"name": name, key: "owner/tiny", "revision": "v1"}
-    section = recipes.validate({"model": model, "task": {"name": task}}, "recipe").model
-    assert isinstance(section, PretrainedSection)
-    source = section.source
-    assert source is not None
-    assert (source, source.revision) == ("owner/tiny", "v1")

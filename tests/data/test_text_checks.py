@@ -122,14 +122,3 @@ def test_notable_findings_are_one_warning_and_notes_for_the_run():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert findings.report("train", [few]) == {}
-
-
-def test_a_text_task_warns_of_its_splits_when_they_are_read(tmp_path):
-    name = tiny_pretrained(tmp_path / "model")
-    (tmp_path / "twice").mkdir()
-    task = reviews(tmp_path / "twice", name)
-    train = (tmp_path / "twice" / "train.csv").read_text()
-    (tmp_path / "twice" / "test.csv").write_text(train)
-    with pytest.warns(DataWarning, match="test data: .*examples that are also in the training data: 54 of 60"):
-        task.examples("test")
-    assert task.notes()["test: examples that are also in the training data"] == 54

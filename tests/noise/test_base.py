@@ -13,11 +13,6 @@ def test_texts_are_damaged_with_a_probability_that_no_training_has_seen(kind, sy
     assert training_level(kind, gamma_train=0.4) == seen
 
 
-def test_noise_that_is_not_installed_here_is_read_as_noise_at_gamma():
-    assert scale_of("their_package.noise").symbol == "γ"
-    assert training_level("their_package.noise", 0.4) == 0.4
-
-
 def test_levels_up_to_that_of_training_are_in_distribution():
     assert [distribution("uniform", level, 0.4) for level in (0.0, 0.4, 0.41)] == ["ID", "ID", "OOD"]
     assert [distribution("discrete", level, 0.4) for level in (0.0, 0.1)] == ["ID", "OOD"]

@@ -10,7 +10,6 @@ from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import measure_sigma
 from cudt.noise.base import signal_noise
 from cudt.noise.source import SignalShape, example_generator, standard_noise
-from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
 
@@ -52,12 +51,6 @@ def test_another_seed_or_example_is_another_draw(problem):
     assert not torch.allclose(first[:, :shorter], drawn(problem, [two])[0][:, :shorter])
 
 
-def test_seed_and_id_cannot_be_confused():
-    pairs: list[tuple[int | str, str]] = [(1, "1 2"), ("1 1", "2"), (11, "2"), (1, "12")]
-    states = {bytes(example_generator(*pair).get_state().numpy().tobytes()) for pair in pairs}
-    assert len(states) == len(pairs)
-
-
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
     noise = signal_noise(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
@@ -65,13 +58,6 @@ def test_both_kinds_have_mean_zero_and_variance_one_within_one_percent(kind):
     assert noise.var().item() == pytest.approx(1, rel=0.01)
     if kind == "uniform":
         assert noise.abs().max().item() <= math.sqrt(3)
-
-
-def test_unknown_noise_is_refused():
-    with pytest.raises(UserError, match="unknown noise 'pink'"):
-        signal_noise("pink")
-    with pytest.raises(ValueError, match="noise 'discrete' changes texts"):
-        signal_noise("discrete")
 
 
 def test_sigma_is_the_standard_deviation_over_real_positions(problem):
@@ -97,12 +83,6 @@ def test_noise_is_that_of_its_definition(kind):
     ids, shape = ["a", "b", "c"], SignalShape([4, 1, 6], 7, (5,))
     expected = literal_noise(kind, 3, ids, [4, 1, 6], 7)
     assert torch.equal(standard_noise(kind, 3, ids, shape), expected)
-
-
-def test_noise_has_the_number_format_of_the_signal():
-    shape = SignalShape([2], 2, (5,), torch.bfloat16)
-    wide = standard_noise("gaussian", 0, ["a"], SignalShape([2], 2, (5,)))
-    assert torch.equal(standard_noise("gaussian", 0, ["a"], shape), wide.bfloat16())
 
 
 def test_the_shape_of_a_signal_is_known_without_computing_it(problem):

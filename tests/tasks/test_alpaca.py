@@ -134,29 +134,6 @@ def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
             assert loss == pytest.approx(library(input_ids=tokens, labels=labels).loss.item(), abs=1e-5)
 
 
-def answer_and_batch() -> tuple[Alpaca, TokenLogits, dict[str, Any]]:
-    """Three response tokens of one example and one of another; the head is the identity, so states are logits."""
-    task = of_texts(("Say.", "", "a"))
-    batch = {"ids": ["x", "y"], "labels": torch.tensor([[IGNORED, 0, 1, 2], [1, IGNORED, IGNORED, IGNORED]])}
-    head = torch.nn.Linear(3, 3, bias=False)
-    torch.nn.init.eye_(head.weight)
-    states = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 3.0], [0.0, 5.0, 0.0]])
-    return task, TokenLogits(states, head), batch
-
-
-def test_loss_and_score_of_an_example_are_means_over_its_tokens():
-    task, answer, batch = answer_and_batch()
-    probabilities = answer.states.softmax(-1)
-    own = [-log(probabilities[row, token].item()) for row, token in enumerate([0, 1, 2, 1])]
-    expected = [sum(own[:3]) / 3, own[3]]
-    assert task.losses(answer, batch).tolist() == pytest.approx(expected, abs=1e-6)
-    assert task.scores(answer, batch).tolist() == pytest.approx([2 / 3, 1])
-    losses, scores = task.judge(answer.double(), batch)
-    assert losses.dtype == torch.float64
-    assert losses.tolist() == pytest.approx(expected, abs=1e-6)
-    assert scores.tolist() == pytest.approx([2 / 3, 1])
-
-
 def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
     task = of_texts(("Say.", "", "aab"), ("Say.", "", "b"))
     # a, a, b, end, b, end
@@ -205,18 +182,6 @@ def test_thinned_batches_keep_some_labels_and_change_nothing_else(folder, pretra
     kept = few["labels"] != IGNORED
     assert torch.equal(few["labels"][kept], batch["labels"][kept])
     assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
-
-
-def test_the_kept_tokens_depend_only_on_seed_and_example(folder, pretrained):
-    task = build(folder, pretrained)
-    examples = list(task.examples("train")[:6])
-    together = dict(zip("abcdef", chosen(task.thinned(task.collate(examples), 4, "s")), strict=True))
-    backwards = chosen(task.thinned(task.collate(examples[::-1]), 4, "s"))[::-1]
-    alone = [chosen(task.thinned(task.collate([example]), 4, "s"))[0] for example in examples]
-    assert list(together.values()) == backwards == alone
-    assert chosen(task.thinned(task.collate(examples), 4, "t")) != alone
-    one, other = (DialogueTokens(name, examples[0].tokens, examples[0].start) for name in ("one", "other"))
-    assert chosen(task.thinned(task.collate([one]), 4, "s")) != chosen(task.thinned(task.collate([other]), 4, "s"))
 
 
 def test_the_expected_loss_of_a_thinned_batch_is_that_of_the_whole_batch():

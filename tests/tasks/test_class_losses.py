@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.config import recipe
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
 from cudt.tasks.class_losses import LOSSES, LossName
 from cudt.tasks.reviews import Config, Reviews
-from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 
 NAMES: list[LossName] = ["cross_entropy", "brier", "clipped_cross_entropy"]
@@ -132,9 +130,3 @@ def test_a_run_is_trained_and_judged_with_the_loss_of_its_recipe(tmp_path):
     info = train_quietly(tiny_recipe("task.loss=brier"), tmp_path).finished_info()
     assert info.reference == pytest.approx(0.5, abs=0.01)
     assert all(0.2 < verdict.loss < 0.8 for verdict in info.verdicts)
-
-
-@pytest.mark.parametrize("name", ["ucsd-dust", "alpaca-smollm"])
-def test_other_tasks_have_one_loss(name):
-    with pytest.raises(UserError, match=r"task\.loss: unknown key"):
-        recipe.load(name, ["task.loss=brier"])

@@ -12,7 +12,6 @@ from cudt.data import frame_cache
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import HubSet
 from cudt.tasks import datasets
-from cudt.utils.errors import UserError
 from tests.tasks import parquet
 from tests.videos import noise, write_frames
 
@@ -73,23 +72,6 @@ def test_a_missing_dataset_is_reported_with_its_folder_and_source(root):
         assert "http" in problem[0] or "hf download" in problem[0]
 
 
-def test_an_available_dataset_is_reported_by_split(root):
-    write_walkway(root)
-    assert block(datasets.lines(root), "UCSDped2") == [
-        f"{'UCSDped2':28} complete {root}/ucsd/UCSD_Anomaly_Dataset.v1p2",
-        "    train: 2 clips, 0 decoded to 160×160",
-        "    test: 1 clip, 0 decoded to 160×160",
-    ]
-    assert "missing" in block(datasets.lines(root), "UCSDped1")[0]
-
-
-def test_a_dataset_without_a_split_is_partial(root):
-    write_frames(root / "ucsd" / "UCSDped1" / "Train" / "Train001", noise(0, 2, 8, 8))
-    heading, *_, problem = block(datasets.lines(root), "UCSDped1")
-    assert "partial" in heading
-    assert problem == "    no clips in UCSDped1/Test"
-
-
 @real_data
 def test_the_real_datasets_are_found():
     found = {status.name: status for status in datasets.find(Path(str(REAL)))}
@@ -128,13 +110,6 @@ def test_an_incomplete_dataset_of_the_hub_is_reported_with_the_download_command(
     assert status.problem.endswith("without it, cudt reads the hub's cache or downloads when needed")
 
 
-def test_a_missing_file_of_a_split_is_reported(root):
-    hub_files(root / "films" / "plain", "train-00000-of-00002", "test")
-    status = films(root)
-    assert status.parts == {"test": "1 file"}
-    assert "1 of 2 files like train-00000-of-00002" in status.problem
-
-
 # ---------------------------------------------------------------- preparing data
 
 
@@ -156,10 +131,3 @@ def test_the_data_of_a_recipe_are_decoded_and_counted(root, tmp_path):
         "    test: 1 clip, 1 decoded to 160×160",
     ]
     assert len(list(frame_cache.folder().glob("*.json"))) == 3
-
-
-def test_a_recipe_whose_data_are_missing_is_reported(tmp_path):
-    with pytest.raises(
-        UserError, match="dataset UCSDped2: no folder UCSDped2/Train in root/ucsd; download the archive"
-    ):
-        data("--prepare", video_recipe(tmp_path), "--data-root", "root")

@@ -48,18 +48,6 @@ def test_videos_and_folders_of_frames_are_clips():
     assert names(task, "test") == ["c.mp4"]
 
 
-def test_a_validation_folder_is_used_completely():
-    task = build("mine/walk", "other", validation="test")
-    assert names(task, "validation") == ["c.mp4"]
-    assert names(task, "train") == ["."]
-
-
-def test_a_folder_may_itself_be_a_clip():
-    task = build("test", "mine/walk")
-    assert names(task, "test") == ["."]
-    assert [window.start for window in task.examples("test")] == [0, 3, 6, 9]
-
-
 @pytest.mark.parametrize(
     ("folders", "message"),
     [

@@ -130,21 +130,6 @@ def test_other_weights_than_announced_make_the_gradient_of_the_head_nan(changed)
         assert torch.allclose(one, other, atol=5e-7)
 
 
-def test_losses_are_back_propagated_only_once():
-    states, head = states_and_head()
-    weights = torch.ones(LAYERS, 3)
-    total = losses_of(states, head, weights).sum()
-    total.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="only once"):
-        total.backward()
-
-
-def test_weights_of_zero_give_a_gradient_of_zero():
-    states, head = states_and_head()
-    ours = gradients(losses_of(states, head, torch.zeros(LAYERS, 3)), torch.zeros(LAYERS, 3), states, head)
-    assert all(one.eq(0).all() for one in ours)
-
-
 def test_nothing_is_attached_for_a_frozen_head_or_without_gradients():
     states, head = states_and_head()
     gradient = HeadGradient(torch.ones(LAYERS, 3))

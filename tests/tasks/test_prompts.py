@@ -92,20 +92,6 @@ def test_without_room_for_the_input_its_heading_is_removed_and_the_instruction_i
     assert shown(fitted(BYTES, INSTRUCTION, GIVEN, most)) == prompt_text(INSTRUCTION, "")
 
 
-@pytest.mark.parametrize("given", ["", GIVEN])
-def test_the_instruction_is_cut_if_removing_the_input_is_not_enough(given):
-    most = length(prompt_text(INSTRUCTION, "")) - 5
-    prompt = fitted(BYTES, INSTRUCTION, given, most)
-    assert shown(prompt) == prompt_text(INSTRUCTION[:-5], "")
-    assert prompt.is_cut
-
-
-def test_the_template_is_never_cut():
-    alone = length(prompt_text("", ""))
-    assert shown(fitted(BYTES, INSTRUCTION, GIVEN, alone)) == prompt_text("", "")
-    assert fitted_prompt(BYTES, INSTRUCTION, GIVEN, alone - 1) is None
-
-
 @TOKENIZERS
 @pytest.mark.parametrize("given", ["", GIVEN, "  \n " + GIVEN])
 def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
@@ -150,14 +136,6 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.response[-1] == EOS
     assert len(short.response) == 6
     assert len(short.prompt.tokens) == prompt - 2
-
-
-def test_without_an_end_token_the_response_has_only_its_words():
-    tokenizer = tiny_llama_tokenizer()
-    tokenizer.eos_token = None
-    made = fitted_dialogue(tokenizer, (INSTRUCTION, "", "zebra"), 1000)
-    assert made is not None
-    assert made.response == BYTES("zebra", add_special_tokens=False)["input_ids"]
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():

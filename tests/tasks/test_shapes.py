@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt.data import frame_cache
 from cudt.data.splits import SPLITS
 from cudt.tasks import shapes
 from cudt.tasks.shapes import Image, make_clip
@@ -66,10 +65,3 @@ def test_shapes_stay_inside_the_image(seed):
     assert (positions <= 64 - shape.radius).all()
     # It never moves further than its speed, even at the edges.
     assert (np.abs(np.diff(positions, axis=0)) <= np.abs(shape.speed) + 1e-9).all()
-
-
-def test_nothing_is_read_from_or_written_to_disk(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(frame_cache, "prepare", lambda *_: pytest.fail("the cache was asked"))
-    build()
-    assert not (tmp_path / "cache").exists()

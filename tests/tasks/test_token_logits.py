@@ -60,15 +60,6 @@ def test_gradients_of_a_weighted_sum_are_those_of_all_tokens_at_once(bias, weigh
         assert torch.allclose(one, other, atol=1e-5)
 
 
-def test_each_token_gets_the_gradient_of_its_own_loss():
-    states, head, targets = states_head_and_targets()
-    weights = torch.linspace(-1, 3, TOKENS)
-    (ours,) = torch.autograd.grad((weights * TokenLogits(states, head).losses(targets)).sum(), states)
-    # ∂/∂state of w·(−log softmax(W·state + b)_t) is w·Wᵀ(softmax − e_t).
-    by_hand = (head(states).softmax(-1) - F.one_hot(targets, WORDS)) @ head.weight * weights.unsqueeze(1)
-    assert torch.allclose(ours, by_hand, atol=1e-5)
-
-
 def products(states: Tensor, head: nn.Linear, targets: Tensor) -> tuple[float, float]:
     """The number of products of the size of the head in the forward pass, and in both passes."""
     one = 2 * TOKENS * WIDTH * WORDS
@@ -87,13 +78,6 @@ def test_a_frozen_head_takes_two_products_and_both_are_in_the_forward_pass():
 
 def test_a_trained_head_whose_weights_are_not_announced_takes_four_products():
     assert products(*states_head_and_targets()) == (2, 4)
-
-
-def test_losses_without_gradients_take_one_product():
-    states, head, targets = states_head_and_targets()
-    with torch.no_grad():
-        assert products(states, head, targets) == (1, 1)
-    assert products(states.detach(), head.requires_grad_(False), targets) == (1, 1)
 
 
 def test_the_gradient_is_that_of_finite_differences():

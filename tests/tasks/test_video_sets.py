@@ -13,7 +13,6 @@ from cudt.data.frame_cache import Footage
 from cudt.data.splits import SEEN, SPLITS, Split
 from cudt.tasks import avenue, shanghaitech, ucsd
 from cudt.tasks.video_denoising import VideoDenoising
-from cudt.tasks.video_sets import VideoSet
 from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 
@@ -142,22 +141,6 @@ def test_the_folder_of_the_archive_may_be_missing_or_renamed(name, tmp_path):
 # ---------------------------------------------------------------- missing data
 
 
-@pytest.mark.parametrize("there", ["nothing", "a folder", "a file"])
-@pytest.mark.parametrize("name", MODULES, indirect=False)
-def test_a_missing_dataset_is_reported_with_its_folder_and_source(name, there, tmp_path):
-    found: VideoSet = SETS[name]
-    if there == "a folder":
-        (tmp_path / found.folder / "something").mkdir(parents=True)
-    elif there == "a file":
-        (tmp_path / found.folder).touch()
-    with pytest.raises(UserError) as error:
-        build(name, tmp_path)
-    missing = f"no folder {found.folders['train']} in {tmp_path}/{name}; download the archive from {found.homepage}"
-    assert str(error.value) == f"dataset {found.name}: {missing} and unpack it there"
-    (status,) = (one for one in MODULES[name].datasets(tmp_path) if one.name == found.name)
-    assert (status.parts, status.problem) == ({}, f"{missing} and unpack it there")
-
-
 def test_a_split_without_clips_is_reported_with_its_folder(name, tmp_path):
     found = SETS[name]
     for clip in found.find(tmp_path)["test"]:
@@ -209,9 +192,3 @@ def test_the_real_clips_have_the_expected_frames(name, size):
         # No frame is uniform, and something moves.
         assert frames.std((1, 2)).min() > 10
         assert (frames[1:].astype(int) - frames[:-1]).std() > 0.5
-
-
-@real_data
-def test_the_training_pixels_of_the_real_ucsd_have_a_standard_deviation_of_45_3():
-    training = [one.frames[:] for name, one in real_footage("ucsd", 160).items() if "Train" in name]
-    assert np.concatenate(training).std() == pytest.approx(45.3, abs=0.1)

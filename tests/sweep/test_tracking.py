@@ -8,19 +8,17 @@ from cudt.sweep import slurm
 from cudt.sweep.run_sweep import SweepOptions, resume_command
 from cudt.sweep.slurm_options import parse_slurm
 from tests.sweep.searches import sweep_of, write_search
-from tests.training.test_tracking import assert_complete
 
 
 def assert_grouped(tmp_path, out) -> None:
     from cudt.runs.find import find_runs, open_run
 
     sweep = sweep_of(tmp_path)
-    group = out / "trackers" / "reviews-ut" / f"{sweep.name}-{sweep.identity()}"
+    group = out / "trackers" / f"{sweep.name}-{sweep.identity()}"
     runs = [open_run(path) for path in find_runs([out])]
     assert {path.name for path in group.iterdir()} == {run.path.name for run in runs}
     assert len(runs) == 3
-    for run in runs:
-        assert_complete(run, group / run.path.name)
+    assert len([*group.glob("*/reviews-ut/events.*")]) == 3
 
 
 def test_the_runs_of_a_sweep_are_a_group(command, no_processes, tmp_path):

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
-from cudt.training.display import LiveDisplay, PlainDisplay, display_for, epoch_line, update_line
+from cudt.training.display import LiveDisplay, PlainDisplay, epoch_line
 from cudt.training.picture import Picture, layer_table, verdict_table
 from cudt.training.view import TrainingView
 
@@ -79,24 +79,6 @@ def test_an_epoch_has_the_words_of_the_verdict():
     assert epoch_line(replace(ERM, verdicts=["relaxed", "relaxed", "violated"]), "").endswith(
         "violated: 3  relaxed: 1–2"
     )
-
-
-@pytest.mark.parametrize(
-    ("terminal", "kind", "expected"),
-    [(True, "xterm-256color", LiveDisplay), (True, "dumb", PlainDisplay), (False, "xterm-256color", PlainDisplay)],
-)
-def test_a_live_picture_is_for_terminals(terminal, kind, expected):
-    console = Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": kind})
-    assert type(display_for(console)) is expected
-
-
-def test_an_update_is_one_line_with_position_losses_and_pace():
-    pace = "2.5 s/update, 0:03:45 left"
-    assert update_line(CONSTRAINED, pace) == (
-        f"epoch  3/12  update 30/120  training loss by layer 0.8 → 0.75 → 0.25  {pace}"
-    )
-    assert update_line(ERM, pace) == f"epoch  3/12  update 30/120  training loss of layer 3 0.2  {pace}"
-    assert "  warming up  " in update_line(replace(CONSTRAINED, warming_up=True), pace)
 
 
 def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2, first: int = 1) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from cudt.config import recipe
@@ -147,13 +146,3 @@ def test_the_lines_of_the_card_give_the_same_answers(runs, root, read, name):
     answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
     expected = answer[0] if name in ENCODERS else answer[0, 0]
     assert torch.allclose(torch.tensor(read[name]), expected, rtol=1e-4, atol=1e-3 if name in PICTURES else 1e-5)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_export_has_adapters_or_the_whole_model_and_a_readout_with_weights(runs, name):
-    files = {path.name for path in (runs[name].path / "model").iterdir()}
-    assert {"adapter_model.safetensors", "adapter_config.json"}.issubset(files) == is_adapted(name)
-    assert ("model.safetensors" in files) != is_adapted(name)
-    assert ("readout.safetensors" in files) == has_head(name)
-    front = yaml.safe_load((runs[name].path / "model" / "README.md").read_text(encoding="utf-8").split("---")[1])
-    assert front["library_name"] == ("peft" if is_adapted(name) else "transformers")

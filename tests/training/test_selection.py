@@ -23,7 +23,7 @@ from cudt.training.state import TrainingState
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
 from tests.conftest import quiet, tiny_recipe, train_quietly
-from tests.processes import ending, in_child, together
+from tests.processes import ending, in_child
 from tests.training.test_stopping import RESULTS, in_new_process, what_is_left
 
 # Three updates an epoch: validation after updates 2, 3, 5, 6, 8 and 9.
@@ -240,18 +240,3 @@ def test_an_interrupted_run_has_as_much_patience_left(tmp_path, monkeypatch, sto
     for name in RESULTS:
         assert (parts.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     assert parts.finished_info().stopped_early == whole.finished_info().stopped_early is not None
-
-
-@pytest.mark.forks
-def test_several_processes_validate_and_stop_together(tmp_path):
-    recipe = tiny_recipe(*WITHIN, "training.epochs=6", "training.learning_rate=0.05", "training.early_stopping=2")
-
-    def train(out: Path) -> tuple[int, int]:
-        run = launch.train(recipe, out, "cpu", None, quiet())
-        stopped = run.finished_info().stopped_early
-        assert stopped is not None
-        return stopped.epoch, stopped.step
-
-    alone = together(1, lambda: train(tmp_path / "1"))
-    assert together(2, lambda: train(tmp_path / "2")) == alone * 2
-    assert validations(run_for(recipe, tmp_path / "1")) == validations(run_for(recipe, tmp_path / "2"))

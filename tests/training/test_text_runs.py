@@ -95,18 +95,6 @@ def test_other_data_than_a_run_began_with_are_refused(trained, texts, tmp_path):
         evaluate(open_run(tmp_path / "run"), changed)
 
 
-def test_other_test_data_than_before_are_refused(trained, texts, tmp_path):
-    shutil.copytree(trained.path, tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    evaluate(run, texts)
-    changed = tmp_path / "data"
-    shutil.copytree(texts, changed)
-    with (changed / "test.csv").open("a") as file:
-        file.write("a lovely film,good\n")
-    with pytest.raises(UserError, match="was started with other test data or tokenizer"):
-        evaluate(run, changed)
-
-
 def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(texts, tmp_path, monkeypatch):
     whole = train(texts, tmp_path / "whole")
     log = Trainer._log_update

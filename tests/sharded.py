@@ -26,10 +26,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe
-from cudt.models import sharding
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import Sharding
 from cudt.training import launch
 from cudt.training.checkpoint import Checkpoints
 from cudt.training.checkpoint_file import FileRecord
@@ -248,16 +246,6 @@ def every_model(folder: Path) -> None:
     together(2, lambda: work(folder / "shared"))
 
 
-def in_bf16(folder: Path) -> None:
-    """A case whose layers are gathered and computed in bf16, as on an accelerator with training.precision: bf16."""
-
-    def work() -> None:
-        sharding.sharding_for = lambda accelerator: Sharding(accelerator.device, torch.bfloat16)
-        train(folder, "whole", folder / "policy")
-
-    together(2, work)
-
-
 def core(folder: Path) -> None:
     """The part that every run of the tests checks."""
     compare(folder, ["whole", "lora"])
@@ -273,7 +261,6 @@ def more(folder: Path) -> None:
     die(folder)
     for before, count, is_sharded in RESUMED:
         resume(folder, before, count, sharded=is_sharded)
-    in_bf16(folder)
     every_model(folder)
 
 

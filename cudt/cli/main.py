@@ -102,8 +102,10 @@ def main() -> None:
         code = _report(error, errors)
         if code is None:
             raise
-        if is_starved() or processes.count() > 1:
+        ends_all = isinstance(error, TrainingInterruptedError | TrainingStoppedError)
+        if is_starved() or (processes.count() > 1 and not ends_all):
             # Without memory, libraries crash when they end; and torch would wait for processes that wait for this one.
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
         sys.exit(code)

@@ -23,7 +23,7 @@ class Primal:
         kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
         fused = all(_can_fuse(weight.device) for group in groups for weight in group["params"])
         self.optimizer: torch.optim.Optimizer = kind(groups, fused=fused)
-        # Checkpoints may come from another device, or from a version of cudt that did not fuse.
+        # Checkpoints may come from a device that did not fuse.
         self.optimizer.register_load_state_dict_pre_hook(lambda _, state: _set(state, "fused", fused))
         self._full_rates = [group["lr"] for group in groups]
         self._share = learning_rate_shares(settings, per_epoch)

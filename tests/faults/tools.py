@@ -19,12 +19,11 @@ import multiprocessing
 import multiprocessing.util
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
@@ -59,7 +58,6 @@ import transformers.models.llama.modeling_llama  # noqa: E402, F401
 
 #: Seconds after which a command is taken to hang.
 LIMIT = 120.0
-KINDS = ("text", "video", "causal")
 _OFTEN = ("training.checkpoint_every=2", "training.log_every=1")
 _VIDEO = ("task.size=16", "task.train=6", "evaluation.gammas=0.1,0.5", "model.layers=2", "evaluation.batch_size=2")
 _RECIPES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -113,12 +111,6 @@ def train(kind: str, *settings: str, objective: str = "constrained", out: str = 
     changes = (part for one in (*own, *_OFTEN, *settings) for part in ("--set", one))
     root = ("--data-root", "../data") if kind == "causal" else ()
     return ("train", "--recipe", recipe, "--objective", objective, *changes, *root, "--device", "cpu", "--out", out)
-
-
-def the_run(folder: Path) -> Path:
-    """The only run folder below `folder`."""
-    (found,) = {path.parent for path in folder.rglob("run.json")}
-    return found
 
 
 # ---------------------------------------------------------------- commands
@@ -183,19 +175,6 @@ def kill_all(process: int) -> None:
         for one in [*first.children(recursive=True), first]:
             with contextlib.suppress(psutil.Error):
                 one.kill()
-
-
-def descendants(process: int) -> list[psutil.Process]:
-    """The processes that a process started, and those that they started."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(process).children(recursive=True)
-    return []
-
-
-def wait_until_gone(processes: Sequence[psutil.Process], limit: float = 90.0) -> None:
-    """Wait for workers that stop because their parent was killed."""
-    _, alive = psutil.wait_procs(processes, timeout=limit)
-    assert not alive, f"left: {alive}"
 
 
 #: What changes files, in Python; libraries in other languages write between two of these.
@@ -343,23 +322,3 @@ def assert_nothing_left(folder: Path) -> None:
     left = [path for path in folder.rglob("*") if temporaries.is_temporary(path.name)]
     left += [*(folder / "tmp").iterdir()] if (folder / "tmp").is_dir() else []
     assert not left, left
-
-
-def copy_of(folder: Path, target: Path) -> Path:
-    """A copy of a project; hard links between its files stay."""
-    shutil.copytree(folder, target, copy_function=_link_or_copy(), symlinks=True)
-    return target
-
-
-def _link_or_copy() -> Callable[[str, str], None]:
-    known: dict[tuple[int, int], str] = {}
-
-    def copy(source: str, to: str) -> None:
-        facts = Path(source).stat()
-        first = known.setdefault((facts.st_dev, facts.st_ino), to)
-        if first == to:
-            shutil.copy2(source, to)
-        else:
-            os.link(first, to)
-
-    return copy

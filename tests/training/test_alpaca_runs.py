@@ -12,8 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cudt import report as reports
-from cudt.config import recipe
 from cudt.data.loading import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
@@ -27,9 +25,8 @@ from cudt.tasks.base import IGNORED
 from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError
-from tests import texts
 from tests.instructions import train, write_instructions, write_recipe
-from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.pretrained import tiny_llama
 
 CPU = torch.device("cpu")
 #: Where a few updates tell as much as many.
@@ -70,11 +67,6 @@ def problem_of(run: Run, folder: Path) -> TrainingProblem:
 def evaluate(run: Run, folder: Path, grid: Grid | None = None) -> pd.Series[float]:
     evaluate_ood(run, grid or Grid(), "cpu", folder, lambda batches, total, what: batches)
     return run.read_table("ood").set_index(["perturbation", "gamma", "metric"])["value"]
-
-
-def losses_in_training(run: Run) -> pd.DataFrame:
-    history = run.read_table("history")
-    return history[(history["split"] == "train") & (history["name"] == "loss")]
 
 
 # ---------------------------------------------------------------- training
@@ -132,20 +124,10 @@ def test_what_was_cut_in_training_data_is_in_the_run(cut):
     assert cut["train: prompts cut"] > 0
 
 
-def test_what_was_cut_in_validation_data_is_in_the_run_too(cut):
-    assert cut.get("validation: prompts cut", 0) > 0
-
-
 def test_checkpointing_trains_alike(folder, tmp_path):
     plain, other = (train(folder, tmp_path, *FEW, f"model.gradient_checkpointing={on}") for on in ("false", "true"))
     expected, found = (run.read_table("history")["value"].tolist() for run in (plain, other))
     assert found == pytest.approx(expected, abs=1e-4)
-
-
-def test_weights_in_bf16_are_trained(folder, tmp_path):
-    finished = train(folder, tmp_path, *FEW, "model.dtype=bf16")
-    assert {weight.dtype for weight in load_weights(finished).values()} == {torch.float32}
-    assert finished.finished_info().best.validation_loss < 6
 
 
 # ---------------------------------------------------------------- some tokens
@@ -164,22 +146,6 @@ def test_an_update_reads_some_tokens_of_every_layer_but_the_last(folder, tmp_pat
     train(folder, tmp_path, *FEW, "readout.tokens=3")
     assert len(read) == 2 * 8
     assert all(few == 3 < whole for few, whole in read)
-
-
-def test_sampling_is_another_run_and_does_not_change_the_last_layers_first_loss(trained, folder, tmp_path):
-    sampled = train(folder, tmp_path, *SAMPLED, "training.epochs=1")
-    assert sampled.path.name != trained.path.name
-    first, other = (
-        losses_in_training(one).query("step == 1 and layer == 3")["value"].item() for one in (trained, sampled)
-    )
-    assert other == pytest.approx(first, abs=1e-6)
-
-
-def test_tokens_of_a_task_that_has_none_are_refused(tmp_path):
-    texts.write_reviews(tmp_path)
-    path = texts.write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
-    with pytest.raises(UserError, match=r"readout\.tokens: task text has one answer per example"):
-        assemble(recipe.load(str(path), ["readout.tokens=3"]), tmp_path, CPU)
 
 
 # ---------------------------------------------------------------- going on, and splitting
@@ -232,22 +198,6 @@ def test_the_table_has_token_accuracy_and_loss_as_the_examples_have_them(run, fo
         assert low < value < high
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_no_number_depends_on_the_batch_size(run, folder, size):
-    once = evaluate(run, folder)
-    again = evaluate(
-        Run(run.path, recipe.load(str(folder / "tiny-alpaca.yaml"), [f"evaluation.batch_size={size}"])), folder
-    )
-    assert again.tolist() == pytest.approx(once.tolist(), abs=1e-5)
-
-
-def test_discrete_noise_joins_the_table_and_none_of_it_is_no_noise(run, folder):
-    values = evaluate(run, folder, Grid([0.0], [0.0, 0.3], ["gaussian", "discrete"]))
-    clean = values["gaussian", 0.0, "loss"]
-    assert values["discrete", 0.0, "loss"] == pytest.approx(clean, abs=1e-6)
-    assert values["discrete", 0.3, "loss"] != pytest.approx(clean, abs=1e-3)
-
-
 def test_other_pretrained_weights_than_a_run_began_with_are_refused(run, folder):
     weights = folder / "llama" / "model.safetensors"
     before = weights.read_bytes()
@@ -257,19 +207,3 @@ def test_other_pretrained_weights_than_a_run_began_with_are_refused(run, folder)
             evaluate(run, folder)
     finally:
         weights.write_bytes(before)
-
-
-def test_other_instructions_than_a_run_began_with_are_refused(run, folder, tmp_path):
-    shutil.copy(folder / "own.json", tmp_path / "own.json")
-    text = (tmp_path / "own.json").read_text().replace("red red", "red")
-    (tmp_path / "own.json").write_text(text)
-    with pytest.raises(UserError, match="was started with other training data or tokenizer"):
-        evaluate(run, tmp_path)
-
-
-def test_a_report_shows_the_accuracy_of_tokens(run, folder, tmp_path):
-    evaluate(run, folder)
-    made = reports.write([run.path], tmp_path / "report")
-    assert made.warnings == []
-    assert "token_accuracy" in made.page.read_text(encoding="utf-8")
-    assert "token_accuracy" in made.table_path.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from cudt.training.checkpoint import Checkpoints, discard, load_weights
 from cudt.training.history import History
 from cudt.training.state import TrainingState
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from tests.checkpoints import names, newest
+from tests.checkpoints import names
 from tests.conftest import tiny_recipe
 
 STATE = TrainingState(
@@ -156,33 +156,6 @@ def test_the_best_and_the_last_weights_are_one_file_if_they_are_the_same(tmp_pat
     name = next(iter(saved.layerwise.learned_weights()))
     assert torch.equal(load_file(last)[name], weight(saved))
     assert not torch.equal(load_file(best)[name], weight(saved))
-
-
-def test_without_hard_links_the_weights_are_copied(tmp_path, monkeypatch):
-    def no_links(*arguments, **options):
-        raise OSError("not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    saved.save_weights("best", 9)
-    written = saved.folder / newest(saved.run).weights
-    assert saved.run.weights_file("best").read_bytes() == written.read_bytes()
-    assert not saved.run.weights_file("best").samefile(written)
-    assert names(saved.run) == ["best.safetensors", "checkpoint-1.json", "checkpoint-1.safetensors", written.name]
-
-
-def test_the_weights_of_one_update_are_written_once(tmp_path):
-    saved = checkpoints(tmp_path, 0)
-    saved.save(STATE, History())
-    file = saved.folder / newest(saved.run).weights
-    before = file.stat()
-    saved.save(replace(STATE, epoch=3, step_in_epoch=0), History())
-    resumed = checkpoints(tmp_path, 1)
-    resumed.restore()
-    resumed.save(STATE, History())
-    after = file.stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
-from cudt.training.display import LiveDisplay, PlainDisplay, display_for, epoch_line, update_line
-from cudt.training.picture import Picture, layer_table, shown_layers, verdict_table
+from cudt.training.display import LiveDisplay, PlainDisplay, epoch_line
+from cudt.training.picture import Picture, layer_table, verdict_table
 from cudt.training.view import TrainingView
 
 CONSTRAINED = TrainingView(
@@ -60,29 +60,6 @@ def test_bars_have_the_scale_of_their_losses_at_any_width(width):
     assert [length / drawn[0] for length in drawn] == pytest.approx([loss / 0.8 for loss in losses], abs=0.04)
 
 
-def test_a_bar_of_the_reference_has_the_whole_width():
-    assert bars(rendered(Picture(replace(CONSTRAINED, train_losses={1: 1.0, 2: 0.5, 3: 0.25}), ""))) == [28, 14, 7]
-
-
-@pytest.mark.parametrize("width", [50, 60, 80, 100])
-@pytest.mark.parametrize("kind", ["constrained", "erm"])
-def test_no_number_is_cut_off_in_a_narrow_terminal(width, kind):
-    view = replace(
-        CONSTRAINED,
-        reference=1.5e6,
-        train_losses={1: 987654.0, 2: 925925.0, 3: 308641.0},
-        validation_losses=[1123400.0, 987600.0, 567800.0],
-        multipliers=[12.345, 0.01234, 1.234e-05] if kind == "constrained" else None,
-        weights=[-12.34, 0.01234, 1.234] if kind == "constrained" else None,
-    )
-    text = rendered(Picture(view, "RMSE 12.34", "0.123 s/update, 0:05:07 left"), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "…" not in text
-    of_constraints = {"λ", "w", "12.35", "-12.34", "▼", "1.234e-05"} if kind == "constrained" else set()
-    assert {"9.877e+05", "3.086e+05", "violation", "-3.623e+05", "-1.543e+05", *of_constraints} <= set(text.split())
-    assert ("validation" in text) == (width >= (80 if kind == "constrained" else 50))
-
-
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
     judged = replace(CONSTRAINED, verdicts=["met", "violated", "violated"])
     assert epoch_line(judged, "accuracy 0.9") == (
@@ -104,24 +81,6 @@ def test_an_epoch_has_the_words_of_the_verdict():
     )
 
 
-@pytest.mark.parametrize(
-    ("terminal", "kind", "expected"),
-    [(True, "xterm-256color", LiveDisplay), (True, "dumb", PlainDisplay), (False, "xterm-256color", PlainDisplay)],
-)
-def test_a_live_picture_is_for_terminals(terminal, kind, expected):
-    console = Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": kind})
-    assert type(display_for(console)) is expected
-
-
-def test_an_update_is_one_line_with_position_losses_and_pace():
-    pace = "2.5 s/update, 0:03:45 left"
-    assert update_line(CONSTRAINED, pace) == (
-        f"epoch  3/12  update 30/120  training loss by layer 0.8 → 0.75 → 0.25  {pace}"
-    )
-    assert update_line(ERM, pace) == f"epoch  3/12  update 30/120  training loss of layer 3 0.2  {pace}"
-    assert "  warming up  " in update_line(replace(CONSTRAINED, warming_up=True), pace)
-
-
 def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2, first: int = 1) -> list[str]:
     """What the plain display prints of a training without validation time."""
     output, now = io.StringIO(), [1000.0]
@@ -136,18 +95,6 @@ def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2
     return output.getvalue().splitlines()
 
 
-def test_short_epochs_are_one_line_each():
-    ends = [replace(CONSTRAINED, epochs=2, steps=200, epoch=one, step=100 * one) for one in (1, 2)]
-    assert plain_lines(0.04) == [epoch_line(view, "accuracy [b]0.9") for view in ends]
-
-
-def test_a_validation_within_an_epoch_says_after_which_update():
-    within = replace(CONSTRAINED, epochs=2, steps=200, epoch=1, step=40)
-    line = "epoch 1/2  update 40/200  validation loss by layer "
-    assert epoch_line(within, "accuracy 0.9").startswith(line)
-    assert epoch_line(replace(within, step=100), "").startswith("epoch 1/2  validation loss by layer ")
-
-
 def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute():
     assert [line.split("  ")[1] for line in plain_lines(0.25)] == [
         *("update 26/200", "update 51/200", "update 76/200", "validation loss by layer 0.85 → 0.7 → 0.3"),
@@ -159,28 +106,6 @@ def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute
     assert len(plain_lines(120, per_epoch=3, epochs=1)) == 4
 
 
-def test_a_second_training_begins_anew():
-    output, now = io.StringIO(), [1000.0]
-    display = PlainDisplay(Console(file=output), clock=lambda: now[0])
-    for _ in range(2):
-        with display:
-            for step in range(1, 101):
-                now[0] += 0.25
-                display.update(replace(CONSTRAINED, steps=100, epochs=1, epoch=1, step=step))
-            display.epoch_ended(replace(CONSTRAINED, steps=100, epochs=1, epoch=1, step=100), "accuracy 0.9")
-    lines = output.getvalue().splitlines()
-    assert len(lines) == 8
-    assert lines[:4] == lines[4:]
-
-
-def test_the_pace_is_that_of_the_updates_of_this_process():
-    assert plain_lines(10, epochs=1)[0].endswith("10 s/update, 0:16:10 left")
-    # Resumed after 50 updates, which took no time in this process.
-    assert plain_lines(10, epochs=1, first=51)[0].endswith(
-        "update 51/100  training loss by layer 0.8 → 0.75 → 0.25  10 s/update, 0:08:10 left"
-    )
-
-
 def test_the_live_display_redraws_and_clears_up():
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=120, _environ={"TERM": "xterm-256color"})
@@ -189,14 +114,6 @@ def test_the_live_display_redraws_and_clears_up():
         display.epoch_ended(ERM, "accuracy 0.9")
     assert "reviews-ut · erm · seed 0" in output.getvalue()
     assert "accuracy 0.9" in output.getvalue()
-
-
-def test_the_live_display_ends_when_training_fails():
-    console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm-256color"})
-    display = LiveDisplay(console)
-    with pytest.raises(RuntimeError), display:
-        raise RuntimeError
-    assert not display._live.is_started
 
 
 def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
@@ -228,24 +145,11 @@ def test_erm_shows_validation_losses_where_it_trains_on_the_last_layer_only():
     assert [column.header for column in layer_table(ERM).columns][-1] == "violation"
 
 
-def test_erm_before_the_first_validation_shows_the_last_layer_without_a_verdict():
-    view = replace(ERM, validation_losses=None)
-    assert cells(view, 1) == [("", ""), ("", ""), ("0.2", "")]
-    assert [text for text, _ in cells(view, 4)] == ["0.9", "", ""]
-
-
 @pytest.mark.parametrize("losses", [{}, {3: float("nan")}, {1: float("inf"), 2: 0.1, 3: 0.1}])
 @pytest.mark.parametrize("validation", [None, [0.85, 0.7, 0.3]])
 def test_the_picture_draws_whatever_there_is(losses, validation):
     text = rendered(Picture(replace(ERM, train_losses=losses, validation_losses=validation), ""))
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
-
-
-def test_the_picture_has_a_heading():
-    first, second, *_ = rendered(Picture(CONSTRAINED, "accuracy 0.9", "2 s/update, 0:03:00 left")).splitlines()
-    assert first == "reviews-ut · constrained · seed 0  accuracy 0.9"
-    assert second == "epoch 3/12  update 30/120  2 s/update, 0:03:00 left"
-    assert "warming up" in rendered(Picture(replace(CONSTRAINED, warming_up=True), ""))
 
 
 @pytest.mark.parametrize(
@@ -273,21 +177,6 @@ def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
     assert line.split() == ["2", "0.5", "0.45", "0.05", "0.01", "0.25", "-0.5", "▼", "borderline"]
 
 
-@pytest.mark.parametrize("width", [60, 80])
-def test_no_number_of_the_verdicts_is_cut_off(width):
-    long = {"loss": 1.2345e6, "allowed": 5.3175e6, "violation": -4.0831e6, "standard_error": 1.2345e5}
-    table = verdict_table(5.9083e6, [verdict(1, **long)], DualAtEnd({1: 1.2345e-5}, {1: -1.2345e-5}))
-    lines = rendered(table, width).splitlines()
-    assert max(map(len, lines)) <= width
-    assert len(lines) == 3
-    numbers = ["1.234e+06", "5.318e+06", "-4.083e+06", "1.234e+05", "1.234e-05", "-1.234e-05"]
-    left_out = [] if width == 80 else ["5.318e+06", "1.234e+05"]
-    assert lines[2].split() == [
-        *("1", *(number for number in numbers if number not in left_out)),
-        *("▼", "borderline"),
-    ]
-
-
 def test_a_low_terminal_shows_the_first_and_the_last_layers_and_the_legend():
     """Rich cuts off what is below the last line of a terminal: the layer that the model answers with."""
     deep = replace(
@@ -304,11 +193,3 @@ def test_a_low_terminal_shows_the_first_and_the_last_layers_and_the_legend():
     assert "negative weight" in lines[-1]
     lines = rendered(Picture(deep), 80, height=30).splitlines()
     assert [line.split()[0] for line in lines[4:-1]] == [*map(str, range(1, 25))]
-
-
-@pytest.mark.parametrize(
-    ("n_layers", "room", "expected"),
-    [(3, 3, [1, 2, 3]), (9, 5, [1, 2, None, 8, 9]), (9, 4, [1, 2, None, 9]), (9, 0, [1, None, 9])],
-)
-def test_the_layers_between_are_left_out(n_layers, room, expected):
-    assert shown_layers(n_layers, room) == expected

@@ -59,12 +59,6 @@ def descent_optimizer(settings: dict[str, Any]) -> str:
     return settings["dual"].optimizer if "dual" in settings else "adam"
 
 
-def test_on_the_ladder_the_weight_grows_with_the_distance_to_the_bound():
-    weights = stuck(form="ladder").settled_weights()
-    assert weights is not None
-    assert weights[4].item() == pytest.approx(5 * 0.7 * (1 - 0.94**5))
-
-
 @pytest.mark.parametrize(
     ("descent", "warned"),
     [

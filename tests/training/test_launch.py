@@ -28,11 +28,6 @@ def test_run_json_says_what_was_run_and_where(trained_run):
     assert len(info.verdicts) == 3
 
 
-def test_the_folder_is_named_by_recipe_objective_and_identity(trained_run):
-    assert trained_run.path.name == f"constrained-{trained_run.recipe.identity()}"
-    assert trained_run.path.parent.name == "reviews-ut"
-
-
 def test_a_damaged_checkpoint_is_reported(tmp_path):
     recipe = tiny_recipe()
     run = run_for(recipe, tmp_path)

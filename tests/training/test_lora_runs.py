@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
-import cudt
 from cudt.config import recipe
 from cudt.models.encoder_network import Encoder
 from cudt.models.vit_network import ViT
@@ -116,19 +114,6 @@ def test_checkpoints_hold_adapters_and_readout_only(runs, name):
     assert runs[name].info().frozen_weights
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_the_loss_of_the_last_layer_falls(runs, name):
-    history = runs[name].read_table("history")
-    last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 3)]["value"]
-    assert last.iloc[-1] < last.iloc[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_deviation_of_the_signal_stays(runs, name):
-    sigma = runs[name].finished_info().sigma_x
-    assert sigma.training == sigma.evaluation
-
-
 @pytest.mark.parametrize("name", ["bert", "modernbert", "vit", "dinov2"])
 def test_an_interrupted_run_resumes_bit_for_bit(recipes, root, runs, tmp_path, monkeypatch, name):
     log = Trainer._log_update
@@ -147,29 +132,6 @@ def test_an_interrupted_run_resumes_bit_for_bit(recipes, root, runs, tmp_path, m
         assert (runs[name].path / file).read_bytes() == (parts.path / file).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "vit", "dinov2"])
-def test_seeds_and_objectives_train_other_weights_on_the_same_base(recipes, root, runs, tmp_path, name):
-    short = ("training.epochs=1",)
-    others = [
-        train(recipes[name], root, tmp_path, *short, "seed=1"),
-        train(recipes[name], root, tmp_path, *short, objective="erm"),
-    ]
-    digests = {run.info().frozen_weights for run in (runs[name], *others)}
-    assert len(digests) == 1
-    weights = [load_file(run.path / "checkpoints" / "best.safetensors") for run in (runs[name], *others)]
-    for key in weights[0]:
-        assert not torch.equal(weights[0][key], weights[1][key])
-        assert not torch.equal(weights[1][key], weights[2][key])
-
-
-@pytest.mark.parametrize("name", ["bert", "albert", "modernbert", "vit linear", "dinov2"])
-def test_a_run_is_evaluated_under_noise(runs, root, name):
-    cudt.evaluate(runs[name], device="cpu", data_root=root, quiet=True)
-    table = runs[name].read_table("ood")
-    assert set(table["gamma"]) >= {0.0, 0.5, 1.0}
-    assert table["value"].notna().all()
-
-
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_the_lines_of_the_card_give_the_same_answers(runs, root, read, name):
@@ -184,26 +146,3 @@ def test_the_lines_of_the_card_give_the_same_answers(runs, root, read, name):
     answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
     expected = answer[0] if name in ENCODERS else answer[0, 0]
     assert torch.allclose(torch.tensor(read[name]), expected, rtol=1e-4, atol=1e-3 if name in PICTURES else 1e-5)
-
-
-def test_the_lines_of_the_cards_load_every_weight_and_say_nothing_about_others(read):
-    said = [line for line in read["log"].splitlines() if "warn" in line.lower() or "missing" in line.lower()]
-    assert said == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_export_has_adapters_or_the_whole_model_and_a_readout_with_weights(runs, name):
-    files = {path.name for path in (runs[name].path / "model").iterdir()}
-    assert {"adapter_model.safetensors", "adapter_config.json"}.issubset(files) == is_adapted(name)
-    assert ("model.safetensors" in files) != is_adapted(name)
-    assert ("readout.safetensors" in files) == has_head(name)
-    front = yaml.safe_load((runs[name].path / "model" / "README.md").read_text(encoding="utf-8").split("---")[1])
-    assert front["library_name"] == ("peft" if is_adapted(name) else "transformers")
-
-
-def test_the_direct_readout_of_a_model_that_lists_normed_states_is_not_exported(runs, root, tmp_path):
-    """No such family is known; the code of a card could not get at the state."""
-    model: Any = trained.load(runs["vit whole"], "cpu", root).model
-    model._final_norm = (torch.nn.Identity(),)
-    assert model.save_pretrained(tmp_path) is None
-    assert list(tmp_path.iterdir()) == []

@@ -9,13 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import cudt
 from cudt.runs.run import Run
 from cudt.training import launch
-from cudt.utils.errors import DataWarning, TrainingInterruptedError
+from cudt.utils.errors import DataWarning
 from tests.cases import Case, write_data
 from tests.conftest import quiet
-from tests.training.test_stopping import RESULTS, Stopping
 
 #: Of a number in bf16, which has eight bits.
 ROUNDING = 2**-8
@@ -65,15 +63,3 @@ def test_it_computes_in_bf16_and_validates_in_fp32(root, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "linear", watched)
     launch.train(case("bf16").recipe(root), tmp_path, "cpu", root, quiet())
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
-
-
-def test_it_evaluates_and_resumes_bit_for_bit(root, tmp_path):
-    recipe = case("bf16").recipe(root)
-    whole = launch.train(recipe, tmp_path / "whole", "cpu", root, quiet())
-    with pytest.raises(TrainingInterruptedError):
-        launch.train(recipe, tmp_path / "parts", "cpu", root, Stopping(1))
-    parts = launch.train(recipe, tmp_path / "parts", "cpu", root, quiet())
-    for name in RESULTS:
-        assert (parts.path / name).read_bytes() == (whole.path / name).read_bytes(), name
-    table = cudt.evaluate(parts, gammas=[0, 0.5], device="cpu", data_root=root, quiet=True)
-    assert table["value"].between(0, 1).all()

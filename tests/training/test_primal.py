@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import itertools
 from pathlib import Path
 
@@ -45,35 +44,6 @@ def test_the_fused_optimiser_has_the_losses_of_the_plain_one_over_200_updates(tm
     assert plain[-1, -1] < 0.95 * plain[0, -1]
 
 
-def test_slacks_are_stepped_by_the_fused_optimiser_too(tmp_path, monkeypatch):
-    settings = ("descent.resilience=slack", "descent.beta=0.5", "training.weight_decay=0.1")
-    fused = losses(tmp_path, 20, *settings)
-    without_fusing(monkeypatch)
-    assert torch.allclose(fused, losses(tmp_path, 20, *settings), rtol=0, atol=1e-6)
-
-
-def test_a_checkpoint_of_a_version_that_did_not_fuse_is_continued_fused(tmp_path, monkeypatch):
-    fused = trainer_for(tmp_path)
-    with monkeypatch.context() as patched:
-        without_fusing(patched)
-        plain = trainer_for(tmp_path)
-    updates = list(plain._remaining_updates())
-    plain._update(updates[0])
-    state = copy.deepcopy(plain.primal.optimizer.state_dict())
-    # As the first versions wrote it: the options of torch's default.
-    for group in state["param_groups"]:
-        group["fused"] = None
-    fused.layerwise.load_state_dict(plain.layerwise.state_dict())
-    fused.descent.load_state_dict(plain.descent.state_dict())
-    fused.primal.optimizer.load_state_dict(state)
-    assert all(group["fused"] for group in fused.primal.optimizer.param_groups)
-    for trainer in (plain, fused):
-        trainer.state.step = 1
-        trainer._update(updates[1])
-    weights = zip(plain.model.parameters(), fused.model.parameters(), strict=True)
-    assert all(torch.allclose(one, other, rtol=0, atol=1e-6) for one, other in weights)
-
-
 # ---------------------------------------------------------------- learning rates
 
 
@@ -114,15 +84,6 @@ def test_rates_computed_by_hand():
     assert shares(2, schedule="cosine") == pytest.approx([1, 0.85355339, 0.5, 0.14644661])
     assert shares(2, warmup_share=0.5) == [0.5, 1, 1, 1]
     assert shares(2) == [1, 1, 1, 1]
-
-
-def test_the_rate_of_an_update_depends_on_nothing_before_it(tmp_path):
-    settings = ("training.epochs=3", "training.schedule=linear", "training.learning_rate=9e-3")
-    # Three updates in each of three epochs.
-    trainer = trainer_for(tmp_path, *settings)
-    trainer.state.step = 6
-    trainer._update(next(trainer._remaining_updates()))
-    assert trainer.primal.optimizer.param_groups[0]["lr"] == pytest.approx(3e-3)
 
 
 def test_the_readout_steps_with_its_own_learning_rate(tmp_path):

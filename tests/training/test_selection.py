@@ -23,7 +23,7 @@ from cudt.training.state import TrainingState
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
 from tests.conftest import quiet, tiny_recipe, train_quietly
-from tests.processes import ending, in_child, together
+from tests.processes import ending, in_child
 from tests.training.test_stopping import RESULTS, in_new_process, what_is_left
 
 # Three updates an epoch: validation after updates 2, 3, 5, 6, 8 and 9.
@@ -217,16 +217,6 @@ def test_training_stops_after_validations_that_are_no_better(tmp_path, monkeypat
     assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
 
 
-def test_the_updates_until_then_are_those_of_a_training_that_does_not_stop(tmp_path, monkeypatch):
-    schedule = ("training.epochs=5", "training.schedule=cosine", "training.warmup_share=0.3")
-    ranked(monkeypatch, 0.9, 1.0, 0.5, 0.6, 0.7)
-    stopped = train_quietly(tiny_recipe(*schedule, "training.early_stopping=1"), tmp_path)
-    whole = train_quietly(tiny_recipe(*schedule), tmp_path)
-    history = stopped.read_table("history").query("name != 'validations_since_best'")
-    assert history["step"].max() == 6
-    assert history.reset_index(drop=True).equals(whole.read_table("history").query("step <= 6"))
-
-
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_an_epoch_that_training_stops_in_is_the_last_one(tmp_path, monkeypatch, select):
     ranked(monkeypatch, 0.9, 0.5, 0.6, 0.7)
@@ -237,14 +227,6 @@ def test_an_epoch_that_training_stops_in_is_the_last_one(tmp_path, monkeypatch, 
     assert info.stopped_early is not None
     assert (info.stopped_early.epoch, info.stopped_early.step) == (2, 5)
     assert (info.best.epoch, info.best.step) == ((1, 3) if select == "best" else (2, 5))
-
-
-def test_warm_up_does_not_stop_training(tmp_path, monkeypatch):
-    ranked(monkeypatch, 0.1, 0.2, 0.3, 0.9, 1.0)
-    settings = ("training.epochs=5", "training.early_stopping=1", "descent.warmup_epochs=3")
-    info = train_quietly(tiny_recipe(*settings), tmp_path).finished_info()
-    # The fifth is the last epoch, so nothing was saved by it.
-    assert (info.best.epoch, info.stopped_early) == (4, None)
 
 
 @pytest.mark.parametrize("stop_at", [4, 5])
@@ -258,28 +240,3 @@ def test_an_interrupted_run_has_as_much_patience_left(tmp_path, monkeypatch, sto
     for name in RESULTS:
         assert (parts.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     assert parts.finished_info().stopped_early == whole.finished_info().stopped_early is not None
-
-
-@pytest.mark.forks
-def test_several_processes_validate_and_stop_together(tmp_path):
-    recipe = tiny_recipe(*WITHIN, "training.epochs=6", "training.learning_rate=0.05", "training.early_stopping=2")
-
-    def train(out: Path) -> tuple[int, int]:
-        run = launch.train(recipe, out, "cpu", None, quiet())
-        stopped = run.finished_info().stopped_early
-        assert stopped is not None
-        return stopped.epoch, stopped.step
-
-    alone = together(1, lambda: train(tmp_path / "1"))
-    assert together(2, lambda: train(tmp_path / "2")) == alone * 2
-    assert validations(run_for(recipe, tmp_path / "1")) == validations(run_for(recipe, tmp_path / "2"))
-
-
-def test_a_sweep_compares_an_epoch_by_its_last_validation(tmp_path):
-    from cudt.sweep.pruning import epoch_values
-
-    run = train_quietly(tiny_recipe(*WITHIN), tmp_path)
-    history = run.read_table("history").query("split == 'validation' and name == 'loss' and layer == 3")
-    ends = history[history["step"] % 3 == 0]
-    assert epoch_values(run, "loss") == dict(zip(ends["epoch"], ends["value"], strict=True))
-    assert len(ends) == 3 < len(history)

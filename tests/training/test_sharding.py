@@ -206,16 +206,6 @@ def test_shards_that_no_checkpoint_names_are_left_aside(more):
 
 
 @pytest.mark.slow
-def test_layers_in_bf16_train_about_as_in_fp32_and_the_weights_stay_fp32(more):
-    assert_same(more / "policy", more / "alone" / "whole", 0.1)
-    losses = [the_run(more / name).read_table("history")["value"] for name in ("policy", "alone/whole")]
-    assert losses[0].tolist() != pytest.approx(losses[1].tolist(), abs=1e-5)
-    assert {weight.dtype for weight in load_file(the_run(more / "policy").weights_file("last")).values()} == {
-        torch.float32
-    }
-
-
-@pytest.mark.slow
 def test_accelerate_launch_reads_the_configuration_file(tmp_path):
     write_recipes(tmp_path)
     succeed(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cudt.config import recipe
-from cudt.runs.find import find_runs, open_run, run_for
+from cudt.runs.find import find_runs, run_for
 from cudt.training import launch
 from cudt.training.display import PlainDisplay
 from cudt.training.history import History
@@ -143,41 +141,3 @@ def test_a_run_that_is_ended_after_an_epoch_says_why_and_resumes_bit_for_bit(tmp
     assert validated == [1, 2][:epoch] + [2] * (2 - epoch)
     train_quietly(tiny, tmp_path / "whole")
     assert what_is_left(tmp_path / "ended") == what_is_left(tmp_path / "whole")
-
-
-@pytest.mark.forks
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_of_all_processes_saves_and_ends_the_workers(tmp_path, how, capfd):
-    # Another process sends the signal, as schedulers and terminals do.
-    class Waiting(PlainDisplay):
-        def update(self, view: TrainingView) -> None:
-            if view.step == 2:
-                (tmp_path / "now").touch()
-                time.sleep(1)
-
-    def train() -> None:
-        os.setpgid(0, 0)
-        launch.train(tiny_recipe("loading.workers=2"), tmp_path / "out", "cpu", None, Waiting(Console(quiet=True)))
-
-    child = in_child(train)
-    try:
-        while not (tmp_path / "now").exists():
-            assert os.waitpid(child, os.WNOHANG) == (0, 0)
-            time.sleep(0.01)
-        os.killpg(child, how)
-        assert ending(child) == 1
-        end = time.monotonic() + 30
-        # Until all processes of the group have ended.
-        with contextlib.suppress(ProcessLookupError):
-            while time.monotonic() < end:
-                os.killpg(child, 0)
-                time.sleep(0.01)
-            pytest.fail("workers are left")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-    errors = capfd.readouterr().err
-    assert "DataLoader worker" not in errors
-    assert "TrainingInterruptedError" in errors
-    (path,) = find_runs([tmp_path / "out"])
-    assert open_run(path).info().status == "interrupted"

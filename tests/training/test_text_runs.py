@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModel
 
 from cudt.config import recipe
 from cudt.data.loading import batches
@@ -19,8 +18,6 @@ from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import measure
-from cudt.models.unrolled_network import UnrolledTransformer
-from cudt.noise.source import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
@@ -77,29 +74,6 @@ def test_every_family_of_the_recipes_learns(tmp_path, family, objective):
     assert info.best.validation_loss < 0.3 < info.reference
 
 
-def test_unrolled_starts_from_an_encoders_word_embeddings(texts, tmp_path):
-    loaded = recipe.load(
-        str(texts / "own.yaml"),
-        ["model={name: unrolled, layers: 5, attention_width: 4, embeddings_from: " + str(texts / "bert") + "}"],
-    )
-    problem = assemble(loaded, texts, CPU)
-    words = AutoModel.from_pretrained(texts / "bert").get_input_embeddings().weight
-    model = problem.layerwise.model
-    assert isinstance(model, UnrolledTransformer)
-    assert model.n_layers == 5
-    assert torch.equal(model.words.weight, words)
-    assert model.words.weight.requires_grad
-    assert model.positions.weight.std().item() == pytest.approx(words.std().item(), rel=0.15)
-    finished = launch.train(loaded, tmp_path, "cpu", texts, quiet())
-    assert set(evaluate(finished, texts).reset_index()["perturbation"]) == {"gaussian", "uniform", "discrete"}
-
-
-def test_a_width_that_the_embeddings_do_not_have_is_refused(texts):
-    model = "model={name: unrolled, width: 64, embeddings_from: " + str(texts / "bert") + "}"
-    with pytest.raises(UserError, match=r"model\.width = 64: embeddings of .* have width 16"):
-        assemble(recipe.load(str(texts / "own.yaml"), [model]), texts, CPU)
-
-
 def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
     values = evaluate(run, texts)["value"]
     problem = assemble(run.recipe, texts, CPU)
@@ -111,60 +85,6 @@ def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
         assert values[kind, 0.0, "accuracy"] == clean.layer_scores[-1].item()
 
 
-@pytest.mark.parametrize("size", [1, 7])
-def test_no_number_depends_on_the_batch_size(run, texts, size):
-    once = evaluate(run, texts)
-    other = Run(run.path, recipe.load(str(texts / "own.yaml"), [f"evaluation.batch_size={size}"]))
-    again = evaluate(other, texts)
-    assert again["value"].tolist() == pytest.approx(once["value"].tolist(), abs=1e-5)
-
-
-def test_no_loss_depends_on_the_order_of_examples(run, texts):
-    problem = assemble(run.recipe, texts, CPU)
-    task, noise = problem.task, NoiseSource("gaussian", 0.5, 0)
-    examples = list(task.examples("test"))
-
-    def losses(order: range) -> dict[str, list[float]]:
-        in_order = [task.collate([examples[index] for index in order[start : start + 4]]) for start in range(0, 30, 4)]
-        (measured,) = measure(problem.layerwise, in_order, noise, [1.0])
-        return dict(zip((examples[index].id for index in order), measured.losses.T.tolist(), strict=True))
-
-    forward, backward = losses(range(30)), losses(range(29, -1, -1))
-    for example in forward:
-        assert backward[example] == pytest.approx(forward[example], abs=1e-6)
-
-
-def test_another_noise_seed_is_other_noise_and_the_same_is_the_same(run, texts):
-    seeds = Run(run.path, recipe.load(str(texts / "own.yaml"), ["evaluation.noise_seeds=[0, 1]"]))
-    evaluate(seeds, texts)
-    table = run.read_table("ood")
-    losses = table[table["metric"] == "loss"].set_index(["perturbation", "gamma", "seed"])["value"].unstack("seed")
-    noisy = losses.index.get_level_values("gamma") > 0
-    assert (losses[0] != losses[1])[noisy].all()
-    assert losses[0][~noisy].tolist() == pytest.approx(losses[1][~noisy].tolist(), abs=1e-9)
-    evaluate(seeds, texts)
-    pd.testing.assert_frame_equal(run.read_table("ood"), table)
-
-
-def test_ratios_and_intervals_are_those_of_the_examples(run, texts):
-    values = evaluate(run, texts, Grid(gammas=[0.5], perturbations=["gaussian"]))["value"]
-    problem = assemble(run.recipe, texts, CPU)
-    problem.layerwise.load_learned_weights(load_weights(run))
-    task = problem.task
-    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
-    (measured,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), noise, [0.5])
-    ratios = (measured.losses[1:] / measured.losses[:-1]).flatten()
-    table = run.read_table("ratios").set_index(["gamma", "layer", "name"])["value"]
-    assert table[0.5, 0, "mean"] == pytest.approx(ratios.mean().item())
-    assert table[0.5, 0, "decreasing"] == pytest.approx((ratios < 1).double().mean().item())
-    assert table[0.5, 3, "mean"] == pytest.approx((measured.losses[2] / measured.losses[1]).mean().item())
-    bins = run.read_table("ratio_bins")
-    assert bins[bins["gamma"] == 0.5]["share"].sum() == pytest.approx(1)
-    for name in ("accuracy", "loss"):
-        low, value, high = (values["gaussian", 0.5, f"{name}{end}"] for end in ("_low", "", "_high"))
-        assert low < value < high
-
-
 def test_other_data_than_a_run_began_with_are_refused(trained, texts, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
     changed = tmp_path / "data"
@@ -173,18 +93,6 @@ def test_other_data_than_a_run_began_with_are_refused(trained, texts, tmp_path):
         file.write("a lovely film,good\n")
     with pytest.raises(UserError, match="was started with other training data or tokenizer"):
         evaluate(open_run(tmp_path / "run"), changed)
-
-
-def test_other_test_data_than_before_are_refused(trained, texts, tmp_path):
-    shutil.copytree(trained.path, tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    evaluate(run, texts)
-    changed = tmp_path / "data"
-    shutil.copytree(texts, changed)
-    with (changed / "test.csv").open("a") as file:
-        file.write("a lovely film,good\n")
-    with pytest.raises(UserError, match="was started with other test data or tokenizer"):
-        evaluate(run, changed)
 
 
 def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(texts, tmp_path, monkeypatch):

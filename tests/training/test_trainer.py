@@ -126,25 +126,6 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         assert torch.allclose(value, without[name], atol=1e-7), name
 
 
-def test_the_learning_rate_rises_over_the_first_updates(tmp_path):
-    # Three updates an epoch: the share is 4 of 9 updates.
-    trainer = trainer_for(tmp_path, "training.epochs=3", "training.warmup_share=0.44", "training.learning_rate=1e-2")
-    rates = []
-    for micro_batches in [*trainer._remaining_updates()] * 2:
-        trainer._update(micro_batches)
-        trainer.state.step += 1
-        rates += [group["lr"] for group in trainer.primal.optimizer.param_groups]
-    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
-
-
-@pytest.mark.parametrize(("share", "first"), [("0.0", 1e-2), ("1.0", 1e-2 / 6)])
-def test_the_first_step_of_adam_is_the_learning_rate(tmp_path, share, first):
-    trainer = trainer_for(tmp_path, "training.learning_rate=1e-2", f"training.warmup_share={share}")
-    before = head_of(trainer).bias.detach().clone()
-    trainer._update(next(trainer._remaining_updates()))
-    assert (head_of(trainer).bias - before).abs().tolist() == pytest.approx([first, first], rel=1e-3)
-
-
 def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
     run = train_quietly(tiny_recipe("descent.warmup_epochs=1", "descent.alpha=0.5"), tmp_path)
     history = run.read_table("history")
@@ -250,17 +231,6 @@ def test_weights_prices_and_the_norm_are_those_of_the_recorded_multipliers(tmp_p
         prices = [one * at["violation", layer] for layer, one in enumerate(multipliers, 1)]
         assert [at["price", layer] for layer in (1, 2, 3)] == pytest.approx(prices, abs=1e-6)
         assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*multipliers), abs=1e-6)
-
-
-def test_verdict_is_that_of_the_saved_best_weights(trained_run):
-    info = trained_run.finished_info()
-    layers = trained_run.read_table("layers")
-    losses = layers[layers["split"] == "validation"].sort_values("layer")["loss"].tolist()
-    assert [row.loss for row in info.verdicts] == pytest.approx(losses)
-    assert info.best.validation_loss == pytest.approx(losses[-1])
-    history = trained_run.read_table("history")
-    rows = history[(history["split"] == "validation") & (history["epoch"] == info.best.epoch)]
-    assert rows[rows["name"] == "loss"].sort_values("layer")["value"].tolist() == pytest.approx(losses)
 
 
 def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt import report
-from cudt.cli import main as cli
 from cudt.config import recipe
 from cudt.data.loading import batches
 from cudt.evaluation.evaluate import check, evaluate_ood
@@ -29,8 +26,6 @@ from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.training.trained import load
-from cudt.utils.errors import TrainingStoppedError, UserError
-from cudt.utils.numbers import short_number
 from tests.conftest import quiet
 from tests.pretrained import tiny_vision
 from tests.shapes import write_recipe
@@ -38,7 +33,6 @@ from tests.shapes import write_recipe
 CPU = torch.device("cpu")
 MODELS = ["dust", "ut", "vit"]
 OBJECTIVES = ["constrained", "erm"]
-GAMMAS = [0.0, 0.1, 0.5, 1.0]
 Finished = dict[tuple[str, str], Run]
 
 
@@ -85,14 +79,6 @@ def run(finished, tmp_path) -> Run:
     return open_run(tmp_path / "run")
 
 
-def command(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["cudt", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    printed = capsys.readouterr()
-    return int(stop.value.code or 0), printed.out, printed.err
-
-
 # ---------------------------------------------------------------- training
 
 
@@ -106,15 +92,6 @@ def test_every_model_of_video_trains(finished, model, objective):
     last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)]
     first_epoch, second_epoch = last["value"]
     assert second_epoch < first_epoch
-
-
-def test_references_and_deviations_are_those_of_the_pixels_whatever_the_model(finished):
-    task = assemble(finished["dust", "erm"].recipe, None, CPU).task
-    pixels = np.stack([window.frames for window in task.examples("train")]).astype(float)
-    for run in finished.values():
-        info = run.finished_info()
-        assert info.reference == pytest.approx(16 * 16 * pixels.var())
-        assert info.sigma_x.training == info.sigma_x.evaluation == pytest.approx(pixels.std())
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -131,11 +108,6 @@ def test_slacks_grow_after_the_warm_up_and_restart_with_each_epoch(recipes, tmp_
     assert (again[0] < grown[-1]) == restart
     assert trained.finished_info().best.epoch > 1
     assert trained.finished_info().verdicts[1].slack > 0
-
-
-def test_a_training_that_leaves_the_numbers_stops_with_a_reason(recipes, tmp_path):
-    with pytest.raises(TrainingStoppedError, match="update 2: the loss of layer 1 is not finite"):
-        train(recipes["dust"], tmp_path, "training.learning_rate=1e30")
 
 
 # ---------------------------------------------------------------- numbers
@@ -160,23 +132,6 @@ def test_every_level_has_rmse_and_psnr_with_their_intervals(finished, model, obj
     assert values["loss"].tolist() == pytest.approx((16 * 16 * values["RMSE"] ** 2).tolist())
     for name in ("RMSE", "PSNR", "loss"):
         assert ((values[f"{name}_low"] <= values[name]) & (values[name] <= values[f"{name}_high"])).all()
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_layer_has_rmse_and_psnr_at_every_level_and_that_of_training(finished, model, objective):
-    run = finished[model, objective]
-    layers = run.read_table("layers")
-    rmse = layers[layers["split"] == "test"].set_index(["gamma", "layer"])["metric"]
-    further = run.read_table("layer_metrics")
-    assert set(further["name"]) == {"PSNR"}
-    assert set(further["perturbation"]) == {"gaussian"}
-    by_layer = further.set_index(["gamma", "layer"])["value"]
-    assert list(by_layer.index) == list(rmse.index) == [(gamma, layer) for gamma in GAMMAS for layer in (1, 2)]
-    assert by_layer.tolist() == pytest.approx(psnr(rmse))
-    ood = run.read_table("ood").set_index(["metric", "gamma"])["value"]
-    for gamma in (0.0, 0.5, 1.0):
-        assert ood["PSNR", gamma] == pytest.approx(by_layer[gamma, 2])
 
 
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
@@ -220,14 +175,6 @@ def test_intervals_are_those_over_the_clips_of_the_windows(finished):
         assert [found["RMSE_low", gamma], found["RMSE_high", gamma]] == pytest.approx(wanted, rel=1e-6)
 
 
-def test_one_test_clip_leaves_no_interval(recipes, tmp_path, monkeypatch, capsys):
-    lonely = train(recipes["dust"], tmp_path, "task.test=1", "training.epochs=1")
-    assert set(evaluate(lonely)["metric"]) == {"RMSE", "PSNR", "loss", "input_RMSE"}
-    code, shown, errors = command(monkeypatch, capsys, "eval-ood", lonely.path)
-    assert (code, errors) == (0, "")
-    assert " to " not in shown.split("written to")[0]
-
-
 def test_noise_is_the_same_for_every_model_and_batch(finished):
     draws = []
     for model, size in (("dust", 6), ("ut", 1), ("vit", 4)):
@@ -250,61 +197,12 @@ def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path)
     assert again["value"].tolist() == pytest.approx(original.read_table("ood")["value"].tolist(), rel=1e-5)
 
 
-def test_damage_to_texts_is_refused(run):
-    with pytest.raises(UserError, match=r"noise 'discrete' changes texts, but task shapes of .* has none"):
-        evaluate(run, Grid(perturbations=["discrete"]))
-
-
 # ---------------------------------------------------------------- pictures
 
 
 def test_every_run_has_a_strip_of_the_same_example(finished):
     for run in finished.values():
         assert [path.name for path in (run.path / "samples").iterdir()] == ["gaussian-0-test-clip-0-0.png"]
-
-
-def test_the_page_shows_the_pictures_of_all_runs(finished, tmp_path):
-    out = finished["dust", "erm"].path.parent.parent
-    made = report.write([out], tmp_path)
-    html = made.page.read_text(encoding="utf-8")
-    assert html.count('alt="gaussian-0-test-clip-') == len(finished)
-    assert made.warnings == []
-    assert (made.table["metric"] == "RMSE").all()
-    assert made.table["grid_mean"].notna().all()
-    noisy = finished["dust", "erm"].read_table("ood").query("metric == 'input_RMSE'")["value"].mean()
-    assert made.table["input_mean"].tolist() == pytest.approx([noisy] * len(finished))
-    assert "<th>mean of the noisy input</th>" in html
-
-
-def test_the_command_line_saves_pictures_and_shows_psnr_and_means(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "120")
-    words = ("eval-ood", run.path, "--gammas", "0,0.1,1", "--perturbation", "uniform", "--save-samples", "1")
-    code, shown, errors = command(monkeypatch, capsys, *words)
-    assert (code, errors) == (0, "")
-    rows = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "noise level RMSE 95 % interval PSNR input loss" in rows
-    assert f"pictures in {run.path / 'samples'}" in rows
-    values = run.read_table("ood").pivot_table(index="gamma", columns="metric", values="value")
-    means = short_number(values["RMSE"].mean()), f"{values['input_RMSE'].mean():.2f}"
-    assert f"uniform mean {means[0]} of 3 levels {means[1]}" in rows
-    assert any(row.startswith("uniform γ = 1 OOD ") and f" {values['PSNR'][1.0]:.2f} " in row for row in rows)
-    assert sorted(path.suffix for path in (run.path / "samples").iterdir()) == [".png"]
-    code, shown, _ = command(monkeypatch, capsys, "report", run.path, "--out", tmp_path / "report")
-    assert code == 0
-    assert "mean RMSE over levels up to γ_train (ID) and above (OOD); mean over γ 0 to 1" in " ".join(shown.split())
-    assert "AUC" not in shown
-
-
-def test_pictures_of_texts_are_refused_in_a_line_before_anything_is_evaluated(
-    trained_run, tmp_path, monkeypatch, capsys
-):
-    shutil.copytree(trained_run.path, tmp_path / "texts")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")}
-    code, shown, errors = command(monkeypatch, capsys, "eval-ood", tmp_path / "texts", "--save-samples", "2")
-    assert (code, shown) == (2, "")
-    advice = "leave out --save-samples"
-    assert errors == f"error: pictures need a video task, but '{tmp_path / 'texts'}' has task reviews; {advice}\n"
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts").rglob("*.*")} == before
 
 
 def test_standard_errors_of_the_verdict_are_over_clips(run):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 import torch
@@ -33,17 +32,6 @@ def exchange() -> tuple[object, ...]:
 def test_values_of_all_processes_are_in_their_order():
     in_order = ["0a", "1a", "2a", "0b", "1b"]
     assert together(3, exchange) == [([0, 1, 2], 0, in_order)] * 3
-
-
-def test_the_first_process_of_a_machine_fills_the_cache_for_the_others(tmp_path):
-    def look() -> bool:
-        with processes.first_on_each_machine():
-            found = (tmp_path / "cache").exists()
-            time.sleep(0 if found else 0.3)
-            (tmp_path / "cache").touch()
-        return found
-
-    assert together(3, look) == [False, True, True]
 
 
 # ---------------------------------------------------------------- the environment

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 import torch
@@ -65,13 +64,6 @@ def test_a_fault_of_the_machine_is_said_without_the_log(hire):
     assert end_of(hire("crash")).fault is None
 
 
-def test_a_worker_is_started_again(hire):
-    workers = hire("exit")
-    first = end_of(workers)
-    workers.start(first.worker)
-    assert end_of(workers).process != first.process
-
-
 def test_workers_are_asked_once_to_stop_and_then_save(hire, tmp_path):
     workers = hire(("wait", tmp_path), {}, {})
     until(lambda: len(list(tmp_path.glob("running-*"))) == 2)
@@ -94,22 +86,6 @@ def test_the_environment_is_set_before_the_function_is_imported(hire, monkeypatc
     # Ctrl-C goes to the process group in the foreground.
     assert f"group: {os.getpgid(0)}\n" not in log
     assert os.environ["PLANTED"] == "ours"
-
-
-def test_leaving_lets_the_workers_save_and_ends_them(tmp_path):
-    with Processes([{}], tmp_path / "logs", "tests.utils.process_jobs:obey", ("wait", tmp_path)):
-        until(lambda: list(tmp_path.glob("running-*")))
-        (number,) = (int(path.name.split("-")[-1]) for path in tmp_path.glob("running-*"))
-    assert list(tmp_path.glob("saving-*"))
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
-
-
-def test_waiting_ends_after_a_while(hire, tmp_path):
-    workers = hire(("wait", tmp_path))
-    began = time.monotonic()
-    assert list(workers.wait(0.1)) == []
-    assert time.monotonic() - began < 5
 
 
 # ---------------------------------------------------------------- sharing the machine

@@ -46,9 +46,10 @@ class Objective(ABC):
         """J(f), where f holds the losses of `layers`."""
 
     @property
-    @abstractmethod
     def layers(self) -> list[int]:
-        """The layers whose losses an update needs, in order; always includes the last."""
+        """The layers whose losses an update needs, in order."""
+        n_layers = self.descent.n_layers
+        return list(range(1, n_layers + 1)) if self.reads_all_layers else [n_layers]
 
     @property
     def constrains(self) -> bool:

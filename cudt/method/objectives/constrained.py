@@ -26,11 +26,6 @@ class Constrained(Objective):
     )
     is_constrained = True
 
-    @property
-    def layers(self) -> list[int]:
-        """All layers."""
-        return list(range(1, self.descent.n_layers + 1))
-
     def value(self, f: Tensor) -> Tensor:
         """The Lagrangian, or f_L during warm-up."""
         if self.constrains:

@@ -18,11 +18,6 @@ class Erm(Objective):
     card = "Trained on the loss of its last layer alone, for comparison."
     reads_all_layers = False
 
-    @property
-    def layers(self) -> list[int]:
-        """Only the last layer."""
-        return [self.descent.n_layers]
-
     def value(self, f: Tensor) -> Tensor:
         """f_L, or log f_L in the log form."""
         return self.descent.in_form(f[-1])

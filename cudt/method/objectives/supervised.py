@@ -17,11 +17,6 @@ class Supervised(Objective):
     style: ClassVar[dict[str, Any]] = {"color": "#009E73", "linestyle": ":", "marker": "^"}
     card = "Trained on the mean loss of all layers (deep supervision), without constraints, for comparison."
 
-    @property
-    def layers(self) -> list[int]:
-        """All layers."""
-        return list(range(1, self.descent.n_layers + 1))
-
     def value(self, f: Tensor) -> Tensor:
         """The mean loss of all layers."""
         return self.descent.in_form(f).mean()

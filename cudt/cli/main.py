@@ -46,7 +46,6 @@ from cudt.utils.errors import (
     TrainingStoppedError,
     UserError,
 )
-from cudt.utils.faults import is_starved, machine_fault
 
 app = typer.Typer(
     help="Train transformers in which every layer lowers the loss, and measure how they degrade under noise.",
@@ -90,16 +89,10 @@ _add("data", "What is available", "cudt data --data-root data", data)
 _add("doctor", "What is available", "cudt doctor outputs", doctor)
 
 
-#: Bytes for reporting an error.
-_RESERVE = 16 * 2**20
-
-
 def main() -> None:
     """Run a command; errors and warnings about data are printed as one line, without a traceback."""
     errors = make_error_console()
     _print_data_warnings(errors)
-    # Memory for the line that says that there is none; it is not touched until then.
-    reserve = [bytearray(_RESERVE)]
     try:
         with _terminating():
             app()
@@ -108,13 +101,9 @@ def main() -> None:
             processes.leave()
         raise
     except Exception as error:
-        reserve.clear()
         code = _report(error, errors)
         if code is None:
             raise
-        if is_starved():
-            # Without memory, libraries crash when they end.
-            _exit_at_once()
         sys.exit(code)
 
 
@@ -130,15 +119,11 @@ def _report(error: Exception, errors: Console) -> int | None:
         errors.quiet = errors.quiet and not error.speaks
         errors.print(f"{error}; run the same command again, with any number of processes", soft_wrap=True)
         _exit_at_once()
-    fault = machine_fault(error)
-    if fault is None and isinstance(error, ImportError) and not (error.name or "").startswith("cudt"):
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        errors.print(f"error: a package is missing or broken: {reason}; run `cudt doctor`", soft_wrap=True)
-        return 2
-    if fault is None and not isinstance(error, UserError | OSError):
+    if isinstance(error, OSError) and error.filename is None:
         return None
-    is_new = fault is not None and not isinstance(error, MachineFaultError)
-    return _report_shared(MachineFaultError(fault) if is_new else error, errors)
+    if isinstance(error, UserError | OSError | MachineFaultError):
+        return _report_shared(error, errors)
+    return None
 
 
 def _report_shared(error: Exception, errors: Console) -> int:

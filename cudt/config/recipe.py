@@ -43,7 +43,7 @@ class NamedRecipe:
 
     def identity(self, *, without_seed: bool = False) -> str:
         """Eight hex digits over every setting that changes training: the same recipe is the same run."""
-        values = {"name": self.name, **self.settings.identifying()}
+        values = {"name": self.name, **self.settings.model_dump(mode="json")}
         shaping = shaping_values(values, *(["seed"] if without_seed else []))
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -186,20 +186,19 @@ def load_resolved(path: Path) -> NamedRecipe:
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    """The settings in a run folder, not validated; names and texts of earlier versions may have any characters."""
-    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path), allows_controls=True)
+    """The settings in a run folder, not validated."""
+    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path))
 
 
 def parse_resolved(text: str) -> NamedRecipe:
     """A resolved recipe from its text."""
-    return _named(strict_yaml.parse_mapping(text, "recipe", allows_controls=True), "recipe")
+    return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
 
 
 def _named(values: dict[str, Any], source: str) -> NamedRecipe:
     name = values.pop("name", None)
     if not isinstance(name, str):
         raise UserError(f"{source}: name: missing; this is not the recipe of a run")
-    # Runs of earlier versions are read, even if this version would not train them.
     recipe, found = _typed(values)
     if recipe is None:
         mistakes.refuse(source, found)

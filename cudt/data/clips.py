@@ -182,7 +182,7 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
                 count += 1
                 yield frame.to_ndarray(format="rgb24")
     except Exception as error:  # PyAV raises errors of its own and, for strange pixel formats, Python's
-        if not is_from_library(error, file):
+        if not is_from_library(error):
             raise
         announced, reason = max(announced, count + 1), reason_of(error)
     if not count:

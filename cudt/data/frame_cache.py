@@ -30,7 +30,6 @@ from cudt.data.clips import Clip
 from cudt.data.sources import reading, reason_of
 from cudt.utils import progress
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import cache_folder, naming, write_atomically, write_text
 
 if TYPE_CHECKING:
@@ -243,8 +242,6 @@ def _in_memory(clip: Clip, size: int, room: int, problem: OSError) -> Footage:
 
 def _unusable(problem: OSError, consequence: str) -> Exception:
     """The error of a folder that the cache cannot do without."""
-    if machine_fault(problem) is not None:
-        return problem
     return UserError(f"{folder()}: {reason_of(problem)}; {consequence}; set CUDT_CACHE to use another folder")
 
 

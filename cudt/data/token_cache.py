@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import warnings
-import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from cudt.data.sources import explaining, reason_of
 from cudt.utils.errors import DataWarning
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import cache_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -34,17 +32,6 @@ _LONGEST_TOKEN, _USUAL_TOKEN = 1000, 8
 
 def folder() -> Path:
     return cache_folder() / "tokens"
-
-
-def is_intact(path: Path) -> bool:
-    """Whether a file of the cache is as it was written, by the checksums in the archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except Exception as error:  # the module raises many kinds of exceptions for a damaged archive
-        if machine_fault(error):
-            raise
-        return False
 
 
 def tokenise(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Inputs]:

@@ -42,7 +42,6 @@ from cudt.tasks.prompts import whole_dialogue
 from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
-from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
 from cudt.utils.shown import as_command
 
@@ -148,10 +147,9 @@ class Judge:
         layerwise, found = self._layerwise, dict[str, float]()
         device = next(layerwise.parameters()).device
         read = batches(layerwise.task, dialogues, self.batch_size, device)
-        with memory_advice(self.run.label, f"lower --batch-size (now {self.batch_size})"):
-            for batch in track(read, n_batches(dialogues, self.batch_size), what):
-                (losses,) = layerwise(batch, layers=[layerwise.model.n_layers])
-                found.update(zip(batch["ids"], (-losses).tolist(), strict=True))
+        for batch in track(read, n_batches(dialogues, self.batch_size), what):
+            (losses,) = layerwise(batch, layers=[layerwise.model.n_layers])
+            found.update(zip(batch["ids"], (-losses).tolist(), strict=True))
         return found
 
     def _tokens(self, number: int, completion: Completion) -> DialogueTokens:

@@ -7,13 +7,12 @@ computed in chunks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
 from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, NamedSection, Schedule
-from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.models.lora import Lora, schedule_with
@@ -33,14 +32,14 @@ class Config(PretrainedTextSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    attention: Attention = "auto"
     """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 is used in
     updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
     lora: Lora | None = Lora()
     """Low-rank adapters to train; null trains all weights."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """Number format of the pretrained weights; adapters are always fp32."""
-    device_map: Annotated[Literal["auto"] | None, ADDED_LATER] = None
+    device_map: Literal["auto"] | None = None
     """Where the layers are: null, all on one device; or auto, an equal share on each accelerator of this machine, for a
     model that is too large for one. One process then computes on all of them, one after the other."""
     gradient_checkpointing: bool = False

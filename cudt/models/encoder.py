@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cudt.config.bounds import Layers
+from cudt.config.bounds import Count
 from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, Schedule
-from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.models.lora import Lora, schedule_with
@@ -25,14 +24,14 @@ class Config(PretrainedTextSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    layers: Annotated[Layers | None, ADDED_LATER] = None
+    layers: Count | None = None
     """Layers to keep, counted from the first; null for all. The others are deleted before training."""
-    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    attention: Attention = "auto"
     """Implementation of attention in transformers: auto takes sdpa where the model has it. flash_attention_2 is used in
     updates only; it needs CUDA, the package flash-attn, and weights or training.precision in bf16."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
-    lora: Annotated[Lora | None, ADDED_LATER] = None
+    lora: Lora | None = None
     """Low-rank adapters to train besides the readout; null trains all weights."""
 
     @property

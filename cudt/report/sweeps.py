@@ -25,10 +25,9 @@ from cudt.report.figures import Drawing, Figure, Job, save
 from cudt.runs import checksums
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
-from cudt.utils.files import file_name
+from cudt.utils.files import file_name, files_below
 from cudt.utils.reading import check_csv
 from cudt.utils.spreadsheets import read_texts
-from cudt.utils.walk import files_below
 
 #: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}

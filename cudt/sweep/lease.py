@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from optuna.storages import BaseStorage
 
 from cudt.sweep.shared import SharedStorage
-from cudt.utils import temporaries
+from cudt.utils.files import folder_next_to
 
 if TYPE_CHECKING:
     from cudt.runs.run import Run
@@ -84,7 +84,7 @@ def known_home(out: Path) -> str | None:
 def _write_home(path: Path) -> None:
     """Write a new id, unless another process is faster."""
     text = uuid.uuid4().hex
-    with suppress(FileExistsError), temporaries.folder_next_to(path) as folder:
+    with suppress(FileExistsError), folder_next_to(path) as folder:
         (folder / path.name).write_text(text, encoding="utf-8")
         try:
             os.link(folder / path.name, path)

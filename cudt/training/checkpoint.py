@@ -32,7 +32,6 @@ from cudt.training.state_tree import put_together, taken_apart
 from cudt.utils import processes
 from cudt.utils.device import RandomState, random_state, seed_process, set_random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import delete, link_or_copy
 from cudt.utils.shown import as_command
 
@@ -320,9 +319,6 @@ def _fitting(file: Path) -> Iterator[None]:
         with processes.losses_noticed():
             yield
     except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError, SafetensorError) as error:
-        # An accelerator that others use has no memory left; the checkpoint is intact.
-        if machine_fault(error) is not None:
-            raise
         reason = str(error).strip().split("\n")[0]
         raise damaged(file, f"does not fit this model: {type(error).__name__}: {reason}") from None
 

@@ -27,7 +27,6 @@ from cudt.training.shards import named_weights, parameters, parsed, state_of
 from cudt.training.state import TrainingState
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, MachineFaultError, UserError
-from cudt.utils.faults import machine_fault
 
 NAME = "last.pt"
 #: The keys of `progress` that every version wrote.
@@ -61,7 +60,7 @@ def read(run: Run) -> EarlierCheckpoint:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds of exceptions for a damaged file
-        if machine_fault(error) is not None:
+        if isinstance(error, OSError):
             raise
         raise damaged(file, type(error).__name__) from None
     for key, kind in (("progress", dict), ("optimizer", dict), ("descent", dict), ("generator", Tensor)):
@@ -115,7 +114,7 @@ def _weights(run: Run, content: dict[str, Any]) -> dict[str, Tensor] | Path:
     try:
         return load_file(run.checkpoints / name)
     except (OSError, SafetensorError) as error:
-        if machine_fault(error) is not None:
+        if isinstance(error, OSError):
             raise
         raise damaged(run.checkpoints / name, str(error)) from None
 
@@ -143,8 +142,8 @@ def load_distributed(
         load(weights | moments, storage_reader=reader, process_group=group, no_dist=group is None)
     except CheckpointException as error:
         rank, (first, _) = next(iter(error.failures.items()))
-        if (fault := machine_fault(first)) is not None:
-            raise MachineFaultError(fault) from None
+        if isinstance(first, OSError):
+            raise MachineFaultError(str(first)) from None
         raise damaged(folder, f"process {rank}: {str(first) or type(first).__name__}") from None
     optimizer.load_state_dict({"state": state_of(moments), "param_groups": groups})
 
@@ -166,7 +165,7 @@ def _found(folder: Path) -> Any:
         with (folder / ".metadata").open("rb") as file:
             found = _SafeUnpickler(file).load()
     except Exception as error:  # a damaged file of pickle raises many kinds of exceptions
-        if machine_fault(error) is not None:
+        if isinstance(error, OSError):
             raise
         raise damaged(folder, str(error) or type(error).__name__) from None
     return found

@@ -16,7 +16,6 @@ import torch
 from cudt.config.schema import Recipe, Training
 from cudt.utils.device import empty_cache, random_state, set_random_state
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.faults import is_out_of_memory, memory_advice
 
 Result = TypeVar("Result")
 
@@ -49,12 +48,11 @@ class Splitting:
     def guarded(self, back_propagate: Callable[[], Result], update: int) -> Result:
         """The result of back-propagation; raises UpdateSplitError, or MachineFaultError with what to change."""
         before = random_state() if self._can_split else None
-        with memory_advice(f"update {update}", self._advice()):
-            try:
-                return back_propagate()
-            except Exception as error:
-                if before is None or self._size == 1 or not is_out_of_memory(error):
-                    raise
+        try:
+            return back_propagate()
+        except (MemoryError, torch.OutOfMemoryError):
+            if before is None or self._size == 1:
+                raise
         # After the handler, because the error holds the tensors of the update.
         self._optimizer.zero_grad()
         set_random_state(before)

@@ -51,7 +51,6 @@ from cudt.training.view import TrainingView
 from cudt.utils import processes
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
 from cudt.utils.errors import ProcessLostError, UserError
-from cudt.utils.faults import memory_advice
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -296,8 +295,7 @@ class Trainer:
         mine = measure_batches(self.layerwise, self._split("validation", share), self._noise("validation"), gammas)
         size = self.settings.evaluation.batch_size
         total = n_batches(self.task.examples("validation"), size)
-        with memory_advice("validation", f"lower evaluation.batch_size (now {size})"):
-            return Measurement.joined(processes.in_order([part for (part,) in mine], total))
+        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
 
     def _conclude(self) -> None:
         """Measure the selected weights on validation data, write the verdict and mark the run as finished."""

@@ -23,8 +23,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cudt.utils.errors import AgreedError, AgreedFaultError, DataWarning, MachineFaultError, ProcessLostError, UserError
-from cudt.utils.faults import machine_fault
+from cudt.utils.errors import (
+    MACHINE_ERRORS,
+    AgreedError,
+    AgreedFaultError,
+    DataWarning,
+    MachineFaultError,
+    ProcessLostError,
+    UserError,
+)
 
 Value = TypeVar("Value")
 #: How long a process waits for the others in an update; then it takes them for lost.
@@ -238,10 +245,10 @@ def agreed() -> Iterator[None]:
     except (AgreedError, AgreedFaultError):
         raise
     except Exception as error:
-        fault = machine_fault(error)
-        if fault is None and not isinstance(error, UserError | OSError):
+        is_fault = isinstance(error, MACHINE_ERRORS)
+        if not is_fault and not isinstance(error, UserError):
             raise
-        mine = AgreedError if fault is None else AgreedFaultError, fault or str(error)
+        mine = AgreedFaultError if is_fault else AgreedError, str(error)
     _raise_first(mine)
 
 

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from typing import Annotated
-
 import pytest
 from pydantic import ValidationError
 
 from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Training
-from cudt.config.section import ADDED_LATER, Section
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
@@ -36,16 +33,6 @@ def test_a_section_cannot_be_changed():
 )
 def test_alpha_is_a_number_a_list_or_a_target(alpha, read):
     assert Descent.model_validate({"alpha": alpha}).alpha == read
-
-
-@pytest.mark.parametrize("reference", ["auto", 2.3, 1])
-def test_the_reference_is_measured_or_given(reference):
-    assert Descent.model_validate({"reference": reference}).reference == reference
-
-
-@pytest.mark.parametrize("resilience", ["slack", "decay"])
-def test_resilience_has_a_beta(resilience):
-    assert Descent.model_validate({"resilience": resilience, "beta": 2}).beta == 2.0
 
 
 @pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
@@ -80,25 +67,5 @@ def test_only_nupi_has_gains(optimizer, gain):
         Dual.model_validate({"optimizer": optimizer, **gain})
 
 
-@pytest.mark.parametrize("gammas", ["0:1:0.5", "1,0.5,0,0.5", [1, 0.5, 0, 0.5]])
-def test_a_grid_is_text_or_a_list(gammas):
-    assert Evaluation.model_validate({"gammas": gammas}).grid == [0, 0.5, 1]
-
-
 def test_clipping_can_be_turned_off():
     assert Training.model_validate({"clip_norm": None}).clip_norm is None
-
-
-class Inner(Section):
-    old: int = 1
-    new: Annotated[int, ADDED_LATER] = 2
-
-
-class Outer(Section):
-    inner: Inner = Inner()
-
-
-def test_a_key_that_was_added_later_changes_the_identity_only_if_it_is_set():
-    assert Outer().identifying() == {"inner": {"old": 1}}
-    assert Outer(inner=Inner(new=3)).identifying() == {"inner": {"old": 1, "new": 3}}
-    assert Outer().model_dump() == {"inner": {"old": 1, "new": 2}}

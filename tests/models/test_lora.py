@@ -206,7 +206,7 @@ def test_targets_that_cannot_be_adapted_are_refused_in_a_line(folders, family, t
 
 
 @pytest.mark.parametrize("kind", ["text", "video"])
-def test_adapters_have_a_learning_rate_of_their_own_and_are_no_part_of_earlier_identities(folders, tmp_path, kind):
+def test_adapters_have_a_learning_rate_of_their_own(folders, tmp_path, kind):
     if kind == "text":
         path = texts.write_recipe(tmp_path, folders["bert"])
     else:
@@ -217,5 +217,3 @@ def test_adapters_have_a_learning_rate_of_their_own_and_are_no_part_of_earlier_i
     assert whole.settings.training.learning_rate == 2e-5
     assert adapted.settings.training.learning_rate == 2e-4
     assert adapted.settings.training.warmup_share == whole.settings.training.warmup_share == 0.06
-    assert {"lora", "readout" if kind == "video" else "lora"}.isdisjoint(whole.settings.model.identifying())
-    assert adapted.settings.model.identifying()["lora"]["rank"] == 4

@@ -55,13 +55,6 @@ def calls(out: Path) -> list[str]:
 # ---------------------------------------------------------------- instead of cudt.sweep.cell:run_cell
 
 
-def does_not_fit_at_a_tenth(job: Any, report: Any) -> Any:
-    if settings_of(job)["descent"]["alpha"] == 0.1:
-        count(job)
-        raise MemoryError
-    return on_the_hill(job, report)
-
-
 def on_the_hill(job: Any, report: Any) -> Any:
     count(job)
     descent = settings_of(job)["descent"]

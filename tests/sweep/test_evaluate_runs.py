@@ -17,7 +17,6 @@ import pytest
 
 from cudt.runs.info import RunInfo
 from cudt.sweep.evaluate_runs import _n_shares
-from cudt.utils import temporaries
 from tests.cli.conftest import CommandLine, call, copy, cudt, environment
 from tests.sweep.conftest import InThisProcess
 
@@ -51,8 +50,7 @@ def test_levels_of_one_run_that_are_shared_give_the_same_bytes(call: CommandLine
 
 
 def test_what_a_killed_or_interrupted_command_left_is_deleted(call: CommandLine, copy, no_processes, monkeypatch):
-    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
-    left = copy.path / ".measured.00000000-99999999-1-abcdefgh" / "examples"
+    left = copy.path / ".measured.abcdefgh.tmp" / "examples"
     left.mkdir(parents=True)
     temporary = Path(tempfile.mkdtemp())
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -72,7 +70,8 @@ def test_a_full_disk_stops_the_command_and_leaves_nothing(call: CommandLine, cop
     monkeypatch.setattr("cudt.evaluation.evaluate.evaluate_ood", full)
     code, output, errors = call("eval-ood", "copy", *NOISE, "--workers", "2")
     assert (code, len(errors.splitlines()), "failed" in output) == (1, 1, False)
-    assert errors.startswith("stopped: copy/ood.csv: no space left on device; free space on its file system (")
+    assert errors.startswith("stopped: ")
+    assert "No space left on device: 'copy/ood.csv'" in errors
     assert not (copy.path / ".measured").exists()
     assert [*temporary.iterdir()] == []
 
@@ -86,14 +85,9 @@ def test_a_run_that_is_divided_is_locked_and_given_twice_it_is_evaluated_once(
     assert (code, len(errors.splitlines())) == (2, 1)
     assert "another process is using this run" in errors
     assert not [*tmp_path.glob("*cudt-eval-ood*")]
-    for left in (".cudt-eval-ood.00000000-99999999-1-abcdefgh", "cudt-eval-ood.00000000-99999999-1-abcdefgh"):
-        (tmp_path / left).mkdir()
-    failed = "cudt-eval-ood.00000000-99999998-1-abcdefgh"
-    (tmp_path / failed).mkdir()
-    monkeypatch.setattr(temporaries, "_short", lambda machine: "00000000")
     code, printed, _ = call("eval-ood", "copy", "copy", *NOISE, "--workers", "2")
     assert (code, printed.count("written to")) == (0, 1)
-    assert [path.name for path in tmp_path.glob("*cudt-eval-ood*")] == [failed]
+    assert not [*tmp_path.glob("*cudt-eval-ood*")]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_evaluated(call: CommandLine, copy, no_processes, tmp_path):

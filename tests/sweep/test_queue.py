@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import optuna
-import psutil
 import pytest
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
@@ -259,14 +258,6 @@ def test_a_cell_that_makes_progress_between_deaths_does_not_fail(storage):
         assert recovery.give_back(source, trial, "by signal 9")
     (trial,) = source.queue.trials()
     assert (trial.state, trial.facts["deaths"]) == ("failed", 3 * MAX_DEATHS - 1)
-
-
-def test_a_process_is_alive_after_a_correction_of_the_clock(monkeypatch):
-    mine = holder.new_holder()
-    started, booted = psutil.Process.create_time, psutil.boot_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 60)
-    monkeypatch.setattr(psutil, "boot_time", lambda: booted() + 60)
-    assert not holder.is_dead(mine)
 
 
 def test_a_trial_that_has_ended_is_not_given_back(storage):

@@ -137,20 +137,6 @@ def test_a_failure_closes_a_sweep_once(tmp_path, monkeypatch):
     assert closed == [False, True, False, True]
 
 
-def test_a_cell_that_does_not_fit_stops_one_command_and_fails_in_the_next(command, tmp_path):
-    """Before: it stopped every command, the other cells were never run, and there were no tables."""
-    arguments = ["sweep", "--search", write_search(tmp_path, arms=FOUR), "--out", "out", "--device", "cpu"]
-    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
-    assert (code, error.startswith("stopped: out of memory on the host; ")) == (1, True)
-    (table,) = Path("out").rglob("trials_wide.csv")
-    assert pd.read_csv(table)["state"].tolist() == ["waiting"] * 4
-    code, _, error = command(*arguments, function="does_not_fit_at_a_tenth")
-    trials = pd.read_csv(table)
-    assert (code, error, trials["state"].tolist()) == (1, "", ["failed", *["finished"] * 3])
-    assert trials["reason"][0].startswith("does not fit into memory, in two commands: out of memory on the host; ")
-    assert calls(Path("out")).count("constrained 0.1 0") == 2
-
-
 def test_the_command_says_by_its_exit_code_that_cells_failed(command, tmp_path):
     path = write_search(tmp_path, arms=FOUR)
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]

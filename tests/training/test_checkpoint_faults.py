@@ -11,21 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from cudt.runs import checksums
-from cudt.training import earlier_checkpoint
 from cudt.training.checkpoint import Checkpoints, discard, load_same_weights
 from cudt.training.history import History
 from cudt.training.state import TrainingState
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import digest_of
 from tests.checkpoints import newest
 from tests.training.test_checkpoint import STATE, checkpoints, saved_twice, weight
-from tests.training.test_earlier_checkpoint import stepped, write_last
 
 
 def failing(error: BaseException) -> Callable[..., Any]:
@@ -33,40 +29,6 @@ def failing(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
-
-
-# ---------------------------------------------------------------- memory
-
-NO_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80000 bytes."),
-]
-
-
-@pytest.mark.parametrize("error", NO_MEMORY, ids=["accelerator", "host"])
-@pytest.mark.parametrize("is_earlier", [False, True])
-def test_without_memory_for_a_checkpoint_nothing_is_said_to_be_damaged(tmp_path, monkeypatch, error, is_earlier):
-    saved = stepped(tmp_path)
-    if is_earlier:
-        write_last(saved, STATE, History())
-    else:
-        saved.save(STATE, History())
-    resumed = checkpoints(tmp_path, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(resumed.optimizer, "load_state_dict", failing(error))
-        with pytest.raises(type(error)) as raised:
-            resumed.restore()
-    assert str(machine_fault(raised.value)).startswith("out of memory")
-    assert resumed.restore()[0] == STATE
-
-
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "no memory")])
-@pytest.mark.parametrize(("module", "name"), [(torch, "load"), (earlier_checkpoint, "load_file")])
-def test_without_memory_to_read_an_earlier_checkpoint_it_is_not_damaged(tmp_path, monkeypatch, error, module, name):
-    write_last(stepped(tmp_path), STATE, History())
-    monkeypatch.setattr(module, name, failing(error))
-    with pytest.raises(type(error)):
-        checkpoints(tmp_path, 1).restore()
 
 
 # ---------------------------------------------------------------- bad sectors
@@ -95,9 +57,8 @@ def test_a_checkpoint_on_a_bad_sector_is_damaged_and_the_one_before_is_used(tmp_
 def test_if_nothing_can_be_read_the_disk_is_to_blame_and_nothing_is_to_be_deleted(tmp_path, monkeypatch):
     saved = saved_twice(tmp_path)
     bad_sector(monkeypatch, saved.run.path / "history.csv")
-    with pytest.raises(OSError, match=r"history\.csv") as raised:
+    with pytest.raises(OSError, match=r"history\.csv"):
         checkpoints(tmp_path, 1).restore()
-    assert "input/output error; check the disk" in str(machine_fault(raised.value))
     monkeypatch.undo()
     saved.folder.joinpath("step-2.safetensors").unlink()
     bad_sector(monkeypatch, saved.folder / "step-1.safetensors")

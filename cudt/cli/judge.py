@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli import completion
 from cudt.cli.options import DataRoot, Device, RunFolders, require_folder
 from cudt.cli.terminal import make_console, progress_on
 from cudt.utils.errors import UserError
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
 
 By = Annotated[
     Path,
-    typer.Option(
-        "--by",
-        metavar="RUN",
-        help="Run folder of the judge, a run with objective erm.",
-        show_default=False,
-        autocompletion=completion.run_folders,
-    ),
+    typer.Option("--by", metavar="RUN", help="Run folder of the judge, a run with objective erm.", show_default=False),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Number of completions judged together.")]
 

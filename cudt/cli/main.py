@@ -77,7 +77,7 @@ _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
 _add("judge", "Train and evaluate", "cudt judge outputs/alpaca-smollm/* --by outputs/alpaca-smollm/erm-1b2c3d4e", judge)
-_add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
+_add("runs", "Look at results", "cudt runs outputs", runs)
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
 _add("privacy", "Look at results", "cudt privacy outputs/imdb-minilm/* --delta 1e-5", privacy)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)

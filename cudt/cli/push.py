@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cudt.cli import completion
 from cudt.cli.options import require_folder
 from cudt.cli.terminal import make_console
 
-RunFolder = Annotated[
-    Path, typer.Argument(help="Run folder.", show_default=False, autocompletion=completion.run_folders)
-]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.", show_default=False)]
 Repository = Annotated[
     str | None,
     typer.Option("--repo", metavar="OWNER/NAME", help="Name on the hub.", show_default="your name, recipe and run"),

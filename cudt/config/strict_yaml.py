@@ -26,7 +26,7 @@ _SCALARS = {
 _RESOLVERS = {None: [(f"{_TAG}{kind}", pattern) for kind, pattern in _SCALARS.items()]}
 
 
-class _StrictLoader(_Loader):  # type: ignore[misc]
+class _StrictLoader(_Loader):
     """The scalars of YAML 1.2, and no key twice."""
 
     yaml_implicit_resolvers = _RESOLVERS

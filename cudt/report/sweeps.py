@@ -26,7 +26,6 @@ from cudt.runs import checksums
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name, files_below
-from cudt.utils.reading import check_csv
 from cudt.utils.spreadsheets import read_texts
 
 #: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
@@ -110,7 +109,6 @@ def _read(folder: Path) -> ReadSweep:
 
 
 def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
-    check_csv(content)
     # A setting may be the word `null`.
     return read_texts(pd.read_csv(io.BytesIO(content), dtype=words, keep_default_na=False, na_values=[""]))
 

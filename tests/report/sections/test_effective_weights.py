@@ -24,15 +24,6 @@ def test_a_row_for_each_layer_with_multipliers_weights_and_negative_shares(train
     assert "some layer has a negative weight: 75% (seed 0), 75% (seed 1)" in page
 
 
-def test_multipliers_of_an_earlier_version_leave_a_gap(trained_run, tmp_path):
-    """It recorded only those of the last epoch."""
-    run = make_run(trained_run, tmp_path / "runs", CURVE, multipliers=[1.0, 2.0, 3.0])
-    plant_weights(run, [(0.1, 0.2, 1.0)])
-    report.write([tmp_path / "runs"], tmp_path / "report")
-    text = (tmp_path / "report" / "tables" / "reviews-ut-effective-weights.md").read_text("utf-8")
-    assert "| 1 |  | 1.0000 |" in text
-
-
 def test_runs_without_logged_weights_have_no_section(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", CURVE)
     report.write([tmp_path / "runs"], tmp_path / "report")

@@ -86,7 +86,7 @@ class VerdictInfo(InfoPart):
 class MultiplierInfo(InfoPart):
     """The multipliers λ_1 … λ_L at the end of the best epoch and of the last one."""
 
-    best: list[float]
+    best: list[float] | None
     last: list[float]
 
 

@@ -69,7 +69,7 @@ def test_a_base_can_be_a_file_relative_to_the_one_that_names_it(tmp_path, monkey
 def test_sections_are_merged_key_by_key_and_everything_else_is_replaced(before, after, merged, tmp_path):
     write(tmp_path, "base", **before)
     path = write(tmp_path, "mine", base="base.yaml", **after)
-    assert inheritance.read(Path(path), recipe.locate).values == merged
+    assert inheritance.read(Path(path), recipe.locate) == merged
 
 
 def test_changes_of_the_command_line_override_inherited_settings(tmp_path):
@@ -94,30 +94,17 @@ def test_a_search_inherits_from_a_search_by_name(tmp_path):
 # ---------------------------------------------------------------- errors
 
 
-def test_an_error_in_an_inherited_key_names_the_file_it_came_from(tmp_path):
+def test_errors_in_inherited_keys_are_reported_together(tmp_path):
     write(tmp_path, "first", base="reviews-ut", training={"epochs": 0, "epoch": 1})
     write(tmp_path, "second", base="first.yaml", seed=-1)
     mine = write(tmp_path, "mine", base="second.yaml", noise={"gamma_train": -1})
     assert refused(mine).splitlines() == [
         "mine.yaml: 4 errors",
-        "  training.epochs: expected a positive integer, got 0 (from first.yaml)",
-        "  training.epoch: unknown key; did you mean 'epochs'? (from first.yaml)",
+        "  training.epochs: expected a positive integer, got 0",
+        "  training.epoch: unknown key; did you mean 'epochs'?",
         "  noise.gamma_train: expected a number ≥ 0, got -1",
-        "  seed: expected an integer ≥ 0 and < 4294967296, got -1 (from second.yaml)",
+        "  seed: expected an integer ≥ 0 and < 4294967296, got -1",
     ]
-
-
-def test_an_error_inside_an_inherited_list_names_its_file(tmp_path):
-    write(tmp_path, "first", base="reviews-ut", descent={"alpha": [0.1, 2]})
-    mine = write(tmp_path, "mine", base="first.yaml")
-    assert refused(mine) == "mine.yaml: descent.alpha.1: expected a number ≥ 0 and < 1, got 2 (from first.yaml)"
-
-
-def test_a_key_that_is_set_again_belongs_to_the_file_that_sets_it(tmp_path):
-    write(tmp_path, "first", base="reviews-ut", training={"epochs": 0})
-    mine = write(tmp_path, "mine", base="first.yaml", training={"epochs": -1})
-    assert refused(mine) == "mine.yaml: training.epochs: expected a positive integer, got -1"
-    assert refused(mine, "training.epochs=-2").endswith("got -2 (from --set)")
 
 
 def test_a_cycle_is_refused_with_the_chain(tmp_path):

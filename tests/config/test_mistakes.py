@@ -50,10 +50,9 @@ def refused(*wrong: Mistake) -> str:
         (Mistake(("a", 0), None, "expected text"), "a.0: expected text, got None"),
         (Mistake(("a",), NO_VALUE, "missing"), "a: missing"),
         (Mistake((), 3, "expected a section"), "expected a section, got 3"),
-        (Mistake(("a",), 3, "expected text", source="base.yaml"), "a: expected text, got 3 (from base.yaml)"),
     ],
 )
-def test_a_mistake_prints_as_key_message_value_and_source(mistake, line):
+def test_a_mistake_prints_as_key_message_and_value(mistake, line):
     assert str(mistake) == line
 
 

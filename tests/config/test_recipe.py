@@ -13,7 +13,7 @@ from tests.conftest import tiny_recipe
 def mistakes(*overrides: str) -> str:
     with pytest.raises(UserError) as error:
         recipe.load("reviews-ut", overrides)
-    return str(error.value).replace(" (from --set)", "")
+    return str(error.value)
 
 
 def recipe_file(folder: Path, *without: str, **changes: object) -> Path:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
@@ -8,11 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cudt.runs import checksums
 from cudt.runs import examples as examples_file
 from cudt.runs.examples import EXAMPLES, Part
 from cudt.runs.find import find_runs, open_run, run_for
@@ -48,11 +45,6 @@ def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_the_folder_of_a_run_names_recipe_objective_and_identity(tmp_path):
-    recipe = tiny_recipe(objective="erm")
-    assert run_for(recipe, tmp_path).path == tmp_path / "reviews-ut" / f"erm-{recipe.identity()}"
-
-
 def test_floats_in_tables_come_back_to_the_last_bit(run):
     rng = random.Random(0)
     values = [rng.uniform(-1, 1) * 10 ** rng.randint(-300, 300) for _ in range(300)]
@@ -62,13 +54,6 @@ def test_floats_in_tables_come_back_to_the_last_bit(run):
     )
     run.write_table("history", table)
     assert [value.hex() for value in run.read_table("history")["value"]] == [value.hex() for value in values]
-
-
-def test_numbers_that_are_none_come_back_too(run):
-    values = [math.inf, -math.inf, math.nan]
-    table = pd.DataFrame([(1, 1, "train", 1, "loss", value) for value in values], columns=TABLES["history"])
-    run.write_table("history", table)
-    assert [str(value) for value in run.read_table("history")["value"]] == ["inf", "-inf", "nan"]
 
 
 def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
@@ -146,33 +131,16 @@ def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     assert len(run.read_examples()) == 2
 
 
-def test_scores_that_were_not_kept_are_an_empty_table(run):
-    assert list(run.read_examples("gaussian").columns) == list(EXAMPLES)
-    assert run.read_examples().empty
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", "columns", "half"])
-@pytest.mark.parametrize("kind", [None, "gaussian"])
-def test_damaged_scores_of_examples_are_reported(run, content, kind):
+@pytest.mark.parametrize("content", [b"", "columns", "half"])
+def test_damaged_scores_of_examples_are_reported(run, content):
     path = run.path / "examples.parquet"
     run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
     whole = path.read_bytes()
     other = pd.DataFrame({"perturbation": ["gaussian"], "x": [1]}).to_parquet()
     path.write_bytes({"columns": other, "half": whole[: len(whole) // 2]}.get(content, content))
     with pytest.raises(UserError, match=r"examples\.parquet: damaged") as error:
-        run.read_examples(kind)
-    assert "\n" not in str(error.value)
-
-
-def test_without_memory_for_scores_of_examples_they_are_not_damaged(run, monkeypatch):
-    run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
-
-    def no_memory(*arguments: object, **options: object) -> None:
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
-
-    monkeypatch.setattr(pd, "read_parquet", no_memory)
-    with pytest.raises(MemoryError):
         run.read_examples()
+    assert "\n" not in str(error.value)
 
 
 # ---------------------------------------------------------------- opening
@@ -199,11 +167,6 @@ def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
     assert last.shown_as == f"{run.path.name}/last"
 
 
-def test_a_missing_folder_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"^run folder '.*gone' does not exist$"):
-        open_run(tmp_path / "gone")
-
-
 @pytest.mark.parametrize("missing", ["recipe.yaml", "run.json"])
 def test_a_folder_without_its_files_is_no_run_folder(run, missing):
     (run.path / missing).unlink()
@@ -227,7 +190,7 @@ def test_a_run_of_another_format_is_refused(run, other):
         open_run(run.path)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"\xff\xfe", b"[]", b"null"])
+@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"[]"])
 def test_a_damaged_run_json_is_reported(run, content):
     (run.path / "run.json").write_bytes(content)
     with pytest.raises(UserError, match=r"run\.json: damaged") as error:
@@ -238,26 +201,9 @@ def test_a_damaged_run_json_is_reported(run, content):
 # ---------------------------------------------------------------- locking and finding
 
 
-def test_a_run_that_cannot_be_tidied_is_not_in_use_afterwards(run, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(checksums, "settle", lambda folder: open(folder / "missing"))  # noqa: PTH123, SIM115
-        with pytest.raises(FileNotFoundError) as kept, run.locked():
-            pass
-    with run.locked():
-        # Whoever shows the error later still has its frames.
-        assert kept.value.filename is not None
-
-
 def test_a_run_has_one_writer_at_a_time(run):
     with run.locked(), pytest.raises(UserError, match="another process is using this run"), run.locked():
         pass
-    with run.locked():
-        pass
-
-
-def test_the_lock_is_free_again_after_a_failure(run):
-    with pytest.raises(RuntimeError), run.locked():
-        raise RuntimeError
     with run.locked():
         pass
 
@@ -269,26 +215,8 @@ def test_runs_are_found_at_any_depth_each_once(run, tmp_path):
     assert found == [other, run.path]
 
 
-def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path / "outputs")
-    folders = [Path("outputs"), tmp_path / "outputs", Path("outputs/../outputs"), Path("link")]
-    assert len(find_runs(folders)) == 1
-
-
 def test_runs_in_hidden_folders_are_unfinished_work(run, tmp_path):
     hidden = run.path.parent / ".pilot" / run.path.name
     shutil.copytree(run.path, hidden)
     assert find_runs([tmp_path]) == [run.path]
     assert find_runs([hidden]) == [hidden]
-
-
-def test_a_folder_that_does_not_exist_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"folder '.*gone' does not exist"):
-        find_runs([tmp_path / "gone"])
-
-
-def test_begin_writes_the_whole_recipe(run):
-    assert (run.path / "recipe.yaml").read_text(encoding="utf-8") == run.recipe.text()
-    assert json.loads((run.path / "run.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    assert files(run.path) == ["checksums.json", "recipe.yaml", "run.json"]

@@ -7,7 +7,7 @@ import torch
 
 from cudt.utils import device
 from cudt.utils.errors import UserError
-from tests.shadow.device import DEVICE, active, watch
+from tests.shadow.device import active, watch
 
 
 def test_auto_is_the_accelerator_if_there_is_one():
@@ -67,11 +67,6 @@ def test_earlier_versions_of_torch_are_asked_in_their_way(monkeypatch):
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
         assert device.cpu_has_bf16() == amx
-
-
-def test_names():
-    assert device.name_of(torch.device("cpu")) == "cpu"
-    assert device.name_of(DEVICE) == "pretended accelerator"
 
 
 def test_the_state_of_the_accelerators_generator_is_kept():

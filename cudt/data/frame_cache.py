@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from cudt.data import clips
 from cudt.data.clips import Clip
@@ -141,32 +141,6 @@ def is_prepared(clip: Clip, size: int) -> bool:
         return _stored(key(clip, size)) is not None
     except UserError:
         return False
-
-
-def names() -> list[str]:
-    """All clips in the cache, complete or not."""
-    return sorted({path.stem for path in folder().glob("[!.]*") if path.suffix in (".frames", ".json")})
-
-
-def is_damaged(name: str) -> bool:
-    """Whether a clip is incomplete, or its frames are not those that were decoded; reads all of them."""
-    if _is_intact(name):
-        return False
-    try:
-        with FileLock(folder() / f"{name}.lock", timeout=0):
-            return not _is_intact(name)
-    except Timeout:
-        # Another process is decoding it.
-        return False
-
-
-def discard_damaged(name: str) -> None:
-    """Delete a damaged clip, which is decoded again when needed."""
-    with FileLock(folder() / f"{name}.lock"):
-        if not _is_intact(name):
-            # The description first: frames without one are decoded again.
-            for path in reversed(_paths(name)):
-                path.unlink(missing_ok=True)
 
 
 def _is_intact(name: str) -> bool:

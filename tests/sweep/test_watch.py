@@ -39,7 +39,7 @@ class OneFault:
     def wait(self, timeout: float) -> Iterator[Ended]:
         if self.n_running:
             self.n_running = 0
-            yield Ended(0, os.getpid(), FAULT, Path("log"), "out of memory on the host")
+            yield Ended(0, os.getpid(), FAULT, Path("log"), "no space left")
 
     def stop(self) -> None:
         pass
@@ -60,7 +60,7 @@ def test_the_trial_of_a_worker_with_a_fault_is_given_back_when_the_server_answer
     monkeypatch.setattr(recovery, "give_back_of_process", away_at_first)
     monkeypatch.setattr(watch, "Processes", OneFault)
     seen: list[set[str]] = []
-    with pytest.raises(MachineFaultError, match="out of memory on the host"):
+    with pytest.raises(MachineFaultError, match="no space left"):
         run_workers(
             Crew([{}], tmp_path, "", None),
             [source],

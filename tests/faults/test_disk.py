@@ -1,4 +1,4 @@
-"""A disk that is full at some writes of train, eval-ood and sweep.
+"""A disk that is full at some writes of train and eval-ood.
 
 The command ends with one line that says which file, and leaves no temporary file; with space again, the same command
 ends with the files of a command that never met a full disk, bit for bit.
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
@@ -25,8 +24,6 @@ from cudt.cli import main as cli
 from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs
 from tests.cli.conftest import SMALL
-from tests.sweep.conftest import InThisProcess
-from tests.sweep.searches import FIXED, grid, write_search
 
 SETTINGS = [*SMALL, "--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]
 TRAIN = ["train", "--recipe", "reviews-ut", *SETTINGS, "--device", "cpu", "--out", "out"]
@@ -38,7 +35,6 @@ CommandLine = Callable[..., tuple[int, str]]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """A command in this process: exit code and standard error."""
-    monkeypatch.setattr("cudt.sweep.watch.Processes", InThisProcess)
     for name in ("CUDT_DATA_ROOT", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -91,44 +87,24 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def contents(folder: Path) -> dict[str, Any]:
     """The files below a folder, without what is of the moment; checksums are checked instead of compared."""
-    # The tables of a sweep have the seconds that its trials took, and the page of a report when it was written.
-    left_out = (
-        ".lock",
-        "checksums.json",
-        "study.db",
-        ".cudt-home",
-        "trials.csv",
-        "trials_wide.csv",
-        "best.csv",
-        "index.html",
-    )
+    left_out = (".lock", "checksums.json")
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name.endswith(left_out) or "/logs/" in name:
+        if not path.is_file() or name.endswith(left_out):
             continue
         if path.name == "run.json":
             values = json.loads(path.read_text())
             found[name] = {key: value for key, value in values.items() if key not in _OF_THE_MOMENT}
         else:
             found[name] = path.read_bytes()
-    for table in folder.rglob("trials_wide.csv"):
-        check_unspent(table)
     for run in find_runs([folder]):
         assert damaged_files(run) == []
     return found
 
 
-def check_unspent(table: Path) -> None:
-    trials = pd.read_csv(table)
-    assert (trials["state"].tolist(), trials["deaths"].tolist()) == (["finished"] * 2, [0, 0])
-
-
 def temporaries(folder: Path) -> list[str]:
-    hidden = [
-        path.name for path in folder.rglob(".*") if path.is_file() and not path.name.endswith((".lock", ".cudt-home"))
-    ]
-    return [*hidden, *(path.name for path in folder.rglob("*-journal"))]
+    return [path.name for path in folder.rglob(".*") if path.is_file() and not path.name.endswith(".lock")]
 
 
 def is_one_line(error: str) -> bool:
@@ -182,15 +158,3 @@ def test_an_evaluation_stops_at_a_full_disk_and_is_repeated(disk, command, train
         return Path(shutil.copytree(trained_run.path, "copy"))
 
     check(disk, command, ["eval-ood", "copy", "--gammas", "0,1"], fresh, some)
-
-
-def sweep_in(folder: Path) -> list[Any]:
-    """A sweep of two runs."""
-    fixed = {**FIXED, "training.epochs": 1}
-    path = write_search(folder, arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})}, fixed=fixed)
-    return ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
-
-
-def test_a_full_disk_spends_nothing_of_a_sweep(disk, command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    check(disk, command, sweep_in(tmp_path), emptied, lambda total: [total // 2])

@@ -19,10 +19,3 @@ def test_train_and_eval_ood_on_the_accelerator_write_the_cpus_tables(call, tmp_p
         tables[device] = {path.name: path.read_bytes() for path in run.glob("*.csv")}
     assert {"history.csv", "ood.csv", "layers.csv"} <= tables["cpu"].keys()
     assert tables["shadow"] == tables["cpu"]
-
-
-def test_an_accelerator_that_torch_does_not_find_is_refused(call, tmp_path):
-    code, _, error = call("train", "--recipe", "reviews-ut", *SETTINGS, "--device", "shadow")
-    assert code == 2
-    assert error == "error: --device shadow: torch finds no SHADOW device; use --device cpu or auto\n"
-    assert list(tmp_path.iterdir()) == []

@@ -87,14 +87,6 @@ def test_runs_of_different_recipes_are_compared_on_the_same_test_data(call, trai
     assert "no interval" not in output
 
 
-def test_without_common_test_data_there_is_no_interval_and_the_reason_is_given(call, trained_run):
-    a = make_scored_run(trained_run, Path("a"), scores(0))
-    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["task.test=30"])
-    output = compared(call, a.path, b.path)
-    assert len(row(output, "γ = 1 ")) == 4
-    assert "no interval: the runs have different tasks or task settings, and so different test data" in output
-
-
 def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differences_of_losses(call, trained_run):
     a = make_scored_run(trained_run, Path("a"), scores(0))
     b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["task.loss=brier"])
@@ -104,14 +96,6 @@ def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differen
     # Two losses and two verdicts, without a difference.
     assert row(output, "1 ")[3:5] == ["violated", "violated"]
     assert "no differences: task.loss is cross_entropy in A and brier in B, so the losses have" in output
-
-
-def test_runs_with_different_noise_levels_in_training_have_no_common_id_and_ood_mean(call, trained_run):
-    a = make_scored_run(trained_run, Path("a"), scores(0))
-    b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["noise.gamma_train=0.8"], gamma_train=0.8)
-    output = compared(call, a.path, b.path)
-    assert "mean OOD" not in output
-    assert len(row(output, "AUC")) == 5
 
 
 def test_different_metrics_and_missing_evaluations_are_named(call, trained_run):

@@ -112,13 +112,6 @@ def test_two_runs_are_compared_on_the_limit_though_one_has_answered_more(call):
     assert len(written("one")) == 3
 
 
-def test_instructions_may_be_a_table(call):
-    Path("own.csv").write_text("instruction,input\nRepeat.,red\nSay blue.,\n")
-    assert call("one", asked="own.csv")[0] == 0
-    found = written("one", "own-gamma0-seed0-tokens6")
-    assert [one["instruction"] for one in found] == ["Repeat.\n\nred", "Say blue."]
-
-
 # ---------------------------------------------------------------- prompts
 
 
@@ -165,11 +158,6 @@ def test_a_prompt_or_a_file_is_given_and_not_both(call):
 
 
 # ---------------------------------------------------------------- errors
-
-
-def test_a_missing_file_and_a_missing_run_are_refused(call):
-    assert refused(call, "one", asked="gone.json") == "instructions file 'gone.json' does not exist\n"
-    assert refused(call, "gone") == "run folder 'gone' does not exist\n"
 
 
 def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_is_lost(call):

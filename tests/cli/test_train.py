@@ -104,16 +104,6 @@ def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monke
     assert output.startswith(f"resuming {path.relative_to(tmp_path)} ({status})\n")
 
 
-def test_tracking_leaves_the_list_of_runs_in_order(call, tmp_path):
-    code, _, _ = call("train", "--recipe", "reviews-ut", *SMALL, "--track", "tensorboard")
-    assert code == 0
-    (run,) = (tmp_path / "outputs" / "reviews-ut").iterdir()
-    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["reviews-ut", "trackers"]
-    assert [*(tmp_path / "outputs" / "trackers" / "reviews-ut" / run.name).glob("events.out.tfevents.*")]
-    _, listed, errors = call("runs")
-    assert (listed.count("reviews-ut"), errors) == (1, "")
-
-
 def test_a_run_that_stops_early_says_so(call, tmp_path):
     stopping = [
         "--set",

@@ -17,18 +17,9 @@ def test_settings_are_listed_by_dotted_key_without_name_and_description():
     assert not {"name", "seed", "objective", "expect", "evaluation.gammas"} & settings.keys()
 
 
-def test_runs_that_differ_in_seed_and_objective_have_the_same_settings():
-    one, other = tiny_recipe(seed=0), tiny_recipe(seed=1, objective="erm")
-    assert differences.flat_settings(one) == differences.flat_settings(other)
-
-
 def test_differing_keys_are_in_the_order_of_the_recipe():
     variants = [{LAYERS: 3, ALPHA: 0.1, RATE: 1.0}, {LAYERS: 5, ALPHA: 0.2, RATE: 1.0}]
     assert differences.differing_keys(variants) == [LAYERS, ALPHA]
-
-
-def test_a_key_that_only_one_variant_has_is_a_difference():
-    assert differences.differing_keys([{ALPHA: 0.1}, {ALPHA: 0.1, "model.patch": 8}]) == ["model.patch"]
 
 
 @pytest.mark.parametrize(
@@ -62,18 +53,6 @@ def test_variants_are_named_by_as_few_settings_as_possible():
     assert differences.names_apart(variants) == ["key0=1", "key0=2"]
     variants = [{ALPHA: 0.1, **many(1)}, {ALPHA: 0.2, **many(1)}, {ALPHA: 0.1, **many(2)}]
     assert differences.names_apart(variants) == ["α=0.1, key0=1", "α=0.2, key0=1", "α=0.1, key0=2"]
-
-
-def test_of_many_settings_only_the_values_that_most_variants_do_not_have_are_named():
-    usual = {ALPHA: 0.1, LAYERS: 3, RATE: 1.0}
-    variants = [
-        usual,
-        {**usual, ALPHA: 0.2},
-        {**usual, LAYERS: 5},
-        {**usual, RATE: 2.0},
-        {**usual, RATE: 3.0, ALPHA: 0.2},
-    ]
-    assert differences.names_apart(variants) == ["", "α=0.2", "L=5", "η₁=2", "α=0.2, η₁=3"]
 
 
 @pytest.mark.parametrize(

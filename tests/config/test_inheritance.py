@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from cudt.config import inheritance, recipe, strict_yaml
-from cudt.sweep import definition
 from cudt.utils.errors import UserError
 
 
@@ -70,25 +69,6 @@ def test_sections_are_merged_key_by_key_and_everything_else_is_replaced(before, 
     write(tmp_path, "base", **before)
     path = write(tmp_path, "mine", base="base.yaml", **after)
     assert inheritance.read(Path(path), recipe.locate) == merged
-
-
-def test_changes_of_the_command_line_override_inherited_settings(tmp_path):
-    path = write(tmp_path, "mine", base="reviews-ut", training={"epochs": 3})
-    settings = recipe.load(path, ["training.epochs=5", "training.batch_size=4"], seed=7).settings
-    assert (settings.training.epochs, settings.training.batch_size, settings.seed) == (5, 4, 7)
-
-
-def test_a_recipe_can_be_a_base_without_being_complete(tmp_path):
-    write(tmp_path, "shared", training={"epochs": 3})
-    mine = write(tmp_path, "mine", base="shared.yaml", task={"name": "reviews"}, model={"name": "unrolled"})
-    assert recipe.load(mine).settings.training.epochs == 3
-
-
-def test_a_search_inherits_from_a_search_by_name(tmp_path):
-    path = write(tmp_path, "mine", base="smoke-alpha", fixed={"training.epochs": 1})
-    shipped, mine = definition.load("smoke-alpha"), definition.load(path)
-    assert mine.search.arms == shipped.search.arms
-    assert mine.search.fixed == {**shipped.search.fixed, "training.epochs": 1}
 
 
 # ---------------------------------------------------------------- errors

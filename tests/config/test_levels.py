@@ -29,10 +29,6 @@ def test_a_grid_is_sorted_without_duplicates(text, gammas):
     assert parse_levels(text) == gammas
 
 
-def test_a_grid_may_have_a_thousand_levels():
-    assert len(parse_levels("1:1000:1")) == 1000
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -54,28 +50,7 @@ def test_a_bad_grid_is_reported_in_one_line(text, reason):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("gammas", [[], [0.0, -0.1], [float("nan")], [float("inf")]])
-def test_a_list_of_levels_is_checked_too(gammas):
-    with pytest.raises(UserError, match="γ grid 'here'"):
-        check_levels(gammas, "here")
-
-
 # ---------------------------------------------------------------- probabilities
-
-
-@pytest.mark.parametrize(
-    ("text", "levels"),
-    [
-        ("0:0.3:0.1", [0, 0.1, 0.2, 0.3]),
-        ("0:1:0.5", [0, 0.5, 1]),
-        ("1,0", [0, 1]),
-        ("0.05", [0.05]),
-        # The step does not reach the end, so nothing is above 1.
-        ("0:1.5:0.8", [0, 0.8]),
-    ],
-)
-def test_a_grid_of_probabilities_goes_from_0_to_1(text, levels):
-    assert parse_levels(text, PROBABILITY) == levels
 
 
 def test_a_list_of_probabilities_is_checked_sorted_and_without_duplicates():

@@ -56,12 +56,6 @@ def test_a_mistake_prints_as_key_message_and_value(mistake, line):
     assert str(mistake) == line
 
 
-def test_a_mistake_can_be_moved_under_other_keys():
-    moved = Mistake(("alpha",), 3, "expected text").under("arms", "mine")
-    assert moved == Mistake(("arms", "mine", "alpha"), 3, "expected text")
-    assert moved.key == "arms.mine.alpha"
-
-
 def test_one_mistake_is_printed_on_the_line_of_its_file_and_several_on_one_line_each():
     wrong, missing = Mistake(("a",), NO_VALUE, "wrong"), Mistake(("b",), NO_VALUE, "missing")
     assert refused(wrong) == "x.yaml: a: wrong"
@@ -107,23 +101,6 @@ def test_an_unknown_key_is_reported_with_the_closest_known_one(values, line):
 )
 def test_a_mistake_has_path_value_and_what_is_expected(values, mistake):
     assert found(**values) == [mistake]
-
-
-def test_a_mistyped_choice_is_reported_with_the_closest_one():
-    (mistake,) = found(first={"kind": "aple"})
-    assert str(mistake) == "first.kind: expected one of 'apple', 'pear', got 'aple'; did you mean 'apple'?"
-
-
-def test_a_file_that_is_not_a_mapping_is_reported_without_a_key():
-    with pytest.raises(ValidationError) as error:
-        Basket.model_validate(3)
-    (mistake,) = mistakes.explain(Basket, error.value)
-    assert str(mistake) == "expected a section with `owner`, got 3"
-
-
-def test_all_mistakes_are_reported_in_the_order_of_the_schema():
-    wrong = found(seed=-1, first={"kind": "plum", "weight": 9}, colour="red")
-    assert [mistake.key for mistake in wrong] == ["first.kind", "first.weight", "seed", "colour"]
 
 
 def test_a_key_that_is_a_number_is_reported_with_how_to_write_it():

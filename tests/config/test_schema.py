@@ -55,17 +55,8 @@ def test_settings_of_the_constraints_that_have_no_effect_are_refused(values, mes
         Descent.model_validate(values)
 
 
-def test_nupi_has_gains():
-    dual = Dual.model_validate({"optimizer": "nupi", "proportional_gain": 0, "smoothing": 0.9})
-    assert (dual.proportional_gain, dual.smoothing) == (0.0, 0.9)
-
-
 @pytest.mark.parametrize("gain", [{"proportional_gain": 1.0}, {"smoothing": 0.5}])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_only_nupi_has_gains(optimizer, gain):
     with pytest.raises(ValidationError, match=r"have no effect with optimizer '(adam|sgd)'"):
         Dual.model_validate({"optimizer": optimizer, **gain})
-
-
-def test_clipping_can_be_turned_off():
-    assert Training.model_validate({"clip_norm": None}).clip_norm is None

@@ -62,10 +62,6 @@ def test_a_mapping_is_required(text):
         strict_yaml.parse_mapping(text, "x.yaml")
 
 
-def test_keys_of_a_mapping_are_text():
-    assert strict_yaml.parse_mapping("2: a\nb: c\n", "x.yaml") == {"2": "a", "b": "c"}
-
-
 VALUES = [
     "1e5",
     "010",
@@ -90,10 +86,6 @@ def test_dumped_values_are_parsed_back():
         parsed = strict_yaml.parse(strict_yaml.dump(document), "dumped")
         assert parsed == document
         assert repr(parsed) == repr(document)
-
-
-def test_dumping_keeps_the_order_of_keys():
-    assert list(strict_yaml.parse(strict_yaml.dump({"b": 1, "a": 2}), "dumped")) == ["b", "a"]
 
 
 # ---------------------------------------------------------------- hostile texts

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -18,7 +17,6 @@ from cudt.runs.checksums import (
     read_checked,
     record_existing,
     recorded,
-    replacing_checked,
     write_checked,
 )
 from cudt.utils.errors import DamagedFileError, UserError
@@ -125,15 +123,6 @@ def test_killed_writer_leaves_a_readable_file(
     assert entries(tmp_path) == {"ood.csv": [sha(A)]}
 
 
-def test_interrupted_on_a_file_without_a_checksum(tmp_path: Path) -> None:
-    (tmp_path / "ood.csv").write_bytes(A)
-    with contextlib.suppress(Killed), replacing_checked(tmp_path, "ood.csv") as temporary:
-        temporary.write_bytes(B)
-        raise Killed
-    assert read_checked(tmp_path, "ood.csv") == A
-    assert damaged_files(tmp_path) == []
-
-
 def test_own_damage_is_noticed(tmp_path: Path) -> None:
     """Every byte of checksums.json changed: an error about it, or the same digests as before."""
     write_checked(tmp_path, "ood.csv", A)
@@ -196,19 +185,6 @@ def test_names_that_lead_out_of_the_folder_and_other_kinds_of_values_are_damage(
 
 
 # ---------------------------------------------------------------- what is not damage, and what to do about a change
-
-
-def test_a_recipe_next_to_another_programs_checksums_is_read(tmp_path):
-    recipe = tmp_path / "recipes" / "mine.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text("seed: 1\n")
-    for folder in (tmp_path, recipe.parent):
-        (folder / FILE).write_text('{"data.csv": "abc"}')
-    check_given(recipe)
-    # In a run folder it is cudt's own, and the advice is about this file.
-    (recipe.parent / "run.json").write_text("{}")
-    with pytest.raises(DamagedFileError, match=rf"recipes/{FILE}: damaged \(not a list .*; restore it, or delete it"):
-        check_given(recipe)
 
 
 def test_a_changed_recipe_of_a_run_is_refused(tmp_path):

@@ -47,13 +47,6 @@ def test_a_data_root_that_is_gone_is_named_by_the_error(run, folder, tmp_path, m
     assert trained.load(copy, "cpu", folder)
 
 
-def test_a_run_that_needs_no_data_root_does_not_miss_it(trained_run, tmp_path):
-    assert trained_run.info().data_root is None
-    copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
-    copy.update_info(RunInfo(data_root="/nowhere/data"))
-    assert trained.load(copy, "cpu", None)
-
-
 def test_a_relative_data_root_is_inside_the_run_folder(run, tmp_path, monkeypatch):
     copied = Run(Path(shutil.copytree(run.path, tmp_path / "copy")), run.recipe)
     copied.update_info(RunInfo(data_root="."))

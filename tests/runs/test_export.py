@@ -143,14 +143,6 @@ def test_the_lines_of_the_card_load_an_encoder_with_the_same_answers(name, train
     assert read["first"] != read["mean"]
 
 
-def test_labels_are_in_the_encoders_own_configuration(trained, read):
-    for name in ENCODERS:
-        assert read[f"{name} labels"] == {"0": "bad", "1": "good"}
-        config = json.loads((trained[name].path / "model" / "config.json").read_text())
-        assert config["id2label"] == {"0": "bad", "1": "good"}
-        assert config["label2id"] == {"bad": 0, "good": 1}
-
-
 # ---------------------------------------------------------------- the folder
 
 
@@ -160,13 +152,6 @@ def test_an_adapter_is_saved_without_the_model_it_adapts(trained, folder):
     assert "model.safetensors" not in files
     adapter = json.loads((trained["lora"].path / "model" / "adapter_config.json").read_text())
     assert (adapter["r"], adapter["lora_alpha"], adapter["base_model_name_or_path"]) == (2, 4, str(folder / "llama"))
-
-
-def test_a_whole_model_is_saved_as_transformers_saves_it(trained):
-    for name in ("full", "first"):
-        files = {path.name for path in (trained[name].path / "model").iterdir()}
-        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= files
-        assert ("readout.safetensors" in files) == (name == "first")
 
 
 def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, tmp_path, monkeypatch):

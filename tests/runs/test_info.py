@@ -16,7 +16,6 @@ from cudt.runs.info import (
     write_info,
 )
 from cudt.utils.errors import UserError
-from tests.runs import raw_info
 
 LAST = Subfolder(weights="last")
 #: A file as it is written: key order, indent, signs that are not ASCII, numbers that JSON itself does not have.
@@ -149,37 +148,7 @@ def test_a_new_file_begins_with_its_format(tmp_path):
     assert (tmp_path / "run.json").read_text() == f'{{\n  "format": {FORMAT},\n  "status": "running"\n}}\n'
 
 
-def test_keys_of_a_newer_version_are_kept(folder):
-    plant(
-        folder,
-        energy={"joules": 5},
-        evaluated={"gaussian": {"levels": [0.5], "seeds": [0], "samples": 0, "seconds": 7}},
-        metric={"name": "accuracy", "higher_is_better": True, "of_mean": "mean", "unit": "%"},
-    )
-    note = EvaluationNote(levels=[1.0], seeds=[0], samples=0)
-    write_info(folder, RunInfo(status="running", evaluated={**read_info(folder).evaluated, "uniform": note}))
-    after = values(folder)
-    assert after["energy"] == {"joules": 5}
-    assert after["metric"]["unit"] == "%"
-    assert after["evaluated"]["gaussian"] == {"levels": [0.5], "seeds": [0], "samples": 0, "seconds": 7}
-    assert after["evaluated"]["uniform"] == {"levels": [1.0], "seeds": [0], "samples": 0}
-
-
-def test_a_trained_run_has_the_keys_in_the_order_of_the_fields(trained_run):
-    keys = list(raw_info(trained_run))
-    assert keys == [name for name in RunInfo.model_fields if name in keys]
-    missing = {"evaluated", "other_task", "revisions", "sharded", "stopped_early", "test_data"}
-    assert set(RunInfo.model_fields) - set(keys) == missing
-
-
 # ---------------------------------------------------------------- reading
-
-
-def test_a_folder_without_a_file_has_no_status(tmp_path):
-    info = read_info(tmp_path)
-    assert info == RunInfo()
-    assert info.status is None
-    assert (info.evaluated, info.data_notes, info.has_texts, info.has_pictures) == ({}, {}, True, False)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,12 @@ from __future__ import annotations
 import math
 import random
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
-from cudt.runs import examples as examples_file
-from cudt.runs.examples import EXAMPLES, Part
+from cudt.runs.examples import EXAMPLES
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import FORMAT, RunInfo
 from cudt.runs.run import Run, write_recipe
@@ -109,18 +106,6 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
     assert files(run.path) == ["checksums.json", "examples.parquet", "recipe.yaml", "run.json"]
 
 
-def test_scores_of_many_examples_are_written_in_groups_of_limited_size(run, monkeypatch):
-    monkeypatch.setattr(examples_file, "_ROWS", 4)
-    monkeypatch.setattr(examples_file, "PIECE", 3)
-    rows = examples(*((gamma, 0, f"{number}", number / 7) for gamma in (0.0, 1.0) for number in range(5)))
-    halves = [partial(iter, [rows[start : start + 3], rows[start + 3 : start + 5]]) for start in (0, 5)]
-    for gamma, half in zip((0.0, 1.0), halves, strict=True):
-        run.merge_examples({Part("gaussian", gamma, 0): half}, ["gamma"])
-    pd.testing.assert_frame_equal(run.read_examples(), rows.astype(EXAMPLES))
-    groups = pq.ParquetFile(run.path / "examples.parquet").metadata
-    assert [groups.row_group(number).num_rows for number in range(groups.num_row_groups)] == [3, 2, 3, 2]
-
-
 def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     both = [
         examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
@@ -146,12 +131,6 @@ def test_damaged_scores_of_examples_are_reported(run, content):
 # ---------------------------------------------------------------- opening
 
 
-def test_a_run_is_opened_as_it_was_begun(run):
-    opened = open_run(run.path)
-    assert opened.path == run.path
-    assert opened.recipe.resolved() == run.recipe.resolved()
-
-
 def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
     last = run.with_weights("last")
     assert open_run(run.path, "last") == last
@@ -172,13 +151,6 @@ def test_a_folder_without_its_files_is_no_run_folder(run, missing):
     (run.path / missing).unlink()
     with pytest.raises(UserError, match="is not a run folder"):
         open_run(run.path)
-
-
-@pytest.mark.parametrize("levels", [1, 2])
-def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
-    with pytest.raises(UserError, match="is not a run folder") as error:
-        open_run(run.path.parents[levels - 1])
-    assert str(run.path) in str(error.value)
 
 
 @pytest.mark.parametrize("other", [0, 2, None])

@@ -70,7 +70,7 @@ def test_losses_that_differ_many_times_have_a_logarithmic_axis(losses, scale, tr
 
 
 def test_the_metric_of_a_causal_model_is_the_accuracy_of_tokens(trained_run, tmp_path):
-    metric = {"name": "token_accuracy", "higher_is_better": True}
+    metric = {"name": "token_accuracy", "higher_is_better": True, "of_mean": "mean"}
     run = make_run(trained_run, tmp_path, {0.0: 0.9, 1.0: 0.7}, metric=metric)
     ood = run.read_table("ood")
     run.write_table("ood", ood.assign(metric=ood["metric"].str.replace("accuracy", "token_accuracy")))

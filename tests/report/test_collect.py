@@ -163,13 +163,6 @@ def test_a_run_that_was_evaluated_by_an_earlier_version_is_whole(trained_run, tm
     assert collected.runs[0].ratio_bins.empty
 
 
-def test_a_run_that_does_not_say_its_depth_has_as_many_layers_as_verdicts(trained_run, tmp_path):
-    drop("layers")(make_run(trained_run, tmp_path, CURVE))
-    make_run(trained_run, tmp_path, CURVE, objective="erm")
-    older, newer = collect([tmp_path]).runs
-    assert older.info.layers == newer.info.layers == 3
-
-
 def test_a_run_whose_loss_is_not_finite_is_read(trained_run, tmp_path):
     make_run(trained_run, tmp_path, CURVE, best={"validation_loss": math.nan}, reference=math.inf)
     assert len(collect([tmp_path]).runs) == 1

@@ -104,22 +104,22 @@ def load_recipe(
     from cudt.utils.shown import shown
 
     if isinstance(source, Mapping):
-        document = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
+        values = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
         own = where = "recipe"
     else:
         path = recipes.locate(str(source))
-        document = inheritance.read(path, recipes.locate)
+        values = inheritance.read(path, recipes.locate)
         own, where = path.stem, path.name
-    own = document.values.pop("name", own)
+    own = values.pop("name", own)
     for key, value in (changes or {}).items():
         try:
-            document.put(key, value, "changes")
+            inheritance.put(values, key, value)
         except KeyError as error:
             raise UserError(f"{where}: changes[{shown(key)}]: {error.args[0]}") from None
     options = {"objective": objective, "seed": seed}
-    document.values.update({key: value for key, value in options.items() if value is not None})
+    values.update({key: value for key, value in options.items() if value is not None})
     chosen = checked_name(own, f"{where}: name") if name is None else checked_name(name, "name")
-    return recipes.NamedRecipe(chosen, recipes.validated(document, where))
+    return recipes.NamedRecipe(chosen, recipes.validate(values, where))
 
 
 def train(

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from cudt.utils import temporaries
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.files import make_readable
+from cudt.utils.files import folder_next_to, make_readable
 
 Array = np.ndarray[Any, Any]
 NameOf = Callable[[str], str | None]
@@ -73,7 +72,7 @@ def save(
     if problems := [*loading["missing_keys"], *loading["unexpected_keys"], *loading["mismatched_keys"]]:
         sys.exit(f"the weights are not those of a {kind}: {len(problems)} do not fit, such as {sorted(problems)[0]}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with temporaries.folder_next_to(folder) as complete:
+    with folder_next_to(folder) as complete:
         add(complete)
         model.save_pretrained(complete)
         complete.chmod(0o755)

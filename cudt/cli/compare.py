@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cudt.cli import completion
 from cudt.cli.options import require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
@@ -20,12 +19,8 @@ if TYPE_CHECKING:
 
     from cudt.report.collect import ReadRun
 
-FirstRun = Annotated[
-    Path, typer.Argument(metavar="A", help="Run folder, the baseline.", autocompletion=completion.run_folders)
-]
-SecondRun = Annotated[
-    Path, typer.Argument(metavar="B", help="Run folder to compare with it.", autocompletion=completion.run_folders)
-]
+FirstRun = Annotated[Path, typer.Argument(metavar="A", help="Run folder, the baseline.")]
+SecondRun = Annotated[Path, typer.Argument(metavar="B", help="Run folder to compare with it.")]
 #: Rows of a comparison that stand for a whole curve.
 _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": "mean OOD"}
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cudt.cli import completion
-from cudt.cli.options import DataRoot
+from cudt.cli.options import DataRoot, complete_recipe
 from cudt.cli.terminal import make_console
 
 Prepared = Annotated[
@@ -16,7 +15,7 @@ Prepared = Annotated[
         metavar="RECIPE",
         help="Decode or tokenize the data of a recipe in advance. Repeatable.",
         show_default=False,
-        autocompletion=completion.recipes,
+        autocompletion=complete_recipe,
     ),
 ]
 

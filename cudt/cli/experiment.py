@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cudt.cli import completion
 from cudt.cli.eval_ood import evaluate_all
 from cudt.cli.options import (
     Changes,
@@ -47,7 +46,6 @@ ComparedObjectives = Annotated[
         metavar="NAME...",
         help="Objectives to compare.",
         show_default=" ".join(_COMPARED),
-        autocompletion=completion.objectives,
     ),
 ]
 ExperimentOut = Annotated[

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli import completion
 from cudt.cli.options import DataRoot, Device, EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console, progress_on
 from cudt.utils import processes
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
 
 OneOrTwoRuns = Annotated[
     list[Path],
-    typer.Argument(
-        help="One run folder, or two to compare their completions.",
-        show_default=False,
-        autocompletion=completion.run_folders,
-    ),
+    typer.Argument(help="One run folder, or two to compare their completions.", show_default=False),
 ]
 Instructions = Annotated[
     Path | None,

@@ -34,12 +34,12 @@ from cudt.cli.train import train
 from cudt.utils import processes
 from cudt.utils.errors import (
     DataWarning,
+    MachineFaultError,
     TerminatedError,
     TrainingInterruptedError,
     TrainingStoppedError,
     UserError,
 )
-from cudt.utils.faults import is_starved, machine_fault
 
 app = typer.Typer(
     help="Train transformers in which every layer lowers the loss, and measure how they degrade under noise.",
@@ -70,7 +70,7 @@ _add("eval-ood", "Train and evaluate", "cudt eval-ood outputs/imdb-minilm/* --pe
 _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
-_add("runs", "Look at results", "cudt runs outputs --filter status=finished --sort -score", runs)
+_add("runs", "Look at results", "cudt runs outputs", runs)
 _add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
 _add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
 app.add_typer(
@@ -80,16 +80,10 @@ _add("data", "What is available", "cudt data --data-root data", data)
 _add("doctor", "What is available", "cudt doctor outputs", doctor)
 
 
-#: Bytes for reporting an error.
-_RESERVE = 16 * 2**20
-
-
 def main() -> None:
     """Run a command; errors and warnings about data are printed as one line, without a traceback."""
     errors = make_error_console()
     _print_data_warnings(errors)
-    # Memory for the line that says that there is none; it is not touched until then.
-    reserve = [bytearray(_RESERVE)]
     try:
         with _terminating():
             app()
@@ -98,13 +92,11 @@ def main() -> None:
             processes.leave()
         raise
     except Exception as error:
-        reserve.clear()
         code = _report(error, errors)
         if code is None:
             raise
-        ends_all = isinstance(error, TrainingInterruptedError | TrainingStoppedError)
-        if is_starved() or (processes.count() > 1 and not ends_all):
-            # Without memory, libraries crash when they end; and torch would wait for processes that wait for this one.
+        if processes.count() > 1 and not isinstance(error, TrainingInterruptedError | TrainingStoppedError):
+            # torch would wait for processes that wait for this one.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -119,18 +111,16 @@ def _report(error: Exception, errors: Console) -> int | None:
     if isinstance(error, TrainingStoppedError):
         errors.print(f"stopped: {error}", soft_wrap=True)
         return 1
-    fault = machine_fault(error)
-    if fault is None and isinstance(error, ImportError) and not (error.name or "").startswith("cudt"):
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        errors.print(f"error: a package is missing or broken: {reason}; run `cudt doctor`", soft_wrap=True)
-        return 2
-    if fault is None and not isinstance(error, UserError | OSError):
+    if isinstance(error, OSError) and error.filename is None:
+        return None
+    if not isinstance(error, UserError | OSError | MachineFaultError):
         return None
     # Of several processes, perhaps only this one has it.
     errors.quiet = False
     who = "" if processes.is_main_process() else f"process {processes.index()} of {processes.count()}: "
-    errors.print(f"{'error' if fault is None else 'stopped'}: {who}{fault or error}", soft_wrap=True)
-    return 2 if fault is None else 1
+    is_fault = isinstance(error, MachineFaultError)
+    errors.print(f"{'stopped' if is_fault else 'error'}: {who}{error}", soft_wrap=True)
+    return 1 if is_fault else 2
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from cudt.cli import completion
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError, signal_of
 from cudt.utils.files import check_data_root
@@ -24,6 +23,14 @@ class WeightsChoice(str, Enum):
 
     best = "best"
     last = "last"
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Recipe names and YAML files for the shell's completion; nothing heavy is imported, because the shell waits."""
+    from cudt.config import recipe
+
+    files = [str(path) for path in Path().glob("*.yaml")]
+    return [name for name in (*recipe.names(), *sorted(files)) if name.startswith(incomplete)]
 
 
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
@@ -59,14 +66,12 @@ DataRoot = Annotated[
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
 RecipeOption = Annotated[
     str,
-    typer.Option("--recipe", help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=completion.recipes),
+    typer.Option("--recipe", help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=complete_recipe),
 ]
 RecipeArgument = Annotated[
-    str, typer.Argument(help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=completion.recipes)
+    str, typer.Argument(help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=complete_recipe)
 ]
-RunFolders = Annotated[
-    list[Path], typer.Argument(help="Run folders.", show_default=False, autocompletion=completion.run_folders)
-]
+RunFolders = Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,7 +99,6 @@ Objectives = Annotated[
         metavar="NAME...",
         help="Objectives to train, for example erm constrained.",
         show_default="the recipe's",
-        autocompletion=completion.objectives,
     ),
 ]
 Perturbations = Annotated[
@@ -103,7 +107,6 @@ Perturbations = Annotated[
         metavar="KIND...",
         help="Noise: gaussian or uniform at level γ on embeddings or pixels, discrete at level p in texts.",
         show_default="the recipe's",
-        autocompletion=completion.noises,
     ),
 ]
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
@@ -114,7 +117,6 @@ Trackers = Annotated[
         metavar="NAME,...",
         help="Trackers to log to, for example tensorboard,wandb: any that Accelerate has and that is installed.",
         show_default=False,
-        autocompletion=completion.trackers,
     ),
 ]
 Storage = Annotated[

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cudt.config import recipe as recipes
-from cudt.config import strict_yaml
 from cudt.config.differences import flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
 from cudt.noise.base import distribution
@@ -17,8 +16,7 @@ from cudt.runs import checksums
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info
 from cudt.runs.tables import read_table
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.shown import shown
+from cudt.utils.errors import UserError
 
 
 @dataclass
@@ -142,67 +140,11 @@ def _name_variants(runs: Sequence[ListedRun]) -> None:
             run.variant = names[tuple(settings.items())]
 
 
-# ---------------------------------------------------------------- sorting and filtering
-
-#: The columns of `cudt runs`, by the names that --sort, --filter and --csv use.
+#: The columns of `cudt runs --csv`.
 COLUMNS = (
     *("recipe", "model", "variant", "objective", "seed", "status", "metric", "score", "ood", "auc"),
     *("feasible", "monotone", "verdict", "begun", "path"),
 )
-#: Headings of the printed table that differ from the columns' names.
-_HEADINGS = {"OOD": "ood", "run": "path", "age": "begun"}
-_SIGNS = ("!=", ">=", "<=", "=", ">", "<")
-
-
-def value_of(run: ListedRun, key: str) -> Any:
-    """A column, or a setting by its dotted key; None where a run does not have it."""
-    return getattr(run, key) if key in COLUMNS else run.settings.get(key)
-
-
-def check_key(runs: Sequence[ListedRun], key: str, option: str) -> None:
-    """Refuse a key that is neither a column nor a setting of any run."""
-    known = [*COLUMNS, *dict.fromkeys(key for run in runs for key in run.settings)]
-    if runs and key not in known:
-        raise UserError(
-            f"{option}: unknown key {shown(key)}{did_you_mean(key, known) or ';'} "
-            f"use a setting such as noise.gamma_train, or one of {', '.join(COLUMNS)}"
-        )
-
-
-def sorted_by(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
-    """Runs in ascending order of a key, or in descending order of `-key`; runs without a value come last."""
-    name = _HEADINGS.get(key.removeprefix("-"), key.removeprefix("-"))
-    check_key(runs, name, "--sort")
-    there = [run for run in runs if value_of(run, name) is not None]
-    missing = [run for run in runs if value_of(run, name) is None]
-    return [*sorted(there, key=lambda run: _sortable(value_of(run, name)), reverse=key.startswith("-")), *missing]
-
-
-def _sortable(value: Any) -> tuple[bool, float, str]:
-    """Numbers by size, before words."""
-    return (False, value, "") if isinstance(value, int | float) else (True, 0.0, str(value))
-
-
-def filtered(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
-    """The runs that meet `key=value`; also !=, <, <=, > and >=."""
-    source = f"--filter {shown(condition)}"
-    sign = next((sign for sign in _SIGNS if sign in condition), "")
-    key, _, text = (part.strip() for part in condition.partition(sign or "="))
-    if not sign or not key or not text:
-        raise UserError(f"{source}: expected KEY=VALUE (or !=, <, <=, >, >=), such as status=finished")
-    check_key(runs, key, source)
-    wanted = strict_yaml.parse(text, source)
-    if sign in (">", "<", ">=", "<=") and not isinstance(wanted, int | float):
-        raise UserError(f"{source}: {sign} compares numbers, and {shown(text)} is not a number")
-    return [run for run in runs if _meets(value_of(run, key), sign, wanted, text)]
-
-
-def _meets(value: Any, sign: str, wanted: Any, text: str) -> bool:
-    if sign in ("=", "!="):
-        return (value == wanted or str(value) == text) == (sign == "=")
-    if not isinstance(value, int | float):
-        return False
-    return {">": value > wanted, "<": value < wanted, ">=": value >= wanted, "<=": value <= wanted}[sign]
 
 
 def utc_now() -> datetime:

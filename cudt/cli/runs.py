@@ -19,23 +19,6 @@ from cudt.utils.shown import one_line
 if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
 
-Sort = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        help="Sort by a column or a setting, for example score or noise.gamma_train; -KEY sorts in descending order.",
-        show_default="recipe and folder",
-    ),
-]
-Filters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filter",
-        metavar="KEY=VALUE",
-        help="Show only matching runs, for example status=finished, noise.gamma_train=0.8 or 'score>0.8'. Repeatable.",
-        show_default=False,
-    ),
-]
 #: Explains the column `verdict`.
 _LEGEND = (
     "verdict: feasible (every constraint is met or borderline), monotone (every layer lowers the loss), both or neither"
@@ -43,7 +26,7 @@ _LEGEND = (
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")]
 
 
-def runs(folder: Folders = None, sort: Sort = None, filter_: Filters = None, as_csv: AsCsv = False) -> None:
+def runs(folder: Folders = None, as_csv: AsCsv = False) -> None:
     """List runs: recipe, model, what sets each one apart, seed, objective, status, scores, verdict and age.
 
     The score is the metric at γ_train on validation data; OOD is its mean over higher noise levels on test data.
@@ -56,20 +39,12 @@ def runs(folder: Folders = None, sort: Sort = None, filter_: Filters = None, as_
     listed, problems = run_list.list_runs(folders)
     for problem in problems:
         make_error_console().print(f"warning: {problem}", style="yellow", soft_wrap=True)
-    for condition in filter_ or []:
-        listed = run_list.filtered(listed, condition)
-    if sort:
-        listed = run_list.sorted_by(listed, sort)
     if as_csv:
         typer.echo(_as_csv(listed), nl=False)
         return
     console = make_console()
     print_runs(console, listed)
-    console.print(_count(len(listed), "run" if not filter_ else "matching run"), highlight=False)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    console.print(f"{len(listed) or 'no'} run{'' if len(listed) == 1 else 's'}", highlight=False)
 
 
 def print_runs(console: Console, listed: list[ListedRun]) -> None:
@@ -141,10 +116,10 @@ def _text(value: Any) -> str:
 
 
 def _as_csv(listed: list[ListedRun]) -> str:
-    from cudt.cli.run_list import COLUMNS, value_of
+    from cudt.cli.run_list import COLUMNS
 
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([one_line(_text(value_of(run, name))) for name in COLUMNS] for run in listed)
+    writer.writerows([one_line(_text(getattr(run, name))) for name in COLUMNS] for run in listed)
     return file.getvalue()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cudt.cli import completion
 from cudt.cli.options import (
     DataRoot,
     Device,
@@ -16,6 +15,7 @@ from cudt.cli.options import (
     RetryFailed,
     Storage,
     Trackers,
+    complete_recipe,
     parse_trackers,
     refuse_with_join,
 )
@@ -30,17 +30,14 @@ if TYPE_CHECKING:
 
 Search = Annotated[
     str | None,
-    typer.Option(
-        help="Search file: its name (see `cudt recipes`) or a YAML file. With --join: the name of the sweep.",
-        autocompletion=completion.searches,
-    ),
+    typer.Option(help="Search file: its name (see `cudt recipes`) or a YAML file. With --join: the name of the sweep."),
 ]
 SearchedRecipe = Annotated[
     str | None,
     typer.Option(
         help="Recipe to search: a name or a YAML file.",
         show_default="the search file's",
-        autocompletion=completion.recipes,
+        autocompletion=complete_recipe,
     ),
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")]

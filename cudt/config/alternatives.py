@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from cudt.config.bounds import AtMost, Positive
+from cudt.config.bounds import Positive
 
 NumberOrAuto = Annotated[
     Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
@@ -21,6 +21,6 @@ WordOrWords = Annotated[
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
 WorkersOrAuto = Annotated[
-    Annotated[int, Field(ge=0), AtMost(1000), Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
+    Annotated[int, Field(ge=0), Tag("<number>")] | Annotated[Literal["auto"], Tag("<word>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
 ]

@@ -9,12 +9,10 @@ base's replaces that of the base, because other tasks and models have other keys
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from cudt.config import strict_yaml
-from cudt.config.mistakes import Mistake
 from cudt.utils.errors import UserError
 from cudt.utils.files import is_file
 from cudt.utils.shown import shown, shown_path
@@ -26,46 +24,20 @@ Locate = Callable[[str], Path]
 _Path = tuple[str | int, ...]
 
 
-@dataclass
-class Document:
-    """The values of a file, those of its bases included, and where each one that is not the file's own was set."""
-
-    values: dict[str, Any]
-    sources: dict[_Path, str] = field(default_factory=dict)
-
-    def put(self, path: str, value: Any, source: str) -> None:
-        """Set `a.b.c`, and remember who did."""
-        put(self.values, path, value)
-        self._forget(tuple(path.split(".")))
-        self.sources[tuple(path.split("."))] = source
-
-    def traced(self, mistake: Mistake) -> Mistake:
-        """The mistake, with the file or option that set its value if that is not the file itself."""
-        for length in range(len(mistake.path), 0, -1):
-            if source := self.sources.get(mistake.path[:length]):
-                return replace(mistake, source=source)
-        inside = {self.sources.get(path, "") for path, _ in leaves(_at(self.values, mistake.path), mistake.path)}
-        return replace(mistake, source=inside.pop()) if len(inside) == 1 else mistake
-
-    def _forget(self, path: _Path) -> None:
-        for known in [known for known in self.sources if known[: len(path)] == path]:
-            del self.sources[known]
-
-
-def read(path: Path, locate: Locate) -> Document:
+def read(path: Path, locate: Locate) -> dict[str, Any]:
     """The values of a file and of the files it inherits from. A `base` is a shipped name, or a path from this file."""
     return _with_bases(_parse(path), path, locate, ())
 
 
-def from_values(values: dict[str, Any], source: str, locate: Locate) -> Document:
+def from_values(values: dict[str, Any], source: str, locate: Locate) -> dict[str, Any]:
     """The same for settings that were not read from a file: a `base` that is a path starts at the current folder."""
     return _with_bases(dict(values), Path(source), locate, ())
 
 
-def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple[Path, ...]) -> Document:
+def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple[Path, ...]) -> dict[str, Any]:
     base = values.pop("base", None)
     if base is None:
-        return Document(values)
+        return values
     if not isinstance(base, str):
         raise UserError(f"{path}: base: expected the name of a file to inherit from, got {shown(base)}")
     chain = (*chain, path.resolve())
@@ -79,15 +51,7 @@ def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple
         names = " → ".join(one.name for one in (*chain, inherited_from))
         raise UserError(f"{path}: base: files inherit from each other in a circle: {names}")
     inherited = _with_bases(_parse(inherited_from), inherited_from, locate, chain)
-    return _merged(inherited, inherited_from.name, values)
-
-
-def _merged(inherited: Document, name: str, own: dict[str, Any]) -> Document:
-    kept = {key: value for key, value in inherited.values.items() if key not in NOT_INHERITED}
-    values = _merge(kept, own)
-    mine = {path for path, _ in leaves(own, ())}
-    sources = {path: inherited.sources.get(path, name) for path, _ in leaves(values, ()) if path not in mine}
-    return Document(values, sources)
+    return _merge({key: value for key, value in inherited.items() if key not in NOT_INHERITED}, values)
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -122,12 +86,6 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
         if not isinstance(values, dict):
             raise KeyError(f"{shown(key)} is a value, not a section; it has no key {shown(last)}")
     values[last] = value
-
-
-def _at(value: Any, path: _Path) -> Any:
-    for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 def _is_file_name(base: str) -> bool:

@@ -42,8 +42,6 @@ class Mistake:
     """What is wrong, without the value."""
     kind: str = ""
     """Pydantic's name for it, like `int_type`; empty for errors that cudt finds itself."""
-    source: str = ""
-    """Where the value was set, if not in the file itself: the file it was inherited from, or `--set`."""
     meant: str = ""
     """For an unknown key, the known one that it is closest to."""
 
@@ -59,7 +57,7 @@ class Mistake:
     def __str__(self) -> str:
         where = f"{brief(self.key)}: " if self.path else ""
         got = "" if self.value is NO_VALUE else f", got {shown(self.value)}"
-        return f"{where}{self.message}{got}" + (f" (from {self.source})" if self.source else "")
+        return f"{where}{self.message}{got}"
 
 
 def refuse(source: str, mistakes: Sequence[Mistake | str]) -> NoReturn:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from cudt.config.revision import Revision
 from cudt.config.schema import ModelSection
-from cudt.config.section import ADDED_LATER
 
 
 class PretrainedName(str):
@@ -32,7 +29,7 @@ class PretrainedName(str):
 class PretrainedSection(ModelSection):
     """The `model` section of models that load pretrained weights or embeddings."""
 
-    revision: Annotated[Revision | None, ADDED_LATER] = None
+    revision: Revision | None = None
     """Version of the pretrained model on the hub: a branch, a tag or the hash of a commit; null for the newest. Refused
     for a model in a folder, which has no versions."""
 

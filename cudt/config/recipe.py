@@ -14,7 +14,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 import cudt
 from cudt.config import inheritance, mistakes, registry, strict_yaml
-from cudt.config.inheritance import Document, Locate
+from cudt.config.inheritance import Locate
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.names import checked_name, name_of_file
 from cudt.config.schema import NamedSection, Recipe
@@ -43,7 +43,7 @@ class NamedRecipe:
 
     def identity(self, *, without_seed: bool = False) -> str:
         """Eight hex digits over every setting that changes training: the same recipe is the same run."""
-        values = {"name": self.name, **self.settings.identifying()}
+        values = {"name": self.name, **self.settings.model_dump(mode="json")}
         shaping = shaping_values(values, *(["seed"] if without_seed else []))
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -115,7 +115,7 @@ def _find(name_or_file: str, known: dict[str, Path], what: str, others: str) -> 
 
 def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
     """The settings in a file and in those it inherits from, not yet validated."""
-    return inheritance.read(path, locate_base).values
+    return inheritance.read(path, locate_base)
 
 
 # ---------------------------------------------------------------- recipes
@@ -127,16 +127,16 @@ def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = No
     `name` replaces the recipe's own name, which is the folder of its runs.
     """
     path = locate(name_or_file)
-    document = inheritance.read(path, locate)
+    values = inheritance.read(path, locate)
     if name is None:
-        name = name_of_file(path, document.values)
+        name = name_of_file(path, values)
     else:
-        document.values.pop("name", None)
+        values.pop("name", None)
         name = checked_name(name, "--name")
     for override in overrides:
-        _apply_override(document, override)
-    document.values.update({key: value for key, value in settings.items() if value is not None})
-    return NamedRecipe(name, validated(document, path.name))
+        _apply_override(values, override)
+    values.update({key: value for key, value in settings.items() if value is not None})
+    return NamedRecipe(name, validate(values, path.name))
 
 
 def outgrown_name(name_or_file: str, loaded: NamedRecipe) -> str:
@@ -156,14 +156,6 @@ def _last_part(value: Any) -> str:
     return str(value).rstrip("/").rpartition("/")[2]
 
 
-def validated(document: Document, source: str) -> Recipe:
-    """The typed recipe; its errors name the file or option that set a value if that is not `source`."""
-    recipe, found = check(document.values)
-    if recipe is None:
-        mistakes.refuse(source, [document.traced(mistake) for mistake in found])
-    return recipe
-
-
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:
     """A recipe's name and its settings, not yet validated.
 
@@ -180,33 +172,32 @@ def load_resolved(path: Path) -> NamedRecipe:
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    """The settings in a run folder, not validated; names and texts of earlier versions may have any characters."""
-    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path), allows_controls=True)
+    """The settings in a run folder, not validated."""
+    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path))
 
 
 def parse_resolved(text: str) -> NamedRecipe:
     """A resolved recipe from its text."""
-    return _named(strict_yaml.parse_mapping(text, "recipe", allows_controls=True), "recipe")
+    return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
 
 
 def _named(values: dict[str, Any], source: str) -> NamedRecipe:
     name = values.pop("name", None)
     if not isinstance(name, str):
         raise UserError(f"{source}: name: missing; this is not the recipe of a run")
-    # Runs of earlier versions are read, even if this version would not train them.
     recipe, found = _typed(values)
     if recipe is None:
         mistakes.refuse(source, found)
     return NamedRecipe(name, recipe)
 
 
-def _apply_override(document: Document, override: str) -> None:
+def _apply_override(values: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     path = path.strip()
     if not sign or not all(path.split(".")):
         raise UserError(f"--set {shown(override)}: write key=value, with dots for sections, like training.epochs=3")
     try:
-        document.put(path, strict_yaml.parse(text, f"--set {brief(path)}"), "--set")
+        inheritance.put(values, path, strict_yaml.parse(text, f"--set {brief(path)}"))
     except KeyError as error:
         raise UserError(f"--set {shown(override)}: {error.args[0]}") from None
 

@@ -16,19 +16,10 @@ from pydantic import (
 
 from cudt.config import registry
 from cudt.config.alternatives import NumberOrAuto, WorkersOrAuto
-from cudt.config.bounds import (
-    MAX_WEIGHTS,
-    Count,
-    CountFromZero,
-    Epochs,
-    NotNegative,
-    Number,
-    Positive,
-    Seed,
-)
+from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
 from cudt.config.plugin_names import DualOptimizerName, NoiseName, ObjectiveName, TrainingNoiseName
-from cudt.config.section import ADDED_LATER, Section
+from cudt.config.section import Section
 from cudt.utils.autocast import Precision
 from cudt.utils.errors import UserError
 
@@ -62,17 +53,6 @@ class ModelSection(NamedSection):
 
     generates_text: ClassVar[bool] = False
     """Whether `cudt generate` can answer instructions with such a model."""
-
-    @property
-    def n_weights(self) -> int:
-        """About how many new weights the model has, as far as the recipe says it."""
-        return 0
-
-    @model_validator(mode="after")
-    def _fits_a_machine(self) -> ModelSection:
-        if self.n_weights > MAX_WEIGHTS:
-            raise ValueError(f"too large: about {self.n_weights:.1e} weights; lower its sizes or its number of layers")
-        return self
 
     @property
     def schedule(self) -> Schedule:
@@ -114,7 +94,7 @@ Alpha = Annotated[
     Discriminator(_alpha_kind),
 ]
 Gammas = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[Number], Tag("<list>")],
+    Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
 
@@ -154,7 +134,7 @@ class Descent(Section):
     form: Literal["linear", "log", "ladder"] = "linear"
     """How violations are measured: linear, f_l − (1 − α)·f_{l−1}; log, the difference of the logarithms; or ladder, the
     difference to fixed bounds, f_l − (1 − α)^l·f_0."""
-    gradient: Annotated[Literal["full", "proxy"], ADDED_LATER] = "full"
+    gradient: Literal["full", "proxy"] = "full"
     """What the weights see of a violation: full, all of it, as in the paper; or proxy, f_l alone, with f_{l−1} taken as
     a number, so that no layer is ever trained to raise its loss. λ ascends on the same violation in both."""
     resilience: Literal["none", "slack", "decay"] = "none"
@@ -162,7 +142,7 @@ class Descent(Section):
     beta: Positive | None = None
     """Price β of relaxing a constraint; required with slack and decay, null with none. Typical for pretrained encoders:
     1 to 5."""
-    decay: Annotated[Literal["coupled", "decoupled"], ADDED_LATER] = "coupled"
+    decay: Literal["coupled", "decoupled"] = "coupled"
     """How λ decays with resilience: decay. coupled: λ/β is part of the dual gradient. decoupled: λ is multiplied by
     1 − η₂/β before the optimizer's step, as in AdamW; under Adam, λ then settles at β for any violation."""
     slack_restart: bool = True
@@ -216,7 +196,7 @@ class Descent(Section):
 class Training(Section):
     """Training of the weights."""
 
-    epochs: Epochs = 10
+    epochs: Count = 10
     """Passes over the training data. Typical for pretrained encoders: 1 to 3."""
     batch_size: Count = 32
     """Examples per update, over all micro-batches and processes. Typical for pretrained encoders: 16."""
@@ -229,13 +209,13 @@ class Training(Section):
     learning_rate: Positive | None = None
     """Primal learning rate η₁; null for what fits the model: 1e-3 for new weights, 2e-5 for pretrained ones, 2e-4 for
     LoRA. Typical for pretrained encoders: 1e-5 to 5e-5."""
-    warmup_share: Annotated[float, Field(ge=0, le=1), ADDED_LATER] = 0.0
+    warmup_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without learning_rate and
     warmup_share, pretrained models have 0.06."""
-    schedule: Annotated[Literal["constant", "linear", "cosine"], ADDED_LATER] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after warm-up: constant, or falling to 0 until the last update, in a line or along a cosine. The
     dual learning rate stays constant."""
-    readout_learning_rate: Annotated[Positive | None, ADDED_LATER] = None
+    readout_learning_rate: Positive | None = None
     """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule apply to both."""
     weight_decay: NotNegative = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
@@ -244,23 +224,23 @@ class Training(Section):
     precision: Precision = "fp32"
     """Number format of the forward and backward pass of updates; validation is in fp32. On a CPU, bf16 is faster only
     if the CPU has instructions for it; cudt warns if it does not."""
-    tf32: Annotated[bool, ADDED_LATER] = False
+    tf32: bool = False
     """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since Ampere, with 10 bits of
     precision instead of 23. No effect on other devices, in validation and in evaluation."""
-    compile: Annotated[bool, ADDED_LATER] = False
+    compile: bool = False
     """Whether updates run the layers compiled by torch.compile. The first update takes minutes, and later ones are
     faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
     log_every: Count = 10
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
-    validate_every: Annotated[Count | None, ADDED_LATER] = None
+    validate_every: Count | None = None
     """Updates between validations within an epoch, which also choose the best weights; every epoch ends with one
     anyway."""
-    early_stopping: Annotated[Count | None, ADDED_LATER] = None
+    early_stopping: Count | None = None
     """Validations in a row, after warm-up, without better weights than before, after which training ends; null trains
     all epochs. Learning rates follow the schedule of all epochs."""
-    select: Annotated[Weights, ADDED_LATER] = "best"
+    select: Weights = "best"
     """Weights that the run is judged and evaluated by: those of the best validation, or the last."""
 
 
@@ -316,7 +296,7 @@ class Evaluation(Section):
     """Levels p of discrete noise: the probability that a character is replaced, and that a word is left out."""
     perturbations: list[NoiseName] = Field(default_factory=lambda: ["gaussian"], min_length=1)
     """Kinds of noise to evaluate."""
-    noise_seeds: list[Seed] = Field(default_factory=lambda: [0], min_length=1)
+    noise_seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
     """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""
@@ -386,11 +366,11 @@ class Recipe(Section):
     """The constraints."""
     training: Training = Training()
     """Training of the weights."""
-    readout: Annotated[Readout, ADDED_LATER] = Readout()
+    readout: Readout = Readout()
     """Sampling of layers and tokens in training."""
     noise: Noise = Noise()
     """The noise in training."""
-    loading: Annotated[Loading, ADDED_LATER] = Loading()
+    loading: Loading = Loading()
     """How batches get to the device."""
     evaluation: Evaluation = Evaluation()
     """Defaults of `cudt eval-ood`."""

@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.util import Finalize
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader
 
 from cudt.data.batching import Batch, Collates, collated, to_device
-from cudt.utils import temporaries
 from cudt.utils.errors import UserError
 from cudt.utils.transfer import can_pin
 
@@ -161,13 +159,13 @@ def _begin_worker(worker: int) -> None:
 
 
 def _own_temporary_folder() -> None:
-    """Let torch's sockets be in a folder that the next worker deletes if this one is killed."""
+    """Let torch's sockets be in a folder that is deleted with the worker."""
     with contextlib.suppress(OSError):
-        temporary = temporaries.new_folder(Path(tempfile.gettempdir()) / "cudt")
+        temporary = tempfile.mkdtemp(prefix="cudt-")
         # After the folder in it, which has a higher priority.
         Finalize(None, shutil.rmtree, (temporary, True), exitpriority=-200)
-        if len(str(temporary)) <= _LONGEST_FOLDER:
-            tempfile.tempdir = str(temporary)
+        if len(temporary) <= _LONGEST_FOLDER:
+            tempfile.tempdir = temporary
 
 
 def _outlive_a_stop() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +28,7 @@ from cudt.tasks.base import Task
 from cudt.training import trained
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
-from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
-from cudt.utils.shown import as_command
 
 #: The measurements at each level, by noise seed.
 BySeed = Mapping[int, Sequence[StoredMeasurement]]
@@ -78,28 +75,18 @@ def evaluate_ood(
         if not leads:
             return
         notes.drop_lost(run)
-        with _memory_of(run):
-            for kind in grid.kinds(run.recipe.settings.evaluation):
-                _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
-            _summarise(run, layerwise, grid, track)
-            if with_exits:
-                exits.evaluate_exits(run, layerwise, grid, track)
+        for kind in grid.kinds(run.recipe.settings.evaluation):
+            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
+        _summarise(run, layerwise, grid, track)
+        if with_exits:
+            exits.evaluate_exits(run, layerwise, grid, track)
 
 
 def evaluate_exits(run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track) -> None:
     """Write exits.csv alone, for a run whose other tables are complete. `check` the run first."""
     layerwise = _load(run, device, data_root)
     check_same_test(run, layerwise.task.fingerprint(["test"]))
-    with _memory_of(run):
-        exits.evaluate_exits(run, layerwise, grid, track)
-
-
-def _memory_of(run: Run) -> AbstractContextManager[None]:
-    """Say what takes less memory, if it does not suffice."""
-    size, recipe = run.recipe.settings.evaluation.batch_size, run.path / "recipe.yaml"
-    smaller = f"evaluation.batch_size={-(-size // 4)}"
-    command = as_command("train", "--recipe", recipe, "--out", run.path.parent.parent, "--set", smaller)
-    return memory_advice(f"{run.label}", f"lower evaluation.batch_size (now {size}) with `{command}`")
+    exits.evaluate_exits(run, layerwise, grid, track)
 
 
 def parts_of(run: Run, grid: Grid) -> list[Part]:
@@ -120,7 +107,7 @@ def measure_parts(
     layerwise = _load(run, device, data_root)
     for kind, seed in dict.fromkeys((part.perturbation, part.seed) for part in wanted):
         levels = [part.gamma for part in wanted if (part.perturbation, part.seed) == (kind, seed)]
-        with _memory_of(run), ExampleFile(run.results) as file:
+        with ExampleFile(run.results) as file:
             found = _measure(run, layerwise, file, "test", kind, seed, levels, track)
             for level, one in zip(levels, found, strict=True):
                 parts.write(folder, Part(kind, level, seed), one)
@@ -246,7 +233,7 @@ def evaluate_validation(
         return
     layerwise = _load(run, device, data_root)
     kind, seed = run.recipe.settings.noise.kind, 0
-    with _memory_of(run), ExampleFile(run.results) as file:
+    with ExampleFile(run.results) as file:
         measured = _measure(run, layerwise, file, "validation", kind, seed, missing, track)
         rows = ood_rows(layerwise.task, kind, seed, measured, missing)
     run.merge_table("validation", rows, ["perturbation", "gamma"])

@@ -36,7 +36,6 @@ from cudt.training import trained
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.faults import memory_advice
 from cudt.utils.progress import Track
 from cudt.utils.transfer import sent
 
@@ -130,9 +129,8 @@ def generate(run: Run, request: Request, device: DeviceName, data_root: Path | N
             noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
             work = _Completing(left, noise, request.decoding, f"{run.recipe.name}-{run.label}")
             total = n_batches(left, request.batch_size)
-            with memory_advice(run.label, f"lower --batch-size (now {request.batch_size})"):
-                batches = track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}")
-                _write_as_they_come(path, done, batches)
+            batches = track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}")
+            _write_as_they_come(path, done, batches)
     return path
 
 
@@ -147,8 +145,7 @@ def answer(
     sigma_x = trained.sigma_of(run, layerwise) if decoding.gamma else 0.0
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
     work = _Completing(asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label)
-    with memory_advice(run.label, f"lower --batch-size (now {decoding.batch_size})"):
-        return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
+    return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
 
 
 def _write_as_they_come(path: Path, done: list[Completion], batches: Iterable[list[Completion]]) -> None:

@@ -7,13 +7,12 @@ computed in chunks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
 from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, NamedSection, Schedule
-from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.models.lora import Lora, schedule_with
@@ -33,7 +32,7 @@ class Config(PretrainedTextSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    attention: Attention = "auto"
     """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     lora: Lora | None = Lora()
     """Low-rank adapters to train; null trains all weights."""

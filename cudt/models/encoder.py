@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cudt.config.pretrained import PretrainedTextSection
 from cudt.config.schema import Attention, Schedule
-from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.models.lora import Lora, schedule_with
@@ -24,11 +23,11 @@ class Config(PretrainedTextSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    attention: Annotated[Attention, ADDED_LATER] = "auto"
+    attention: Attention = "auto"
     """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     readout: Literal["first", "mean"] = "first"
     """What the head reads: the state of the first token, or the mean over all tokens."""
-    lora: Annotated[Lora | None, ADDED_LATER] = None
+    lora: Lora | None = None
     """Low-rank adapters to train besides the readout; null trains all weights."""
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from cudt.config.bounds import AtMost, Layers, Side
+from cudt.config.bounds import Count
 from cudt.config.schema import ModelSection, NamedSection
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
 from cudt.utils.errors import UserError
@@ -19,18 +19,14 @@ if TYPE_CHECKING:
 class PatchConfig(ModelSection):
     """The settings of all models that split frames into patches."""
 
-    layers: Layers = 5
+    layers: Count = 5
     """Number of layers L; the paper uses 3, 5 and 7."""
-    patch: Annotated[int, Field(ge=2), AtMost(10_000)] = 16
+    patch: Annotated[int, Field(ge=2)] = 16
     """Side of a patch in pixels; the frame size must be a multiple of it."""
-    atoms: Side = 24
+    atoms: Count = 24
     """Cosines along each side of a patch; its dictionary has atoms² columns."""
     tie_layers: bool = False
     """Whether all layers share one set of weights."""
-
-    @property
-    def n_weights(self) -> int:
-        return (1 if self.tie_layers else self.layers) * self.patch**2 * self.atoms**2
 
 
 def video_task(task: Task, model: str) -> VideoDenoising:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
-from cudt.config.bounds import Layers, Width
+from cudt.config.bounds import Count
 from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class Config(PretrainedSection):
     """The size of a UT."""
 
-    layers: Layers = 5
+    layers: Count = 5
     """Number of layers L; the paper uses 3, 5, 7 and 9."""
-    width: Width | None = None
+    width: Count | None = None
     """Width of the word embeddings; null for that of `embeddings_from`, or 64 without it."""
-    attention_width: Width = 32
+    attention_width: Count = 32
     """Rows of W₁, the width in which attention compares words."""
     step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Step size η of a layer."""
@@ -51,11 +51,6 @@ class Config(PretrainedSection):
         if self.revision is not None and self.embeddings_from is None:
             raise ValueError("revision is that of embeddings_from; set embeddings_from too, or remove revision")
         return self
-
-    @property
-    def n_weights(self) -> int:
-        width = self.width or 64
-        return (1 if self.tie_layers else self.layers) * width * (width + self.attention_width)
 
     @property
     def source(self) -> PretrainedName | None:

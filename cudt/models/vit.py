@@ -20,11 +20,10 @@ answers the grey that the image processor has as its mean, whose loss is about f
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cudt.config.pretrained import PretrainedName, PretrainedSection
 from cudt.config.schema import NamedSection, Schedule
-from cudt.config.section import ADDED_LATER
 from cudt.data import hub
 from cudt.models.lora import Lora, schedule_with
 from cudt.models.patch_section import check_video, video_task
@@ -39,10 +38,10 @@ class Config(PretrainedSection):
 
     pretrained: str
     """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
-    readout: Annotated[Literal["direct", "linear"], ADDED_LATER] = "direct"
+    readout: Literal["direct", "linear"] = "direct"
     """How tokens become pixels: direct reads them as the pixels of their patches, which must have as many numbers;
     linear trains one linear map for all layers, behind the model's final norm."""
-    lora: Annotated[Lora | None, ADDED_LATER] = None
+    lora: Lora | None = None
     """Low-rank adapters to train besides the readout; null trains all weights."""
 
     @property

@@ -28,11 +28,6 @@ def replace(out: Path, written: Iterable[Path]) -> list[str]:
     return warnings
 
 
-def missing(out: Path) -> list[str]:
-    """The files that the last report into a folder wrote and that are gone."""
-    return [name for name in _recorded(out)[0] if not (out / name).is_file()]
-
-
 def _recorded(out: Path) -> tuple[list[str], list[str]]:
     """The files of the previous report; none, with a warning, if report.json is damaged or another program's."""
     try:

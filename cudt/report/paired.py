@@ -84,7 +84,7 @@ def chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
     """
     seeds = sorted({run.seed for run in pair.ours} & {run.seed for run in pair.baseline})
     if min(len(pair.ours), len(pair.baseline)) == 1:
-        return ("clips" if pair.ours[0].info.resamples_clips else "examples"), pair.ours, pair.baseline
+        return ("clips" if pair.ours[0].info.windows_of_clips else "examples"), pair.ours, pair.baseline
     if len(seeds) < 2:
         return "seeds", pair.ours, pair.baseline
     ours, baseline = ({run.seed: run for run in runs} for runs in (pair.ours, pair.baseline))

@@ -115,7 +115,7 @@ class Measured:
         if len(missing):
             level = f"{scale_of(self.noise).symbol} = {missing[0]:g}"
             raise self._outdated(f"no scores of single examples at {level}")
-        of_clips = self.run.info.resamples_clips
+        of_clips = self.run.info.windows_of_clips
         return Scores(pd.Index(ids), levels.tolist(), values, weights, self.run.is_root, of_clips), is_present
 
     def _outdated(self, problem: str) -> NoIntervalError:

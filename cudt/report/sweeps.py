@@ -25,9 +25,7 @@ from cudt.report.figures import Drawing, Figure, Job, save
 from cudt.runs import checksums
 from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
-from cudt.utils.files import file_name
-from cudt.utils.reading import check_csv
-from cudt.utils.walk import files_below
+from cudt.utils.files import file_name, files_below
 
 #: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
@@ -110,7 +108,6 @@ def _read(folder: Path) -> ReadSweep:
 
 
 def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
-    check_csv(content)
     # A setting may be the word `null`.
     return pd.read_csv(io.BytesIO(content), dtype=words, keep_default_na=False, na_values=[""])
 

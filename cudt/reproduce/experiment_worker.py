@@ -19,7 +19,6 @@ from cudt.sweep.storage import open_patiently
 from cudt.sweep.stored import first_study
 from cudt.sweep.worker import work
 from cudt.utils.errors import UserError
-from cudt.utils.faults import expect_folder
 
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
@@ -42,7 +41,6 @@ class ReproductionJob:
 def main(job: ReproductionJob) -> int:
     """Run trials until nothing is left; the exit code (sweep/worker.py)."""
     logging.basicConfig(format="%(asctime)s %(message)s")
-    expect_folder(job.data_root)
     storage = open_patiently(job.storage)
     # Not by number: another command may have replaced the scale since.
     begun = {first_study(one.sweep): one for one in stored.load(storage, job.study).experiments}

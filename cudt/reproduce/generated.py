@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from cudt.utils import temporaries
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.files import write_if_changed
+from cudt.utils.files import folder_next_to, write_if_changed
 
 #: Names below the data root, as the recipe smoke-llama uses them.
 MODEL = "tiny-llama"
@@ -60,7 +59,7 @@ def _save_llama(target: Path) -> None:
     # Its progress bar would garble the plan.
     logging.disable_progress_bar()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with temporaries.folder_next_to(target) as temporary:
+    with folder_next_to(target) as temporary:
         tokenizer = _tokenizer()
         config = LlamaConfig(
             vocab_size=len(tokenizer),

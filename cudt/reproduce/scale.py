@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from cudt.config import mistakes
 from cudt.config import recipe as recipes
-from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive, Seed
+from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive
 from cudt.config.names import checked_name
 from cudt.config.plugin_names import NoiseName
 from cudt.config.section import Section
@@ -64,7 +64,7 @@ class Listed(Section):
     evaluate: Literal["best", "all", "none"] = "best"
     """Which runs to evaluate: the best of each arm in each setting, all, or none, if they only choose settings."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
-    noise_seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default=[0])
+    noise_seeds: Annotated[list[int], Field(min_length=1)] = Field(default=[0])
     samples: CountFromZero = 0
     """The number of test examples saved as pictures for each evaluated run (video)."""
     exits: bool = False

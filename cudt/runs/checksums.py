@@ -6,7 +6,7 @@ A writer announces the new digest next to the old one, replaces the file, and dr
 accepts the file at any moment, also after a kill. `null` among the digests says that the file may be missing: it is
 being written for the first time. Names are relative to the folder, with `/`.
 
-Files without an entry are not checked, and neither are folders without checksums.json, which earlier versions wrote.
+Files without an entry are not checked, and neither are folders without checksums.json.
 """
 
 from __future__ import annotations

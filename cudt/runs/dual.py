@@ -23,8 +23,7 @@ class DualAtEnd:
 def dual_at_end(run: Run, which: Weights | None = None) -> DualAtEnd | None:
     """λ and w at the end of the best or the last epoch, from run.json; by default, of the run's own epoch.
 
-    None without constraints, and for runs of earlier versions, which did not record the multipliers of the best epoch.
-    history.csv has them too, but only every few updates.
+    None without constraints. history.csv has them too, but only every few updates.
     """
     info, settings = run.finished_info(), run.recipe.settings
     recorded = None if info.multipliers is None else getattr(info.multipliers, which or run.weights)

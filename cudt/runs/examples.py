@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cudt.runs import checksums
-from cudt.utils.faults import machine_fault
 from cudt.utils.reading import shown
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _read(folder: Path, filters: list[tuple[str, str, object]] | None) -> pd.Dat
         if list(table.columns) != list(EXAMPLES):
             raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
         return table.astype(EXAMPLES)
+    except MemoryError:
+        raise
     except Exception as error:  # pyarrow raises many kinds of exceptions for a damaged file
-        if machine_fault(error) is not None:
-            raise
         raise checksums.damage(folder, FILE, shown(str(error))) from None

@@ -9,8 +9,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs import checksums
 from cudt.runs.card import Card, Library
 from cudt.runs.run import Run
-from cudt.utils import temporaries
-from cudt.utils.files import make_readable, write_text
+from cudt.utils.files import folder_next_to, make_readable, write_text
 
 #: The folder of the exported model, in the run folder.
 FOLDER = "model"
@@ -32,7 +31,7 @@ def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
 
     The folder is renamed into place at the end, so that it is always complete.
     """
-    with temporaries.folder_next_to(run.path / FOLDER) as temporary:
+    with folder_next_to(run.path / FOLDER) as temporary:
         folder = temporary / FOLDER
         lines = layerwise.model.save_pretrained(folder)
         if lines is None:

@@ -14,8 +14,8 @@ from cudt.runs.info import EVALUATION, FORMAT, Subfolder, read_format, read_info
 from cudt.runs.run import Run
 from cudt.tasks import other_data
 from cudt.utils.errors import UserError
+from cudt.utils.files import files_below
 from cudt.utils.shown import as_command, is_text, shown_path
-from cudt.utils.walk import files_below
 
 
 def run_for(recipe: NamedRecipe, out: Path) -> Run:

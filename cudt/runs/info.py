@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from cudt.config.plugin_names import ObjectiveName
 from cudt.config.schema import Weights
@@ -44,14 +44,6 @@ class MetricInfo(InfoPart):
     of_mean: str
     """How the metric follows from the mean score of the examples: it is the mean, or its root."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, values: Any) -> Any:
-        """Runs of earlier versions do not say `of_mean`; RMSE was the only root."""
-        if isinstance(values, dict):
-            return {"of_mean": "root" if values.get("name") == "RMSE" else "mean", **values}
-        return values
-
 
 class BestEpoch(InfoPart):
     """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
@@ -59,7 +51,7 @@ class BestEpoch(InfoPart):
     epoch: int
     validation_loss: float
     step: int | None = None
-    """The update after which they were validated; runs of earlier versions do not say it."""
+    """The update after which they were validated."""
 
 
 class StoppedEarly(InfoPart):
@@ -95,14 +87,7 @@ class MultiplierInfo(InfoPart):
     """The multipliers λ_1 … λ_L at the end of the best epoch and of the last one."""
 
     best: list[float] | None
-    """None for runs of earlier versions, which recorded only the last ones."""
     last: list[float]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name(cls, values: Any) -> Any:
-        """Runs of earlier versions have a list, the multipliers of the last epoch."""
-        return {"best": None, "last": values} if isinstance(values, list) else values
 
 
 class EvaluationNote(InfoPart):
@@ -145,7 +130,7 @@ class RunInfo(InfoPart):
     """Whether noise in source texts can be evaluated."""
     has_pictures: bool = False
     """Whether pictures of test examples can be saved."""
-    windows_of_clips: bool | None = None
+    windows_of_clips: bool = False
     """Whether examples are windows of clips, which intervals resample as a whole."""
     gamma_train: float | None = None
     layers: int | None = None
@@ -157,7 +142,7 @@ class RunInfo(InfoPart):
     rates: list[float] | None = None
     """The rates α_1 … α_L."""
     form: str | None = None
-    """The form of the constraints; runs of earlier versions do not say it, and were linear or log."""
+    """The form of the constraints."""
     device: str | None = None
     processes: int | None = None
     """Number of processes that train together."""
@@ -213,19 +198,6 @@ class FinishedInfo(RunInfo):
     feasible: bool
     monotone: bool
     verdicts: list[VerdictInfo] = Field(min_length=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _count_layers(cls, values: Any) -> Any:
-        """Runs of earlier versions do not say their depth; there is one verdict for each layer."""
-        if isinstance(values, dict) and isinstance(values.get("verdicts"), list):
-            return {"layers": len(values["verdicts"]), **values}
-        return values
-
-    @property
-    def resamples_clips(self) -> bool:
-        """Whether intervals resample clips; runs of earlier versions do not say it, and their pictures are of clips."""
-        return self.has_pictures if self.windows_of_clips is None else self.windows_of_clips
 
 
 @dataclass(frozen=True)

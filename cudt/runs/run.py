@@ -47,8 +47,9 @@ from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import FinishedInfo, RunInfo, Subfolder
 from cudt.runs.predictions import Predictions
 from cudt.tasks.other_data import OtherData
-from cudt.utils import processes, temporaries
+from cudt.utils import processes
 from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.files import delete_temporaries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +180,7 @@ class Run:
 
     def tidy(self) -> None:
         """Delete the temporaries of killed writers, and settle the checksums that they announced."""
-        temporaries.delete_abandoned(self.path, below=True)
+        delete_temporaries(self.path)
         for folder in {self.path, self.results}:
             checksums.settle(folder)
 

@@ -11,7 +11,6 @@ from cudt.sweep import stored
 from cudt.sweep.source import in_turn
 from cudt.sweep.storage import open_patiently
 from cudt.sweep.worker import work
-from cudt.utils.faults import expect_folder
 
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
@@ -34,7 +33,6 @@ class WorkerJob:
 def main(job: WorkerJob) -> int:
     """Run trials of a sweep until nothing is left; the exit code (worker.py)."""
     logging.basicConfig(format="%(asctime)s %(message)s")
-    expect_folder(job.data_root)
     storage = open_patiently(job.storage)
     sweep = stored.load(storage, job.study)
     studies = stored.open_studies(sweep, storage)

@@ -26,10 +26,8 @@ from cudt.sweep.source import Report
 from cudt.sweep.storage import open_patiently, own_storage
 from cudt.sweep.watch import Crew, run_workers
 from cudt.sweep.worker import work
-from cudt.utils import temporaries
 from cudt.utils.errors import MachineFaultError, TrainingInterruptedError
-from cudt.utils.faults import expect_folder
-from cudt.utils.files import delete
+from cudt.utils.files import delete, folder_next_to
 from cudt.utils.progress import Track
 from cudt.utils.worker_processes import worker_environments
 
@@ -99,13 +97,9 @@ def evaluate_runs(
 
 @contextmanager
 def _storage_folder() -> Iterator[Path]:
-    """A temporary folder for the storage; what commands that were killed have left is deleted."""
+    """A temporary folder for the storage."""
     path = Path(tempfile.gettempdir()) / "cudt-eval-ood"
-    for storage in temporaries.abandoned(path.parent):
-        # A command that failed has deleted the storage and left the logs.
-        if storage.name.startswith(f".{path.name}."):
-            delete(_folder_of_logs(storage))
-    with temporaries.folder_next_to(path) as folder:
+    with folder_next_to(path) as folder:
         _folder_of_logs(folder).mkdir()
         yield folder
 
@@ -120,7 +114,7 @@ def _measured_folder(run: Run) -> Iterator[Path]:
 
     It is in the run folder: the system's folder for temporary files is in memory on many machines.
     """
-    with run.locked(), temporaries.folder_next_to(run.path / "measured") as folder:
+    with run.locked(), folder_next_to(run.path / "measured") as folder:
         yield folder
 
 
@@ -228,6 +222,5 @@ def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
 
 def main(job: EvaluationJob) -> int:
     """What a worker process does: run trials until nothing is left; the exit code (worker.py)."""
-    expect_folder(job.request.data_root)
     sources = _sources(job, open_patiently(job.storage))
     return work(lambda: sources)

@@ -7,12 +7,42 @@ import multiprocessing
 import os
 import socket
 import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
-
-from cudt.utils.process_identity import is_alive, machine, start_of
 
 #: Host, machine, process and start of a worker; process and start of its parent; a token that is new for every trial.
 Holder = dict[str, Any]
+
+
+@functools.cache
+def machine() -> str:
+    """What two processes have in common that can see each other: host, boot, and the container's process ids."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(parts)
+
+
+def _start_of(process: int) -> int:
+    """When a process started, in ticks since the boot; 0 if it has ended, or where the system does not say it."""
+    with suppress(OSError):
+        # After the name, which may have spaces: the state, and 19 values later the start.
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return 0 if fields[0] == "Z" else int(fields[19])
+    return 0
+
+
+def _is_alive(process: int, start: int) -> bool:
+    """Whether the process of this machine that had this start is running."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return _start_of(process) == start
 
 
 def new_holder() -> Holder:
@@ -28,9 +58,9 @@ def _of_process(process: int) -> Holder:
         "host": socket.gethostname(),
         "machine": machine(),
         "process": process,
-        "start": start_of(process),
+        "start": _start_of(process),
         "parent": watcher,
-        "parent_start": 0.0 if watcher is None else start_of(watcher),
+        "parent_start": 0 if watcher is None else _start_of(watcher),
     }
 
 
@@ -46,9 +76,9 @@ def is_dead(holder: Holder) -> bool:
     """
     if holder.get("machine") != machine():
         return False
-    if holder["parent"] is not None and is_alive(holder["parent"], holder["parent_start"]):
+    if holder["parent"] is not None and _is_alive(holder["parent"], holder["parent_start"]):
         return False
-    return not is_alive(holder["process"], holder["start"])
+    return not _is_alive(holder["process"], holder["start"])
 
 
 def host_of(holder: Holder) -> str:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.config.bounds import AtMost, Count, CountFromZero, Number
+from cudt.config.bounds import Count, CountFromZero
 from cudt.config.names import name_problem
 from cudt.config.schema import Gammas, as_grid
 from cudt.config.section import Section
@@ -28,16 +28,16 @@ from cudt.utils.shown import shown
 
 Scalar = bool | int | float | str | None
 #: More runs of an arm are taken for a typing error.
-Budget = Annotated[int, Field(ge=1), AtMost(100_000)]
+Budget = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Range(Section):
     """From `low` to `high`, both included: continuous, logarithmic, in steps, or integers."""
 
-    low: Number
-    high: Number
+    low: float
+    high: float
     log: bool = False
-    step: Number | None = None
+    step: float | None = None
     type: Literal["float", "int"] = "float"
 
     def mistakes(self) -> list[str]:

@@ -18,7 +18,6 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from cudt.sweep.database import PATIENCE, first_line
 from cudt.sweep.shared import SharedStorage
 from cudt.utils.errors import MachineFaultError, UserError
-from cudt.utils.faults import machine_fault
 
 #: Seconds to wait for another process that writes into the same SQLite file.
 _TIMEOUT = 60
@@ -139,7 +138,7 @@ def _file_of(url: str) -> Path | None:
 
 
 def _refusal(url: str, error: Exception) -> UserError | MachineFaultError:
-    kind = UserError if machine_fault(error) is None else MachineFaultError
+    kind = MachineFaultError if isinstance(error, OSError) else UserError
     reason = str(error).strip().splitlines()[0]
     if reason.startswith("invalid literal for int()"):
         # It repeats what it takes for the port, which is a part of a password if the host is missing.

@@ -6,7 +6,7 @@ How a trial ends:
 |---|---|
 | returns a result | is finished |
 | raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
-| raises a fault of the machine (utils/faults.py) | waits again, with nothing spent; the worker ends |
+| raises MACHINE_ERRORS (a full disk, a lost storage) | waits again, with nothing spent; the worker ends |
 | runs out of memory for a second command | has failed: it does not fit; the worker needs a new process |
 | raises TrainingPrunedError | is pruned, with the reason |
 | raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
@@ -44,6 +44,7 @@ from cudt.sweep.recovery import give_back_lost, spent_on
 from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
 from cudt.utils.errors import (
+    MACHINE_ERRORS,
     DataWarning,
     MachineFaultError,
     TrainingInterruptedError,
@@ -51,8 +52,6 @@ from cudt.utils.errors import (
     TrainingStoppedError,
     UserError,
 )
-from cudt.utils.faults import is_memory_fault, machine_fault
-from cudt.utils.process_identity import machine, since_boot
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
@@ -64,8 +63,6 @@ _BEATS = 1.5
 _WORTH_COLLECTING = 5.0
 #: Seconds between two times that the progress of a trial is stored in a file; on a server, heartbeats store it.
 _PROGRESS_INTERVAL = 3.0
-#: The fact of a trial that says where and when memory did not suffice: the machine, and seconds after its boot.
-_NO_MEMORY = "no_memory"
 #: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
 _STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 
@@ -228,12 +225,9 @@ class _Attempt:
         except TrainingPrunedError as error:
             self._finish({**self._source.facts(self._trial), "reason": str(error)})
             raise optuna.TrialPruned from None
+        except MACHINE_ERRORS:
+            raise
         except Exception as error:
-            if fault := machine_fault(error):
-                if is_memory_fault(error) and self._lacked_memory_before:
-                    self.is_clean = False
-                    self._fail(f"does not fit into memory, in two commands: {fault} with --retry-failed")
-                raise
             if isinstance(error, UserError | TrainingStoppedError):
                 self._fail(str(error))
             traceback.print_exc()
@@ -241,18 +235,6 @@ class _Attempt:
             self._fail(f"{type(error).__name__}: {error}")
         self._finish(result.facts)
         return result.score
-
-    @property
-    def _lacked_memory_before(self) -> bool:
-        """Whether the trial ran out of memory on another machine, or here before this process began.
-
-        A worker of the same command may take the trial before it is asked to stop.
-        """
-        assert self._trial is not None
-        before, holder = self._trial.facts.get(_NO_MEMORY), self._trial.holder
-        if before is None or holder is None:
-            return False
-        return bool(before["machine"] != holder["machine"] or before["seconds"] < holder["start"])
 
     def _fail(self, reason: str) -> NoReturn:
         assert self._trial is not None
@@ -316,19 +298,17 @@ class _Attempt:
         """Let the trial wait for another worker; after a fault of the machine, with nothing spent."""
         if self._trial is not None:
             spent = spent_on(self._trial, self.seconds if fault is None else 0.0)
-            if fault is not None and is_memory_fault(fault):
-                spent[_NO_MEMORY] = {"machine": machine(), "seconds": since_boot()}
             self._source.queue.give_back(self._trial, spent)
 
     def give_back_after(self, error: _BrokenError) -> None:
         """Let the trial wait if the machine failed or the storage was away for too long; else the worker ends."""
         cause = error.__cause__
         assert cause is not None
-        if fault := machine_fault(cause):
+        if isinstance(cause, MACHINE_ERRORS):
             # The storage may be on the same full disk; the parent then tries again.
             with suppress(*_STORAGE_ERRORS):
                 self.give_back(cause)
-            raise MachineFaultError(fault) from cause
+            raise MachineFaultError(str(cause)) from cause
         if not isinstance(cause, _STORAGE_ERRORS) or self._trial is None:
             # Its parent gives the trial back, and counts a death.
             raise cause

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit
 from cudt.data import findings, text_checks, tokens
 from cudt.data.dataset_status import DatasetStatus
@@ -50,7 +49,7 @@ class Config(HubDataSection):
     file: str | None = None
     """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for Alpaca. Relative to
     the data root or the current folder."""
-    max_length: Annotated[int, Field(ge=8), AtMost(10**6)] = 512
+    max_length: Annotated[int, Field(ge=8)] = 512
     """Most tokens of prompt and response together; longer examples are cut."""
     validation_share: Share = 0.05
     """Share of the instructions held out for validation."""
@@ -58,7 +57,7 @@ class Config(HubDataSection):
     """Share of the instructions held out for testing."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[Seed, Field(ge=0)] = 0
+    data_seed: Annotated[int, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
 
     @model_validator(mode="after")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from cudt.config.revision import Revision
 from cudt.config.schema import NamedSection
-from cudt.config.section import ADDED_LATER
 
 
 class HubDataSection(NamedSection):
     """The `task` section of tasks with data of the hub."""
 
-    revision: Annotated[Revision | None, ADDED_LATER] = None
+    revision: Revision | None = None
     """Version of the dataset on the hub: a branch, a tag or the hash of a commit; null for the newest. Refused for data
     in files, which have no versions."""

@@ -13,11 +13,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from cudt.config.bounds import Count, Seed
+from cudt.config.bounds import Count
 from cudt.config.schema import NamedSection
-from cudt.config.section import ADDED_LATER
 from cudt.data.splits import Split
 from cudt.tasks.base import IGNORED
 from cudt.tasks.class_losses import LossName
@@ -50,9 +49,9 @@ class Config(NamedSection):
     """Validation reviews to generate."""
     test: Count = 2000
     """Test reviews to generate."""
-    data_seed: Seed = 0
+    data_seed: int = 0
     """Seed of the generated reviews. Separate from the run's seed."""
-    loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
+    loss: LossName = "cross_entropy"
     """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
     brier by 2, clipped_cross_entropy by log 200."""
 

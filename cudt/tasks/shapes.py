@@ -9,7 +9,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cudt.config.bounds import Count, Side
+from cudt.config.bounds import Count
 from cudt.data.frame_cache import Footage
 from cudt.data.splits import Split
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
@@ -24,7 +24,7 @@ Image: TypeAlias = "np.ndarray[Any, Any]"
 class Config(VideoConfig):
     """How many clips to generate, and how long they are."""
 
-    size: Side = 64
+    size: Count = 64
     """Height and width of frames in pixels."""
     train: Count = 16
     """Training clips to generate."""

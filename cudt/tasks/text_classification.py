@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from cudt.config.bounds import AtMost, Seed
 from cudt.config.schema import Limit
-from cudt.config.section import ADDED_LATER
 from cudt.data import findings, text_checks, tokens
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from cudt.data.batching import Batch
 
-Length = Annotated[int, Field(ge=4), AtMost(10**6)]
+Length = Annotated[int, Field(ge=4)]
 #: The default maximum length, since the cost of attention grows with the square of the length.
 _LONG = 512
 
@@ -43,9 +41,9 @@ class TextConfig(HubDataSection):
     """Share of the training records held out for validation, if there is no validation split."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[Seed, Field(ge=0)] = 0
+    data_seed: Annotated[int, Field(ge=0)] = 0
     """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
-    loss: Annotated[LossName, ADDED_LATER] = "cross_entropy"
+    loss: LossName = "cross_entropy"
     """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
     brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
 

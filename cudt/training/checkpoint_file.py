@@ -24,9 +24,8 @@ from torch import Tensor
 from typing_extensions import Self
 
 from cudt.training.state import TrainingState
-from cudt.utils import temporaries
 from cudt.utils.errors import DamagedFileError
-from cudt.utils.files import digest_of, replacing, write_text
+from cudt.utils.files import digest_of, folder_next_to, replacing, write_text
 
 _NAME = re.compile(r"checkpoint-(\d+)\.json")
 #: A file next to that of JSON, or in a folder next to it.
@@ -141,7 +140,7 @@ def damaged(path: Path, reason: str) -> DamagedFileError:
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileRecord:
     """Write a safetensors file; return what to check it by."""
     # The library writes a temporary file of its own next to the given one, which a kill would leave there for ever.
-    with replacing(path) as temporary, temporaries.folder_next_to(path) as folder:
+    with replacing(path) as temporary, folder_next_to(path) as folder:
         save_file(tensors, folder / "tensors")
         (folder / "tensors").replace(temporary)
         return FileRecord(bytes=temporary.stat().st_size, sha256=digest_of(temporary))

@@ -34,6 +34,7 @@ from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, accelerator_for, empty_cache
 from cudt.utils.errors import (
+    MACHINE_ERRORS,
     DataWarning,
     MachineFaultError,
     TrainingInterruptedError,
@@ -41,7 +42,6 @@ from cudt.utils.errors import (
     TrainingStoppedError,
     signal_of,
 )
-from cudt.utils.faults import machine_fault
 
 
 def train(
@@ -184,9 +184,9 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
         record(RunInfo(status="interrupted"))
         number = trainer.stop.signal_number or signal_of(error)
         raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume", number) from None
+    except MACHINE_ERRORS as error:
+        raise _interrupted(error, str(error), path, record) from error
     except Exception as error:
-        if fault := machine_fault(error):
-            raise _interrupted(fault, path, record) from error
         record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise
 
@@ -194,7 +194,7 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
 def _interrupted(fault: str, path: Path, record: Callable[[RunInfo], None]) -> MachineFaultError:
     """Record that a fault of the machine interrupted the run; the error that says so."""
     # A full disk has no room for it: run.json then stays as it was, and the run resumes all the same.
-    with contextlib.suppress(OSError, MemoryError):
+    with contextlib.suppress(OSError):
         record(RunInfo(status="interrupted", reason=fault))
     return MachineFaultError(fault if str(path) in fault else f"{path}: {fault}")
 
@@ -203,9 +203,9 @@ def _export(run: Run, layerwise: LayerwiseLosses) -> None:
     """Save the model for other libraries; if one of them fails, the run stays finished and a later call tries again."""
     try:
         run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
+    except MACHINE_ERRORS:
+        raise
     except Exception as error:  # other libraries raise many kinds of exceptions for settings they do not support
-        if machine_fault(error):
-            raise
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
 

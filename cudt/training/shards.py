@@ -22,7 +22,6 @@ from cudt.training.checkpoint_file import FileRecord, damaged, write_tensors
 from cudt.training.state_tree import unshared
 from cudt.utils import processes
 from cudt.utils.errors import UserError
-from cudt.utils.faults import machine_fault
 from cudt.utils.files import delete
 
 _WEIGHTS, _OPTIMIZER = "weights.", "optimizer."
@@ -61,8 +60,6 @@ def load_shards(
                 part(weight).copy_(shards.read(name, weight))
             moments = {name: _moment(shards, name, optimizer) for name in shards.names if name.startswith(_OPTIMIZER)}
         except (OSError, SafetensorError) as error:
-            if machine_fault(error) is not None:
-                raise
             raise damaged(files[0].parent, str(error)) from None
     optimizer.load_state_dict({"state": state_of(moments), "param_groups": groups})
 

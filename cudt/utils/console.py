@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cudt.utils.shown import printable, printable_error
+from cudt.utils.shown import printable
 
 
 class SafeConsole(Console):
@@ -17,5 +17,5 @@ class SafeConsole(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A text as it is printed: errors also keep no line breaks but those of a list."""
-        return super().render_str(printable_error(text) if self.stderr else printable(text), **options)
+        """A text as it is printed."""
+        return super().render_str(printable(text), **options)

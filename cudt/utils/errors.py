@@ -32,10 +32,14 @@ class DamagedFileError(UserError):
 
 
 class MachineFaultError(Exception):
-    """The machine failed, not the run: a full disk, no memory, lost storage. Nothing is spent, and a repeat resumes.
+    """The machine failed, not the run: a full disk, lost storage. Nothing is spent, and a repeat resumes.
 
     Printed without a traceback, exit code 1.
     """
+
+
+#: What stops a command but does not fail a run, which the same command resumes.
+MACHINE_ERRORS = (OSError, MachineFaultError)
 
 
 class TrainingStoppedError(Exception):

@@ -7,17 +7,23 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cudt.utils import temporaries
 from cudt.utils.errors import UserError
-from cudt.utils.faults import expect_folder, note_written
 
 #: Bytes that are read at once.
 _CHUNK = 2**20
+#: The user's umask, which can only be read by setting it: once, before there are threads.
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
+#: How the names of files and folders end that are not complete yet; they begin with a dot.
+_TEMPORARY = ".tmp"
+#: Characters of a file's name in that of its temporary: file systems allow 255 bytes.
+_LENGTH = 50
 #: What systems say that cannot sync folders, and folders that only may be written to.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
 
@@ -27,18 +33,38 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file next to `path` to be filled, which then replaces it: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
-        temporaries.delete_abandoned(path.parent)
-        temporary = temporaries.new_file(path)
+        handle, name = tempfile.mkstemp(_TEMPORARY, _prefix(path), path.parent)
+        os.close(handle)
+        temporary = Path(name)
         try:
             yield temporary
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
             make_readable(temporary)
             temporary.replace(path)
-            note_written(path)
             _sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_next_to(path: Path) -> Iterator[Path]:
+    """An empty folder next to `path`, deleted at the end unless it was renamed."""
+    folder = Path(tempfile.mkdtemp(_TEMPORARY, _prefix(path), path.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:_LENGTH]}."
+
+
+def delete_temporaries(folder: Path) -> None:
+    """Delete what killed writers have left in a folder and below it; only for who keeps others from writing there."""
+    for path in [*folder.rglob(f".*{_TEMPORARY}")]:
+        delete(path)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -60,10 +86,10 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        own = error.filename is None or temporaries.is_temporary(Path(os.fsdecode(error.filename)).name)
-        if error.errno is not None and own:
-            error.filename, error.filename2 = str(path), None
-        raise
+        own = error.filename is None or os.fsdecode(error.filename).endswith(_TEMPORARY)
+        if error.errno is None or not own:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except Exception as error:
         # Libraries written in Rust, such as safetensors, raise errors of their own.
         if found := re.search(r"\(os error (\d+)\)", str(error)):
@@ -98,6 +124,11 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def files_below(folder: Path, names: Collection[str]) -> list[Path]:
+    """The files of some names in a folder and below it, sorted."""
+    return sorted(path for name in names for path in folder.rglob(name) if path.is_file())
+
+
 def delete(path: Path) -> None:
     """Delete a file or a folder, if it exists."""
     if path.is_dir():
@@ -121,9 +152,7 @@ def append_at(path: Path, size: int, content: bytes) -> None:
 
 def make_readable(path: Path) -> None:
     """Give a file the permissions of the user's umask; mkstemp and safetensors create private files."""
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(0o666 & ~umask)
+    path.chmod(0o666 & ~_UMASK)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -150,7 +179,6 @@ def check_data_root(folder: Path | None) -> Path | None:
     """The folder that holds the data sets, or None; a UserError if it does not exist."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
-    expect_folder(folder)
     return folder
 
 

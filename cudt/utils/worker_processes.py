@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudt.utils.faults import machine_fault
+from cudt.utils.errors import MACHINE_ERRORS
 
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
@@ -135,11 +135,8 @@ def _run(environment: dict[str, str], log: Path, function: str, argument: Any, s
         redirect_output(log)
         threading.Thread(target=stop_with_parent, daemon=True).start()
         code = pkgutil.resolve_name(function)(argument)
-    except Exception as error:
-        fault = machine_fault(error)
-        if fault is None:
-            raise
-        speak.send(fault)
+    except MACHINE_ERRORS as error:
+        speak.send(str(error))
         code = FAULT
     sys.exit(code)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -52,37 +51,11 @@ def test_the_last_weights_are_evaluated_into_a_subfolder(call, copy):
     assert copy.with_weights("last").read_table("ood")["gamma"].unique().tolist() == [1]
 
 
-def test_a_run_without_last_weights_says_so_only_if_they_are_asked_for(call, copy):
-    copy.weights_file("last").unlink()
-    assert call("eval-ood", "copy", "--gammas", "1", "--device", "cpu")[0] == 0
-    code, _, error = call("eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: copy/checkpoints/last.safetensors: damaged (missing);")
-
-
-def test_an_unknown_noise_is_refused(call, copy):
-    code, _, error = call("eval-ood", "copy", "--perturbation", "gausian")
-    assert code == 2
-    assert error.startswith("error: --perturbation: unknown noise 'gausian'; did you mean 'gaussian'?")
-
-
 def test_a_run_that_another_process_uses_is_not_evaluated(call, copy):
     with copy.locked():
         code, _, error = call("eval-ood", "copy", "--device", "cpu")
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith("error: copy: another process is ")
-
-
-@pytest.mark.parametrize("folder", ["a [bold] b", "a[/b]"])
-def test_a_folder_may_have_brackets_in_its_name(folder, call, trained_run, tmp_path):
-    path = Path(folder) / "run"
-    shutil.copytree(trained_run.path, tmp_path / path)
-    code, output, _ = call("eval-ood", path, "--gammas", "0", "--device", "cpu")
-    assert code == 0
-    assert str(path / "ood.csv") in output
-    code, output, _ = call("report", folder, "--out", f"{folder}/report")
-    assert code == 0
-    assert f"{folder}/report/index.html" in output
 
 
 def test_early_exits_are_one_table_and_a_row_for_each_level(call, copy):

@@ -53,34 +53,6 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
     assert open_run(path).read_table("ood")["perturbation"].unique().tolist() == ["gaussian", "uniform"]
 
 
-def test_pictures_of_texts_are_refused_after_the_first_run(call, tmp_path):
-    code, _, error = call("experiment", "reviews-ut", *SMALL, "--save-samples", "2", "--device", "cpu")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: pictures need a video task")
-    assert len([*tmp_path.glob("outputs/reviews-ut/*")]) == 1
-
-
-def test_wrong_input_is_refused_before_anything_is_trained(call, tmp_path):
-    for arguments, message in (
-        (["review-ut"], "no recipe "),
-        (["reviews-ut", "--objectives", "erm", "--objectives", "emr"], "--objective: unknown objective 'emr'"),
-        (["reviews-ut", "--perturbation", "blur"], "--perturbation: unknown noise 'blur'"),
-        (["reviews-ut", "--seeds", "zero"], "--seed zero: expected non-negative integers"),
-    ):
-        code, _, error = call("experiment", *arguments)
-        assert code == 2
-        assert error.startswith("error: ")
-        assert message in error
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_settings_that_leave_no_weights_to_evaluate_are_refused(call, tmp_path):
-    code, _, error = call("experiment", "reviews-ut", *SMALL, "--set", "checkpoints.keep=none-when-finished")
-    assert code == 2
-    assert error.startswith("error: checkpoints.keep: none-when-finished leaves no weights for the evaluation; ")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkeypatch, tmp_path):
     train = launch.train
 

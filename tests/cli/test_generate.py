@@ -15,9 +15,8 @@ from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Request
 from cudt.runs.find import open_run
-from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import DataWarning
 from cudt.utils.shown import printable
 from tests.cli.conftest import contents
 from tests.instructions import train, write_instructions, write_recipe
@@ -113,13 +112,6 @@ def test_two_runs_are_compared_on_the_limit_though_one_has_answered_more(call):
     assert len(written("one")) == 3
 
 
-def test_instructions_may_be_a_table(call):
-    Path("own.csv").write_text("instruction,input\nRepeat.,red\nSay blue.,\n")
-    assert call("one", asked="own.csv")[0] == 0
-    found = written("one", "own-gamma0-seed0-tokens6")
-    assert [one["instruction"] for one in found] == ["Repeat.\n\nred", "Say blue."]
-
-
 # ---------------------------------------------------------------- prompts
 
 
@@ -137,19 +129,6 @@ def test_the_completion_of_a_prompt_is_that_of_the_same_instruction_in_a_file(ca
     output = ask(call, "one", "--gamma", gamma, "--prompt", "Say red.")
     assert call("one", "--gamma", gamma)[0] == 0
     assert output == printable(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"]) + "\n"
-
-
-def test_several_prompts_and_runs_are_told_apart(call):
-    assert (call("one")[0], call("two")[0]) == (0, 0)
-    asked = [word for row in ASKED for word in ("--prompt", row["instruction"])]
-    # Control characters, which a random model writes, are escaped on a terminal.
-    answers = {name: [printable(one["output"]) for one in written(name)] for name in ("one", "two")}
-    lines = [
-        line for row, output in zip(ASKED, answers["one"], strict=True) for line in (f"> {row['instruction']}", output)
-    ]
-    assert ask(call, "one", *asked) == "\n".join(lines) + "\n"
-    both = ask(call, "one", "two", "--prompt", "Say red.")
-    assert both == f"> one: Say red.\n{answers['one'][0]}\n> two: Say red.\n{answers['two'][0]}\n"
 
 
 def test_a_prompt_can_come_from_standard_input(call, monkeypatch):
@@ -171,13 +150,6 @@ def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_
     assert [one["output"] for one in json.loads(path.read_text(encoding="utf-8"))] == outputs
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_prompt_is_refused(call, text, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    for prompt in (text, "-"):
-        assert refused(call, "one", "--prompt", prompt, asked=None).startswith("--prompt: the prompt is empty")
-
-
 def test_a_prompt_or_a_file_is_given_and_not_both(call):
     expected = "give either --instructions FILE or --prompt TEXT\n"
     assert refused(call, "one", asked=None) == expected
@@ -186,31 +158,6 @@ def test_a_prompt_or_a_file_is_given_and_not_both(call):
 
 
 # ---------------------------------------------------------------- errors
-
-
-def test_three_runs_are_too_many(call):
-    assert refused(call, "one", "two", "one") == "3 run folders: give one, or two to compare\n"
-
-
-def test_a_run_is_not_compared_with_itself(call):
-    assert (
-        refused(call, "one", "../" + Path.cwd().name + "/one")
-        == "run folder 'one' is given twice: give two different runs to compare\n"
-    )
-
-
-def test_a_missing_file_and_a_missing_run_are_refused(call):
-    assert refused(call, "one", asked="gone.json") == "instructions file 'gone.json' does not exist\n"
-    assert refused(call, "gone") == "run folder 'gone' does not exist\n"
-
-
-def test_a_file_without_instructions_is_refused_with_its_columns(call):
-    Path("bad.json").write_text('[{"prompt": "Say red."}]')
-    assert refused(call, "one", asked="bad.json").startswith("bad.json: no column 'instruction'")
-    Path("bad.json").write_text('[{"instruction": "Say red."}, {"instruction": 4}]')
-    assert refused(call, "one", asked="bad.json").startswith(
-        "bad.json, row 2: column 'instruction': expected text, got 4"
-    )
 
 
 def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_is_lost(call):
@@ -223,7 +170,7 @@ def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_i
     assert written("one") == before
 
 
-@pytest.mark.parametrize("content", ["[{", "{}", "[1]", '[{"output": "red"}]', "3", '{"a": 1}', '"text"'])
+@pytest.mark.parametrize("content", ["[{", '[{"output": "red"}]'])
 def test_damaged_completions_are_refused(call, content):
     path = Path("one/completions/ask-gamma0-seed0-tokens6.json")
     path.parent.mkdir()
@@ -232,29 +179,11 @@ def test_damaged_completions_are_refused(call, content):
     assert path.read_text() == content
 
 
-@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_if_one_run_is_unfinished_none_writes_completions(call, status):
-    open_run(Path("two")).update_info(RunInfo(status=status))
-    assert refused(call, "one", "two").startswith(f"'two' is {status}, not finished")
-    assert not Path("one/completions").exists()
-
-
 def test_a_model_that_writes_no_text_is_refused(call, trained_run):
     shutil.copytree(trained_run.path, "encoder")
     assert refused(call, "encoder").startswith(
         "'encoder' has model unrolled, which does not generate text; use a run with model causal"
     )
-
-
-def test_a_run_that_another_process_uses_is_refused(call):
-    with open_run(Path("one")).locked():
-        assert "another process is using this run" in refused(call, "one")
-
-
-def test_more_new_tokens_than_the_model_reads_are_refused(call):
-    error = refused(call, "one", "--max-new-tokens", "500")
-    assert error.startswith("--max-new-tokens 500: leaves ")
-    assert "12 tokens" in error
 
 
 def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
@@ -266,11 +195,3 @@ def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
     with pytest.warns(DataWarning, match="instruction 1: truncated to 506 tokens"):
         (one,) = json.loads(generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text())
     assert one["instruction"] == words
-
-
-def test_generating_with_an_unfinished_run_is_refused_in_python_too(pair, tmp_path):
-    shutil.copytree(pair[0].path, tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    run.update_info(RunInfo(status="running"))
-    with pytest.raises(UserError, match="is running, not finished"):
-        generate.check(run)

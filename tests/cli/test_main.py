@@ -68,18 +68,6 @@ def test_a_stop_signal_is_one_line_and_the_exit_code(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("command", ["train", "report"])
-def test_an_output_folder_that_is_a_file_is_refused(command, call, trained_run, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    arguments = {"train": ["--recipe", "reviews-ut", *SMALL], "report": [trained_run.path]}[command]
-    code, _, error = call(command, *arguments, "--out", "file")
-    assert code == 2
-    assert error.startswith("error: ")
-    assert "file" in error
-    assert len(error.splitlines()) == 1
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 # ---------------------------------------------------------------- warnings
 
 
@@ -134,21 +122,16 @@ COMMANDS = (
     "report",
     "recipes",
     "data",
+    "doctor",
 )
 
 
-def test_help_names_every_command(call):
+def test_help_names_every_command_and_each_has_an_example(call):
     code, output, _ = call("--help")
     assert code == 0
     for command in COMMANDS:
         assert f"│ {command} " in output
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_has_an_example(command, call):
-    code, output, _ = call(command, "--help")
-    assert code == 0
-    assert f"Example: cudt {command}" in output
+        assert f"Example: cudt {command}" in call(command, "--help")[1]
 
 
 # ---------------------------------------------------------------- all commands in a row
@@ -173,3 +156,17 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
     assert table["objective"].tolist() == ["constrained", "erm"]
     tables = [line for one in done for line in one.stdout.splitlines() if "outputs" not in line and "epoch" not in line]
     assert max(len(line) for line in tables) <= 80
+
+
+def test_an_error_of_the_system_is_one_line_and_a_mistake_of_cudt_keeps_its_traceback(call, monkeypatch):
+    def fail_with(error: Exception) -> None:
+        def names() -> list[str]:
+            raise error
+
+        monkeypatch.setattr(recipe, "names", names)
+
+    fail_with(OSError(28, "No space left on device", "run.json"))
+    assert call("recipes") == (2, "", "error: [Errno 28] No space left on device: 'run.json'\n")
+    fail_with(ValueError("a mistake"))
+    with pytest.raises(ValueError, match="a mistake"):
+        call("recipes")

@@ -16,11 +16,6 @@ def test_recipes_and_searches_are_listed_with_what_they_need(call):
     assert max(map(len, lines)) <= 80
 
 
-def test_every_recipe_is_listed_once(call):
-    starts = [line.split(" ")[0] for line in call("recipes")[1].split("train one:")[0].splitlines()]
-    assert sorted(name for name in starts if name in recipe.names()) == recipe.names()
-
-
 def test_show_prints_every_setting_with_value_default_and_meaning(call):
     code, output, error = call("recipes", "show", "smoke-text")
     assert (code, error) == (0, "")

@@ -43,11 +43,3 @@ def test_a_figure_of_the_user_is_drawn(call, copy, tmp_path, monkeypatch):
     assert (code, error) == (0, "")
     assert len([*tmp_path.glob("report/figures/*mine.png")]) == 1
     assert "a figure of my own" in (tmp_path / "report" / "index.html").read_text()
-
-
-def test_a_figure_that_cannot_be_imported_is_refused_before_the_report_is_written(call, copy, tmp_path):
-    code, _, error = call("report", "copy", "--out", "report", "--figure", "no_package.no_figure")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: --figure: ")
-    assert "no_package.no_figure" in error
-    assert not (tmp_path / "report").exists()

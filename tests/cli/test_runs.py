@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import csv
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from cudt.cli.run_list import ListedRun
 from cudt.evaluation.curves import area_under_curve
 from cudt.runs.info import RunInfo
 from tests.cli.conftest import modules_imported_by
@@ -70,59 +68,6 @@ def test_the_table_fits_a_narrow_terminal(call, outputs):
     assert max(map(len, lines)) <= 80
 
 
-FILTERS = {
-    "status=finished": 3,
-    "status!=finished": 1,
-    "objective=erm": 2,
-    "descent.alpha=0.2": 1,
-    "descent.alpha<0.2": 3,
-    "descent.alpha>=0.1": 4,
-    "seed=1": 1,
-    "seed <= 1": 3,
-    "ood>0.5": 1,
-    "feasible=True": 1,
-    "model.name=unrolled": 4,
-    "model.name=dust": 0,
-    "recipe>3": 0,
-}
-
-
-@pytest.mark.parametrize(("condition", "n"), FILTERS.items(), ids=FILTERS)
-def test_filters_compare_columns_and_settings(condition, n, call, outputs):
-    assert len(rows(call, "--filter", condition)) == n
-
-
-def test_all_filters_must_match(call, outputs):
-    assert len(rows(call, "--filter", "objective=erm", "--filter", "seed=1")) == 1
-    code, output, _ = call("runs", "--filter", "objective=erm", "--filter", "seed=7")
-    assert (code, output) == (0, "no matching runs\n")
-
-
-def test_runs_are_sorted_by_columns_and_settings_and_those_without_a_value_come_last(call, outputs):
-    assert [row["seed"] for row in rows(call, "--sort", "-seed")] == ["2", "1", "0", "0"]
-    assert rows(call, "--sort", "-descent.alpha")[0]["variant"] == "α=0.2"
-    assert [row["ood"] != "" for row in rows(call, "--sort", "ood")] == [True, False, False, False]
-    assert [row["objective"] for row in rows(call, "--sort", "objective")] == [*["constrained"] * 2, *["erm"] * 2]
-
-
-WRONG = {
-    "an unknown column": (["--filter", "sttus=finished"], "unknown key 'sttus'; did you mean 'status'?"),
-    "an unknown setting": (["--sort", "noise.gama_train"], "did you mean 'noise.gamma_train'?"),
-    "no value": (["--filter", "status="], "expected KEY=VALUE"),
-    "no comparison": (["--filter", "status"], "expected KEY=VALUE"),
-    "words in order": (["--filter", "score>good"], "'good' is not a number"),
-    "a missing folder": (["gone"], "folder 'gone' does not exist"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_input_is_refused(arguments, message, call, outputs):
-    code, output, error = call("runs", *arguments)
-    assert (code, output) == (2, "")
-    assert error.startswith("error: ")
-    assert message in error
-
-
 def test_a_folder_that_cannot_be_read_is_a_warning(call, outputs):
     damaged, unfinished = outputs / "erm-damaged", outputs / "erm-unfinished"
     damaged.mkdir()
@@ -149,12 +94,3 @@ def test_runs_are_listed_without_importing_torch(trained_run, tmp_path):
 def test_a_folder_without_runs_has_none(call, tmp_path):
     (tmp_path / "outputs").mkdir()
     assert call("runs") == (0, "no runs\n", "")
-
-
-@pytest.mark.parametrize(
-    ("minutes", "age"), [(0, "0 min"), (59, "59 min"), (60, "1 h"), (47 * 60, "47 h"), (48 * 60, "2 d")]
-)
-def test_the_age_is_in_the_unit_that_fits(minutes, age):
-    now = datetime(2026, 1, 10, tzinfo=timezone.utc)
-    run = ListedRun(Path("run"), "r", "m", "erm", 0, "finished", {}, begun=now - timedelta(minutes=minutes))
-    assert run.age(now) == age

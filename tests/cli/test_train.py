@@ -12,13 +12,6 @@ from tests.cli.conftest import SMALL, contents
 from tests.conftest import tiny_recipe
 
 
-def test_a_change_without_a_value_is_refused(call, tmp_path):
-    code, _, error = call("train", "--recipe", "reviews-ut", "--set", "training.epochs")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: --set 'training.epochs': ")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(call, tmp_path):
     code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--set", "descent.alpha=[0.1, 0.2]")
     assert (code, error.count("\n")) == (2, 1)
@@ -73,29 +66,6 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
     )
 
 
-def test_runs_without_weights_are_not_suggested_for_evaluation(call, tmp_path):
-    code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL, "--set", "checkpoints.keep=none-when-finished")
-    assert code == 0
-    assert "next: cudt eval-ood" not in output
-    assert list(tmp_path.glob("outputs/reviews-ut/*/checkpoints/*")) == []
-
-
-def test_an_unknown_objective_is_refused_before_anything_is_trained(call, tmp_path):
-    code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm,constraned")
-    assert code == 2
-    assert error.startswith("error: --objective: unknown objective 'constraned'; did you mean 'constrained'?")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_seed_that_is_not_an_integer_is_refused(call, tmp_path):
-    code, _, error = call("train", "--recipe", "reviews-ut", "--seed", "one")
-    assert (code, error) == (
-        2,
-        "error: --seed one: expected non-negative integers, for example --seed 0 1 2\n",
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_path):
     train = launch.train
 
@@ -120,24 +90,6 @@ def test_an_unfinished_run_is_resumed(status, call, trained_run, tmp_path, monke
     code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL)
     assert code == 0
     assert output.startswith(f"resuming {path.relative_to(tmp_path)} ({status})\n")
-
-
-def test_trackers_are_checked_before_anything_is_written(call, tmp_path):
-    for command in (["train", "--recipe", "reviews-ut"], ["experiment", "reviews-ut"]):
-        code, output, error = call(*command, *SMALL, "--track", "tensorboard,wandb_")
-        assert (code, output, error.count("\n")) == (2, "", 1)
-        assert error.startswith("error: --track wandb_: unknown tracker; did you mean 'wandb'? Accelerate has aim, ")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_tracking_leaves_the_list_of_runs_in_order(call, tmp_path):
-    code, _, _ = call("train", "--recipe", "reviews-ut", *SMALL, "--track", "tensorboard")
-    assert code == 0
-    (run,) = (tmp_path / "outputs" / "reviews-ut").iterdir()
-    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["reviews-ut", "trackers"]
-    assert [*(tmp_path / "outputs" / "trackers" / run.name / "reviews-ut").glob("events.out.tfevents.*")]
-    _, listed, errors = call("runs")
-    assert (listed.count("reviews-ut"), errors) == (1, "")
 
 
 def test_a_run_that_stops_early_says_so(call, tmp_path):

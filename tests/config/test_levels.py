@@ -29,35 +29,16 @@ def test_a_grid_is_sorted_without_duplicates(text, gammas):
     assert parse_levels(text) == gammas
 
 
-def test_a_grid_may_have_a_thousand_levels():
-    assert len(parse_levels("1:1000:1")) == 1000
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("0:1:0", "step must be above 0, got 0"),
-        ("0:1:-1", "step must be above 0, got -1"),
-        ("0:1:nan", "step must be above 0"),
         ("1:0:0.1", "stop must be a number and not below the start"),
-        ("0:inf:0.1", "stop must be a number"),
-        ("nan:1:0.1", "stop must be a number"),
         ("a,b", "start:stop:step"),
-        ("", "start:stop:step"),
-        ("0,,1", "start:stop:step"),
         ("0:1", "three parts"),
-        ("0:1:0.1:2", "three parts"),
         ("nan", "≥ 0, got nan"),
-        ("snan", "γ grid"),
-        ("inf", "≥ 0, got inf"),
-        ("1e400", "≥ 0, got inf"),
         ("-1", "≥ 0, got -1"),
-        ("-1:1:0.5", "≥ 0, got -1"),
         ("0:1e9:0.1", "at most 1000"),
-        ("1:1001.5:1", "at most 1000"),
-        ("0:1e999999:1", "at most 1000"),
-        ("0:1:1e-999999", "at most 1000"),
-        ("0:1e99999999:1e-99999999", "γ grid"),
     ],
 )
 def test_a_bad_grid_is_reported_in_one_line(text, reason):
@@ -69,47 +50,7 @@ def test_a_bad_grid_is_reported_in_one_line(text, reason):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("gammas", [[], [0.0, -0.1], [float("nan")], [float("inf")]])
-def test_a_list_of_levels_is_checked_too(gammas):
-    with pytest.raises(UserError, match="γ grid 'here'"):
-        check_levels(gammas, "here")
-
-
 # ---------------------------------------------------------------- probabilities
-
-
-@pytest.mark.parametrize(
-    ("text", "levels"),
-    [
-        ("0:0.3:0.1", [0, 0.1, 0.2, 0.3]),
-        ("0:1:0.5", [0, 0.5, 1]),
-        ("1,0", [0, 1]),
-        ("0.05", [0.05]),
-        # The step does not reach the end, so nothing is above 1.
-        ("0:1.5:0.8", [0, 0.8]),
-    ],
-)
-def test_a_grid_of_probabilities_goes_from_0_to_1(text, levels):
-    assert parse_levels(text, PROBABILITY) == levels
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("0:1.5:0.5", "levels must be ≥ 0 and ≤ 1, got 1.5"),
-        ("0,1.01", "≥ 0 and ≤ 1, got 1.01"),
-        ("30", "≥ 0 and ≤ 1, got 30"),
-        ("-0.1", "≥ 0 and ≤ 1, got -0.1"),
-        ("nan", "≥ 0 and ≤ 1, got nan"),
-        ("0:1", "three parts"),
-        ("10%", "start:stop:step"),
-    ],
-)
-def test_a_bad_grid_of_probabilities_is_reported_with_its_symbol(text, reason):
-    with pytest.raises(UserError) as error:
-        parse_levels(text, PROBABILITY)
-    assert str(error.value).startswith(f"p grid '{text}': ")
-    assert reason in str(error.value)
 
 
 def test_a_list_of_probabilities_is_checked_sorted_and_without_duplicates():

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from cudt.config import recipe, strict_yaml
-from cudt.config.schema import TargetLoss
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -13,7 +12,7 @@ from tests.conftest import tiny_recipe
 def mistakes(*overrides: str) -> str:
     with pytest.raises(UserError) as error:
         recipe.load("reviews-ut", overrides)
-    return str(error.value).replace(" (from --set)", "")
+    return str(error.value)
 
 
 def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
@@ -26,13 +25,13 @@ def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
 # ---------------------------------------------------------------- the recipes that come with cudt
 
 
-@pytest.mark.parametrize("name", recipe.names())
-def test_a_shipped_recipe_is_valid_and_has_a_description(name):
-    settings = recipe.load(name).settings
-    assert recipe.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt train --recipe {name}"
-    assert settings.reproduces.strip()
-    assert settings.needs.strip()
-    assert settings.expect.strip()
+def test_the_shipped_recipes_are_valid_and_have_a_description():
+    for name in recipe.names():
+        settings = recipe.load(name).settings
+        assert recipe.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt train --recipe {name}"
+        assert settings.reproduces.strip()
+        assert settings.needs.strip()
+        assert settings.expect.strip()
 
 
 def test_recipes_are_in_folders_and_sweeps_are_not_recipes():
@@ -47,11 +46,6 @@ def test_two_files_with_the_same_name_are_an_error(tmp_path):
         (tmp_path / folder / "mine.yaml").write_text("a: 1\n")
     with pytest.raises(UserError, match=r"^two files are called mine\.yaml: .*one/mine\.yaml and .*two/mine\.yaml"):
         recipe.find("mine", tmp_path, "recipe")
-
-
-def test_a_recipe_needs_no_description(tmp_path):
-    settings = recipe.load(str(recipe_file(tmp_path, "reproduces", "needs", "expect"))).settings
-    assert (settings.reproduces, settings.needs, settings.expect) == ("", "", "")
 
 
 def test_recipes_are_found_by_name_and_by_file(tmp_path):
@@ -78,38 +72,7 @@ def test_an_unknown_recipe_is_reported(name, message, tmp_path, monkeypatch):
     assert str(error.value) == message
 
 
-def test_a_file_that_is_not_text_is_reported(tmp_path):
-    path = tmp_path / "x.yaml"
-    path.write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(UserError, match=r"x\.yaml:1: not valid UTF-8; save the file as UTF-8"):
-        recipe.load(str(path))
-
-
 # ---------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("trainin.epochs=1", "trainin: unknown key; did you mean 'training'?"),
-        ("training.learning_rat=0.1", "training.learning_rat: unknown key; did you mean 'learning_rate'?"),
-        ("descent.dual.optimiser=sgd", "descent.dual.optimiser: unknown key; did you mean 'optimizer'?"),
-        ("model.attention_widht=8", "model.attention_widht: unknown key; did you mean 'attention_width'?"),
-        ("task.validaton=8", "task.validaton: unknown key; did you mean 'validation'?"),
-        ("training.zzz=1", "training.zzz: unknown key"),
-        # Names of the schema's own attributes are unknown keys too.
-        ("word=3", "word: unknown key"),
-        ("descent.number=3", "descent.number: unknown key"),
-        ("training.list=[1]", "training.list: unknown key"),
-    ],
-)
-def test_an_unknown_key_is_reported_with_path_value_and_the_nearest(override, message):
-    assert mistakes(override) == f"reviews-ut.yaml: {message}"
-
-
-def test_a_mistyped_key_inside_alpha_is_reported_with_the_nearest():
-    message = mistakes("descent.alpha={target_los: 0.1}")
-    assert "descent.alpha.target_los: unknown key; did you mean 'target_loss'?" in message
 
 
 ALPHA = "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section with `target_loss`"
@@ -120,13 +83,8 @@ ALPHA = "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section wi
     [
         ("training.epochs=0", "training.epochs: expected a positive integer, got 0"),
         ("training.learning_rate=-1e-3", "training.learning_rate: expected a positive number or null, got -0.001"),
-        ("training.learning_rate=.inf", "training.learning_rate: expected a positive number or null, got inf"),
-        ("training.clip_norm=0", "training.clip_norm: expected a positive number or null, got 0"),
-        ("noise.gamma_train=-0.1", "noise.gamma_train: expected a number ≥ 0, got -0.1"),
         ("model.step_size=1.5", "model.step_size: expected a number > 0 and ≤ 1, got 1.5"),
-        ("descent.dual.smoothing=1", "descent.dual.smoothing: expected a number ≥ 0 and < 1 or null, got 1"),
         ("descent.alpha=1.5", f"descent.alpha: expected {ALPHA}, got 1.5"),
-        ("descent.alpha=-0.1", f"descent.alpha: expected {ALPHA}, got -0.1"),
         ("descent.alpha=[0.1, 2]", "descent.alpha.1: expected a number ≥ 0 and < 1, got 2"),
         ("descent.alpha={target_loss: -1}", "descent.alpha.target_loss: expected a positive number, got -1"),
         ("descent.reference=0", "descent.reference: expected a positive number or 'auto', got 0"),
@@ -135,95 +93,6 @@ ALPHA = "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section wi
 )
 def test_a_number_out_of_range_is_reported_with_key_range_and_value(override, message):
     assert mistakes(override) == f"reviews-ut.yaml: {message}"
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("training.learning_rate=fast", "training.learning_rate: expected a positive number or null, got 'fast'"),
-        ("training.epochs='3'", "training.epochs: expected a positive integer, got '3'"),
-        ("training.epochs=3.0", "training.epochs: expected a positive integer, got 3.0"),
-        ("training.epochs=", "training.epochs: expected a positive integer, got None"),
-        ("training.batch_size=true", "training.batch_size: expected a positive integer, got True"),
-        ("descent.slack_restart=yes", "descent.slack_restart: expected true or false, got 'yes'"),
-        ("descent.slack_restart=1", "descent.slack_restart: expected true or false, got 1"),
-        ("descent.alpha=steep", f"descent.alpha: expected {ALPHA}, got 'steep'"),
-        ("descent.alpha=[0.1, steep]", "descent.alpha.1: expected a number ≥ 0 and < 1, got 'steep'"),
-        (
-            "descent.alpha={target_loss: low}",
-            "descent.alpha.target_loss: expected a positive number, got 'low'",
-        ),
-        ("descent.reference=true", "descent.reference: expected a positive number or 'auto', got True"),
-        ("expect=3", "expect: expected text, got 3"),
-        ("training=3", "training: expected a section, got 3"),
-        ("model=3", "model: expected a section with `name`, got 3"),
-        ("task=", "task: expected a section with `name`, got None"),
-        ("model.name=3", "model.name: expected text, got 3"),
-        ("evaluation.noise_seeds=[a]", "evaluation.noise_seeds.0: expected an integer, got 'a'"),
-        ("evaluation.noise_seeds=[]", "evaluation.noise_seeds: expected a list of integers that is not empty, got []"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_reported_with_key_and_value(override, message):
-    assert mistakes(override) == f"reviews-ut.yaml: {message}"
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        (
-            "descent.dual.optimizer=adm",
-            "descent.dual.optimizer: unknown dual optimizer 'adm'; did you mean 'adam'? known: adam, nupi, sgd",
-        ),
-        (
-            "descent.form=linar",
-            "descent.form: expected one of 'linear', 'log', 'ladder', got 'linar'; did you mean 'linear'?",
-        ),
-        (
-            "descent.reference=aut",
-            "descent.reference: expected a positive number or 'auto', got 'aut'; did you mean 'auto'?",
-        ),
-        (
-            "noise.kind=gausian",
-            "noise.kind: unknown noise 'gausian'; did you mean 'gaussian'? known: gaussian, uniform",
-        ),
-        ("noise.kind=discrete", "noise.kind: 'discrete' is applied to texts; train on noise that is added"),
-        (
-            "evaluation.perturbations=[unifrom]",
-            "evaluation.perturbations.0: unknown noise 'unifrom'; did you mean 'uniform'? known: ",
-        ),
-        ("objective=constrain", "objective: unknown objective 'constrain'; did you mean 'constrained'? known: "),
-        ("model.name=unroled", "model.name: unknown model 'unroled'; did you mean 'unrolled'? known: "),
-        ("task.name=review", "task.name: unknown task 'review'; did you mean 'reviews'? known: "),
-        ("model.name=no_package.model", "model.name: no Python module 'no_package.model'; install its package"),
-    ],
-)
-def test_an_unknown_word_is_reported_with_the_known_ones(override, message):
-    assert mistakes(override).startswith(f"reviews-ut.yaml: {message}")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["descent.resilience=slack"], "descent: resilience: slack needs beta"),
-        (["descent.beta=1"], "descent: beta has no effect with resilience: none; set resilience to slack or decay"),
-        (
-            ["descent.dual.smoothing=0.5"],
-            "descent.dual: proportional_gain and smoothing have no effect with optimizer 'adam'",
-        ),
-        (["evaluation.gammas=0:1:0"], "evaluation.gammas: γ grid '0:1:0': the step must be above 0"),
-        (["evaluation.gammas=[0, -1]"], "evaluation.gammas: γ grid '[0.0, -1.0]': levels must be ≥ 0, got -1"),
-    ],
-)
-def test_settings_that_do_not_fit_together_are_reported(overrides, message):
-    assert mistakes(*overrides).startswith(f"reviews-ut.yaml: {message}")
-
-
-@pytest.mark.parametrize("grid", ["3", "[0, a]", "[.nan]"])
-def test_an_invalid_grid_is_one_error(grid):
-    message = mistakes(f"evaluation.gammas={grid}")
-    assert message.startswith("reviews-ut.yaml: evaluation.gammas")
-    assert "gammas.str" not in message
-    assert "list[float]" not in message
 
 
 def test_all_mistakes_are_reported_together():
@@ -239,51 +108,12 @@ def test_all_mistakes_are_reported_together():
     }
 
 
-def test_an_unknown_model_does_not_hide_other_mistakes():
-    message = mistakes("model.name=unroled", "task.name=review", "training.epochs=0")
-    for path in ("model.name", "task.name", "training.epochs"):
-        assert path in message
-
-
-def test_missing_sections_are_reported(tmp_path):
-    with pytest.raises(UserError) as error:
-        recipe.load(str(recipe_file(tmp_path, "task", "model")))
-    assert str(error.value) == "mine.yaml: 2 errors\n  task: missing\n  model: missing"
-
-
-def test_a_section_without_a_name_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"model\.name: missing"):
-        recipe.load(str(recipe_file(tmp_path, model={})))
-
-
 @pytest.mark.parametrize("override", ["epochs", "=3", "training..epochs=3", ".=1", ""])
 def test_a_change_must_be_key_value(override):
     assert mistakes(override).startswith(f"--set '{override}': write key=value")
 
 
-@pytest.mark.parametrize("override", ["seed.x=3", "training.epochs.x=3"])
-def test_a_value_has_no_keys(override):
-    assert mistakes(override).startswith(f"--set '{override}': ")
-
-
-def test_a_change_must_be_yaml():
-    assert mistakes("descent.alpha=[0.1, 0.2").startswith("--set descent.alpha:1: ")
-
-
 # ---------------------------------------------------------------- values and identity
-
-
-@pytest.mark.parametrize(
-    ("text", "alpha"),
-    [("0", 0.0), ("1e-2", 0.01), ("[0.1, 0.2]", [0.1, 0.2]), ("{target_loss: 0.2}", TargetLoss(target_loss=0.2))],
-)
-def test_alpha_can_be_given_as_number_list_or_target(text, alpha):
-    assert recipe.load("reviews-ut", [f"descent.alpha={text}"]).settings.descent.alpha == alpha
-
-
-@pytest.mark.parametrize(("text", "reference"), [("auto", "auto"), ("0.7", 0.7), ("2", 2.0)])
-def test_reference_can_be_given_as_word_or_number(text, reference):
-    assert recipe.load("reviews-ut", [f"descent.reference={text}"]).settings.descent.reference == reference
 
 
 def test_later_changes_override_earlier_ones_and_options_override_changes():
@@ -324,26 +154,6 @@ def test_a_constrained_run_that_is_all_warm_up_is_refused(epochs):
         recipe.load("reviews-ut", ["descent.warmup_epochs=2", f"training.epochs={epochs}"])
 
 
-def test_warm_up_as_long_as_training_is_refused_where_it_was_inherited():
-    message = r"^avenue-dust\.yaml: descent\.warmup_epochs: 1 warm-up .*objective erm \(from .*ucsd-dust\.yaml\)$"
-    with pytest.raises(UserError, match=message):
-        recipe.load("avenue-dust", ["training.epochs=1"])
-
-
-@pytest.mark.parametrize(("epochs", "objective"), [(3, "constrained"), (2, "erm")])
-def test_warm_up_is_fine_where_constraints_follow_or_there_are_none(epochs, objective):
-    changes = ["descent.warmup_epochs=2", f"training.epochs={epochs}"]
-    settings = recipe.load("reviews-ut", changes, objective=objective).settings
-    assert (settings.descent.warmup_epochs, settings.training.epochs) == (2, epochs)
-
-
-def test_a_run_of_an_earlier_version_that_was_all_warm_up_can_still_be_read(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    values = {**recipe.load("reviews-ut").resolved(), "training": {"epochs": 1}, "descent": {"warmup_epochs": 1}}
-    path.write_text(strict_yaml.dump(values), encoding="utf-8")
-    assert recipe.load_resolved(path).settings.descent.warmup_epochs == 1
-
-
 def test_the_recipe_of_a_run_must_have_a_name(tmp_path):
     with pytest.raises(UserError, match="name: missing; this is not the recipe of a run"):
         recipe.load_resolved(recipe_file(tmp_path))
@@ -364,15 +174,12 @@ def test_a_plug_in_without_a_config_is_reported_with_its_file(tmp_path, monkeypa
     ("name", "overrides", "schedule"),
     [
         ("reviews-ut", (), (1e-3, 0.0)),
-        ("ucsd-dust", (), (1e-3, 0.0)),
-        ("imdb-ut", (), (1e-3, 0.0)),
         ("imdb-minilm", (), (2e-5, 0.06)),
         ("ucsd-vit", (), (2e-5, 0.06)),
         ("alpaca-smollm", (), (2e-4, 0.06)),
         ("alpaca-smollm", ("model.lora=null",), (2e-5, 0.06)),
         ("imdb-minilm", ("training.warmup_share=0.0",), (2e-5, 0.0)),
         ("imdb-minilm", ("training.warmup_share=0.2",), (2e-5, 0.2)),
-        # Whoever sets the rate sets the warm-up: recipes of earlier versions have none.
         ("imdb-minilm", ("training.learning_rate=2e-5",), (2e-5, 0.0)),
     ],
 )
@@ -402,17 +209,6 @@ def test_a_recipe_with_another_model_has_outgrown_its_name(overrides, change):
     assert named.identity() != recipe.load("alpaca-smollm", overrides).identity()
 
 
-def test_a_name_that_cannot_be_a_folder_is_refused():
-    with pytest.raises(UserError, match=r"^--name: expected a name of letters, digits, .* first, got 'a/b'$"):
-        recipe.load("reviews-ut", name="a/b")
-
-
-@pytest.mark.parametrize("name", ["report", "sweeps", "trackers", "report-mine"])
-def test_folders_of_cudt_are_no_names(name):
-    with pytest.raises(UserError, match=f"^--name: '{name}' is a folder that cudt itself writes to"):
-        recipe.load("reviews-ut", name=name)
-
-
 def test_the_folder_of_the_report_is_no_name(tmp_path):
     message = "'report' is a folder that cudt itself writes to; "
     with pytest.raises(UserError, match=f"^--name: {message}choose another name$"):
@@ -421,10 +217,3 @@ def test_the_folder_of_the_report_is_no_name(tmp_path):
     with pytest.raises(UserError, match=f"report.yaml: the name of the file: {message}rename the file"):
         recipe.load(str(tmp_path / "report.yaml"))
     assert recipe.load(str(tmp_path / "report.yaml"), name="mine").name == "mine"
-
-
-def test_a_decay_without_effect_is_reported_at_its_key():
-    with pytest.raises(
-        UserError, match=r"^reviews-ut\.yaml: descent\.decay: decoupled has no effect with resilience: "
-    ):
-        recipe.load("reviews-ut", ["descent.decay=decoupled"])

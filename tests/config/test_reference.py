@@ -7,7 +7,6 @@ import pytest
 
 from cudt.config import recipe, reference, registry
 from cudt.config.reference import REQUIRED, KeyDoc
-from cudt.config.schema import Descent, Recipe
 
 PLUGINS = [(kind, name) for kind in ("task", "model") for name in registry.names(kind)]
 
@@ -55,14 +54,6 @@ def test_describing_the_recipe_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_a_section_is_described_below_a_path():
-    assert by_path(reference.describe(Descent, "here"))["here.dual.optimizer"].default == "adam"
-
-
-def test_a_summary_is_the_first_paragraph_of_the_docstring():
-    assert reference.summary(Recipe).startswith("One experiment. ")
-
-
 def test_a_recipe_is_listed_with_values_and_which_of_them_are_defaults():
     settings = {one.doc.path: one for one in reference.resolved_with_docs(recipe.load("reviews-ut", seed=3))}
     assert (settings["seed"].value, settings["seed"].is_default) == (3, False)
@@ -71,14 +62,3 @@ def test_a_recipe_is_listed_with_values_and_which_of_them_are_defaults():
     assert (settings["task.name"].value, settings["task.name"].is_default) == ("reviews", False)
     # α is a number here, so its `target_loss` has no value.
     assert "descent.alpha.target_loss" not in settings
-
-
-@pytest.mark.parametrize("name", ["reviews-ut", "alpaca-smollm", "ucsd-dust-cpu"])
-def test_every_setting_of_a_recipe_is_listed(name):
-    loaded = recipe.load(name)
-    listed = {one.doc.path for one in reference.resolved_with_docs(loaded)}
-    for section, values in loaded.resolved().items():
-        if isinstance(values, dict):
-            assert {f"{section}.{key}" for key, value in values.items() if not isinstance(value, dict)} <= listed
-        elif section != "name":
-            assert section in listed

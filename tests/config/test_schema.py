@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from typing import Annotated
-
 import pytest
 from pydantic import ValidationError
 
 from cudt.config.schema import Descent, Dual, Evaluation, Noise, TargetLoss, Training
-from cudt.config.section import ADDED_LATER, Section
 
 
 @pytest.mark.parametrize("section", [Descent, Dual, Evaluation, Noise, Training])
@@ -38,16 +35,6 @@ def test_alpha_is_a_number_a_list_or_a_target(alpha, read):
     assert Descent.model_validate({"alpha": alpha}).alpha == read
 
 
-@pytest.mark.parametrize("reference", ["auto", 2.3, 1])
-def test_the_reference_is_measured_or_given(reference):
-    assert Descent.model_validate({"reference": reference}).reference == reference
-
-
-@pytest.mark.parametrize("resilience", ["slack", "decay"])
-def test_resilience_has_a_beta(resilience):
-    assert Descent.model_validate({"resilience": resilience, "beta": 2}).beta == 2.0
-
-
 @pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
 def test_resilience_and_beta_need_each_other(values):
     with pytest.raises(ValidationError, match=r"needs beta|beta has no effect"):
@@ -68,37 +55,8 @@ def test_settings_of_the_constraints_that_have_no_effect_are_refused(values, mes
         Descent.model_validate(values)
 
 
-def test_nupi_has_gains():
-    dual = Dual.model_validate({"optimizer": "nupi", "proportional_gain": 0, "smoothing": 0.9})
-    assert (dual.proportional_gain, dual.smoothing) == (0.0, 0.9)
-
-
 @pytest.mark.parametrize("gain", [{"proportional_gain": 1.0}, {"smoothing": 0.5}])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_only_nupi_has_gains(optimizer, gain):
     with pytest.raises(ValidationError, match=r"have no effect with optimizer '(adam|sgd)'"):
         Dual.model_validate({"optimizer": optimizer, **gain})
-
-
-@pytest.mark.parametrize("gammas", ["0:1:0.5", "1,0.5,0,0.5", [1, 0.5, 0, 0.5]])
-def test_a_grid_is_text_or_a_list(gammas):
-    assert Evaluation.model_validate({"gammas": gammas}).grid == [0, 0.5, 1]
-
-
-def test_clipping_can_be_turned_off():
-    assert Training.model_validate({"clip_norm": None}).clip_norm is None
-
-
-class Inner(Section):
-    old: int = 1
-    new: Annotated[int, ADDED_LATER] = 2
-
-
-class Outer(Section):
-    inner: Inner = Inner()
-
-
-def test_a_key_that_was_added_later_changes_the_identity_only_if_it_is_set():
-    assert Outer().identifying() == {"inner": {"old": 1}}
-    assert Outer(inner=Inner(new=3)).identifying() == {"inner": {"old": 1, "new": 3}}
-    assert Outer().model_dump() == {"inner": {"old": 1, "new": 2}}

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import tempfile
 import threading
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +12,7 @@ import torch
 
 from cudt.data.batching import lengths_of
 from cudt.data.loading import AHEAD, Loader, ahead
-from cudt.utils import temporaries
 from cudt.utils.errors import UserError
-from tests.processes import ending, in_child
 
 #: Meta tensors have no values, and stand for those on an accelerator.
 CPU, DEVICE = torch.device("cpu"), torch.device("meta")
@@ -149,29 +142,3 @@ def test_threads_prepare_items_ahead_for_a_device_only():
 def test_an_error_in_the_thread_is_raised_here():
     with pytest.raises(ZeroDivisionError):
         list(ahead([1, 0], lambda item: 1 // item, DEVICE))
-
-
-@pytest.mark.forks
-def test_a_worker_that_is_killed_leaves_nothing_that_the_next_one_does_not_delete(monkeypatch):
-    # Not pytest's folder: its path is too long for a socket.
-    folder = Path(tempfile.mkdtemp())
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-
-    def load(kill: bool) -> None:
-        loader = Loader(Numbers(), range(8), torch.device("cpu"), 1)
-        for _ in loader.load([[0, 1], [2, 3]]):
-            if kill:
-                os.killpg(0, signal.SIGKILL)
-
-    def killed() -> None:
-        os.setpgid(0, 0)
-        load(kill=True)
-
-    assert ending(in_child(killed)) == -signal.SIGKILL
-    (left,) = folder.iterdir()
-    while not temporaries.abandoned(folder):
-        time.sleep(0.01)
-    assert [*left.glob("pymp-*")]
-    load(kill=False)
-    assert not left.exists()
-    shutil.rmtree(folder)

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 
 import pytest
-import torch
 
-from cudt.training import checkpoint_file
-from cudt.training.checkpoint_file import write_tensors
 from tests.faults import tools
 from tests.faults.tools import assert_nothing_left, assert_same, check_parses, command, train
-from tests.processes import ending, in_child
 
 pytestmark = pytest.mark.forks
 
 
 def test_a_training_that_is_killed_six_times_has_the_files_of_an_undisturbed_one(tmp_path):
     whole = tools.write_project(tmp_path / "whole")
-    n_moments = tools.count_moments(whole, *train("text"))
+    n_moments = tools.count_moments(whole, *train())
     killed = tools.write_project(tmp_path / "killed")
     for part in (12, 4, 9, 5, 14, 7):
-        ended = command(killed, *train("text"), before=tools.dying_at(n_moments // part))
+        ended = command(killed, *train(), before=tools.dying_at(n_moments // part))
         assert ended.code == -signal.SIGKILL
         check_parses(killed)
-    assert command(killed, *train("text")).code == 0
+    assert command(killed, *train()).code == 0
     assert_same(killed, whole)
     assert_nothing_left(killed)
-
-
-def test_a_kill_while_safetensors_writes_leaves_nothing(tmp_path, monkeypatch):
-    def die(tensors: object, path: Path) -> None:
-        # As the library does: a file of its own, next to the given one.
-        (path.parent / ".tmpAbCdEf").write_bytes(b"half")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_file, "save_file", die)
-        assert ending(in_child(lambda: write_tensors(tmp_path / "a.safetensors", {}))) == -signal.SIGKILL
-    assert [*tmp_path.iterdir()]
-    write_tensors(tmp_path / "a.safetensors", {"x": torch.ones(3)})
-    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 def test_a_file_that_is_half_written_would_be_seen(tmp_path):

@@ -125,7 +125,7 @@ def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int =
 
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
     """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
-    metric = {"name": "RMSE", "higher_is_better": False}
+    metric = {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
     kind = changes.get("kind", "gaussian")
     ood = [

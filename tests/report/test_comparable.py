@@ -48,7 +48,12 @@ def test_a_cell_is_recipe_metric_depth_level_and_task(constrained, erm):
 
 @pytest.mark.parametrize(
     "other",
-    [{"recipe": "other"}, {"layers": 9}, {"gamma_train": 0.7}, {"metric": {"name": "RMSE", "higher_is_better": False}}],
+    [
+        {"recipe": "other"},
+        {"layers": 9},
+        {"gamma_train": 0.7},
+        {"metric": {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}},
+    ],
 )
 def test_runs_that_differ_in_one_of_these_are_not_comparable(other, constrained, erm):
     changed = with_info(erm, **other)

@@ -102,7 +102,7 @@ def test_runs_scored_at_the_same_validation_levels_are_ranked_by_their_mean_metr
     judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
     assert best_by_validation(judged)[0].info.variant == "1"
     # Of an error, less is better.
-    errors = [with_info(one, metric={"name": "RMSE", "higher_is_better": False}) for one in judged]
+    errors = [with_info(one, metric={"name": "RMSE", "higher_is_better": False, "of_mean": "root"}) for one in judged]
     assert best_by_validation(errors)[0].info.variant == "0"
 
 

@@ -22,6 +22,6 @@ def plant_info(run: Run, **values: Any) -> None:
     file.write_text(json.dumps({**before, **values}), encoding="utf-8")
 
 
-def as_earlier_version(run: Run) -> None:
-    """Remove the checksums of a run, which earlier versions did not write, so that a test may change its files."""
+def without_checksums(run: Run) -> None:
+    """Remove the checksums of a run, so that a test may change its files."""
     (run.path / "checksums.json").unlink(missing_ok=True)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from cudt.runs.checksums import (
     read_checked,
     record_existing,
     recorded,
-    replacing_checked,
     write_checked,
 )
 from cudt.utils.errors import DamagedFileError, UserError
@@ -92,11 +89,10 @@ def test_files_without_a_checksum_are_not_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [None, A], ids=["first", "later"])
 @pytest.mark.parametrize("moment", ["announce", "replace", "settle"])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_writer_leaves_a_readable_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None, moment: str, after: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None, moment: str
 ) -> None:
-    """A writer is killed before or after each of its three renames: the old or the new content is accepted."""
+    """A writer is killed after each of its three renames: the old or the new content is accepted."""
     if before is not None:
         write_checked(tmp_path, "ood.csv", before)
     left = {"announce": 0, "replace": 1, "settle": 2}[moment]
@@ -104,11 +100,9 @@ def test_killed_writer_leaves_a_readable_file(
     done: list[Path] = []
 
     def killed_at(source: Path, target: Path) -> Path:
-        if len(done) == left and not after:
-            raise Killed
         result = rename(source, target)
         done.append(target)
-        if len(done) == left + 1 and after:
+        if len(done) == left + 1:
             raise Killed
         return result
 
@@ -117,7 +111,7 @@ def test_killed_writer_leaves_a_readable_file(
         write_checked(tmp_path, "ood.csv", B)
     monkeypatch.undo()
     assert damaged_files(tmp_path) == []
-    is_new = (left, after) >= (1, True)
+    is_new = left >= 1
     if before is None and not is_new:
         with pytest.raises(FileNotFoundError):
             read_checked(tmp_path, "ood.csv")
@@ -127,37 +121,6 @@ def test_killed_writer_leaves_a_readable_file(
     # The next writer finishes what the killed one began.
     write_checked(tmp_path, "ood.csv", A)
     assert entries(tmp_path) == {"ood.csv": [sha(A)]}
-
-
-def test_interrupted_on_a_file_without_a_checksum(tmp_path: Path) -> None:
-    (tmp_path / "ood.csv").write_bytes(A)
-    with contextlib.suppress(Killed), replacing_checked(tmp_path, "ood.csv") as temporary:
-        temporary.write_bytes(B)
-        raise Killed
-    assert read_checked(tmp_path, "ood.csv") == A
-    assert damaged_files(tmp_path) == []
-
-
-def test_reader_next_to_a_writer_never_sees_damage(tmp_path: Path) -> None:
-    """A reader looks while another thread replaces the file all the time."""
-    contents = [b"%d\n" % number for number in range(30)]
-    write_checked(tmp_path, "run.json", contents[0])
-    ended = threading.Event()
-
-    def write() -> None:
-        for content in contents:
-            write_checked(tmp_path, "run.json", content)
-        ended.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    reads = 0
-    while not ended.is_set():
-        assert read_checked(tmp_path, "run.json") in contents
-        check_file(tmp_path, "run.json")
-        reads += 1
-    writer.join()
-    assert reads > 3
 
 
 def test_own_damage_is_noticed(tmp_path: Path) -> None:
@@ -209,10 +172,7 @@ def test_what_a_killed_writer_announced_is_settled(tmp_path: Path, accepted, con
         {"../outside.csv": ["0"]},
         {"samples/../../outside.png": ["0"]},
         {"/dev/zero": ["0"]},
-        {"a//b": ["0"]},
-        {"": ["0"]},
         {"ood.csv": "0"},
-        {"ood.csv": [1]},
         ["ood.csv"],
     ],
 )
@@ -224,26 +184,7 @@ def test_names_that_lead_out_of_the_folder_and_other_kinds_of_values_are_damage(
     assert len(damaged_files(tmp_path)) == 1
 
 
-def test_a_device_in_place_of_a_file_is_not_read(tmp_path):
-    (tmp_path / "ood.csv").symlink_to("/dev/zero")
-    with pytest.raises(DamagedFileError, match="not a file"):
-        read_checked(tmp_path, "ood.csv")
-
-
 # ---------------------------------------------------------------- what is not damage, and what to do about a change
-
-
-def test_a_recipe_next_to_another_programs_checksums_is_read(tmp_path):
-    recipe = tmp_path / "recipes" / "mine.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text("seed: 1\n")
-    for folder in (tmp_path, recipe.parent):
-        (folder / FILE).write_text('{"data.csv": "abc"}')
-    check_given(recipe)
-    # In a run folder it is cudt's own, and the advice is about this file.
-    (recipe.parent / "run.json").write_text("{}")
-    with pytest.raises(DamagedFileError, match=rf"recipes/{FILE}: damaged \(not a list .*; restore it, or delete it"):
-        check_given(recipe)
 
 
 def test_a_changed_recipe_of_a_run_is_refused(tmp_path):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from cudt.training import trained
 from cudt.utils.errors import UserError
 from tests import instructions
 from tests.pretrained import tiny_llama
-from tests.runs import as_earlier_version
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +45,6 @@ def test_a_data_root_that_is_gone_is_named_by_the_error(run, folder, tmp_path, m
     with pytest.raises(UserError, match=r"'tiny' is neither .* was trained with the data root '/nowhere/data', which"):
         trained.load(copy, "cpu", None)
     assert trained.load(copy, "cpu", folder)
-
-
-def test_a_run_that_needs_no_data_root_does_not_miss_it(trained_run, tmp_path):
-    assert trained_run.info().data_root is None
-    copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
-    copy.update_info(RunInfo(data_root="/nowhere/data"))
-    assert trained.load(copy, "cpu", None)
-
-
-def test_runs_of_earlier_versions_have_no_data_root(trained_run, tmp_path):
-    copy = open_run(Path(shutil.copytree(trained_run.path, tmp_path / "copy")))
-    values = json.loads((copy.path / "run.json").read_text())
-    del values["data_root"]
-    as_earlier_version(copy)
-    (copy.path / "run.json").write_text(json.dumps(values))
-    with data_root_of(copy, None) as root:
-        assert root is None
 
 
 def test_a_relative_data_root_is_inside_the_run_folder(run, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from cudt.config import recipe
 from cudt.models.assemble import assemble
@@ -24,10 +23,10 @@ from tests import instructions, texts
 from tests.cards import read_cards
 from tests.conftest import quiet
 from tests.pretrained import tiny_llama, tiny_pretrained
-from tests.runs import as_earlier_version, raw_info
+from tests.runs import raw_info, without_checksums
 
-#: Encoders: two readouts of BERT, and other families, with and without a pooler or a final norm.
-ENCODERS = ("first", "mean", "roberta", "distilbert", "mpnet", "modernbert")
+#: Encoders: two readouts of BERT, and a family with a final norm.
+ENCODERS = ("first", "mean", "modernbert")
 NAMES = ("lora", "full", *ENCODERS)
 TEXTS = ("a text", "the film was good and the plot was dull.", "awful")
 TOKENS = [0, 35, 60, 70, 75, 80]
@@ -125,12 +124,6 @@ def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(tr
         assert not torch.allclose(torch.tensor(read["lora"]), other, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["lora", "full"])
-def test_the_lines_of_the_card_answer_an_instruction(name, read):
-    assert isinstance(read[f"{name} text"], str)
-    assert read[f"{name} text"]
-
-
 def test_the_lines_of_the_cards_load_every_weight_and_say_nothing_about_missing_ones(read):
     said = re.findall("missing|unexpected|newly|not initialized|warning", read["log"].lower())
     assert not said, read["log"]
@@ -150,26 +143,6 @@ def test_the_lines_of_the_card_load_an_encoder_with_the_same_answers(name, train
     assert read["first"] != read["mean"]
 
 
-@torch.no_grad()
-def test_an_encoders_answers_are_those_of_its_own_batches(trained, read, folder):
-    """Texts that are padded together inside cudt, and read one at a time outside."""
-    layerwise = best(trained["mean"], folder)
-    task = layerwise.task
-    assert isinstance(task, TextClassification)
-    batch = dict(task.tokenizer(list(TEXTS), return_tensors="pt", padding=True))
-    model = layerwise.model
-    answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
-    assert torch.allclose(torch.tensor(read["mean"]), answer, atol=1e-5)
-
-
-def test_labels_are_in_the_encoders_own_configuration(trained, read):
-    for name in ENCODERS:
-        assert read[f"{name} labels"] == {"0": "bad", "1": "good"}
-        config = json.loads((trained[name].path / "model" / "config.json").read_text())
-        assert config["id2label"] == {"0": "bad", "1": "good"}
-        assert config["label2id"] == {"bad": 0, "good": 1}
-
-
 # ---------------------------------------------------------------- the folder
 
 
@@ -181,24 +154,13 @@ def test_an_adapter_is_saved_without_the_model_it_adapts(trained, folder):
     assert (adapter["r"], adapter["lora_alpha"], adapter["base_model_name_or_path"]) == (2, 4, str(folder / "llama"))
 
 
-def test_a_whole_model_is_saved_as_transformers_saves_it(trained):
-    for name in ("full", "first"):
-        files = {path.name for path in (trained[name].path / "model").iterdir()}
-        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= files
-        assert ("readout.safetensors" in files) == (name == "first")
-
-
-def test_a_model_that_only_cudt_knows_is_not_exported(trained_run):
-    assert not (trained_run.path / "model").exists()
-
-
 def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, tmp_path, monkeypatch):
     run = Run(tmp_path / "tiny-alpaca" / trained["lora"].path.name, trained["lora"].recipe)
     shutil.copytree(trained["lora"].path, run.path)
     before = contents(run.path / "model")
     shutil.rmtree(run.path / "model")
     info = {key: value for key, value in raw_info(run).items() if key != "saved_model"}
-    as_earlier_version(run)
+    without_checksums(run)
     (run.path / "run.json").write_text(json.dumps(info))
 
     def again() -> None:
@@ -215,14 +177,6 @@ def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, t
 
 
 # ---------------------------------------------------------------- the card
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_card_begins_with_what_the_hub_reads(name, trained):
-    front = yaml.safe_load(card(trained[name]).split("---")[1])
-    assert front["library_name"] == ("peft" if name == "lora" else "transformers")
-    assert front["base_model"] == trained[name].recipe.settings.model.pretrained
-    assert "cudt" in front["tags"]
 
 
 @pytest.mark.parametrize("name", NAMES)

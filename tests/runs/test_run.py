@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from cudt.runs import checksums
-from cudt.runs import examples as examples_file
-from cudt.runs.examples import EXAMPLES, Part
+from cudt.runs.examples import EXAMPLES
 from cudt.runs.find import find_runs, open_run, run_for
 from cudt.runs.info import FORMAT, RunInfo
 from cudt.runs.run import Run, write_recipe
@@ -48,11 +42,6 @@ def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_the_folder_of_a_run_names_recipe_objective_and_identity(tmp_path):
-    recipe = tiny_recipe(objective="erm")
-    assert run_for(recipe, tmp_path).path == tmp_path / "reviews-ut" / f"erm-{recipe.identity()}"
-
-
 def test_floats_in_tables_come_back_to_the_last_bit(run):
     rng = random.Random(0)
     values = [rng.uniform(-1, 1) * 10 ** rng.randint(-300, 300) for _ in range(300)]
@@ -62,13 +51,6 @@ def test_floats_in_tables_come_back_to_the_last_bit(run):
     )
     run.write_table("history", table)
     assert [value.hex() for value in run.read_table("history")["value"]] == [value.hex() for value in values]
-
-
-def test_numbers_that_are_none_come_back_too(run):
-    values = [math.inf, -math.inf, math.nan]
-    table = pd.DataFrame([(1, 1, "train", 1, "loss", value) for value in values], columns=TABLES["history"])
-    run.write_table("history", table)
-    assert [str(value) for value in run.read_table("history")["value"]] == ["inf", "-inf", "nan"]
 
 
 def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
@@ -124,18 +106,6 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
     assert files(run.path) == ["checksums.json", "examples.parquet", "recipe.yaml", "run.json"]
 
 
-def test_scores_of_many_examples_are_written_in_groups_of_limited_size(run, monkeypatch):
-    monkeypatch.setattr(examples_file, "_ROWS", 4)
-    monkeypatch.setattr(examples_file, "PIECE", 3)
-    rows = examples(*((gamma, 0, f"{number}", number / 7) for gamma in (0.0, 1.0) for number in range(5)))
-    halves = [partial(iter, [rows[start : start + 3], rows[start + 3 : start + 5]]) for start in (0, 5)]
-    for gamma, half in zip((0.0, 1.0), halves, strict=True):
-        run.merge_examples({Part("gaussian", gamma, 0): half}, ["gamma"])
-    pd.testing.assert_frame_equal(run.read_examples(), rows.astype(EXAMPLES))
-    groups = pq.ParquetFile(run.path / "examples.parquet").metadata
-    assert [groups.row_group(number).num_rows for number in range(groups.num_row_groups)] == [3, 2, 3, 2]
-
-
 def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     both = [
         examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
@@ -146,42 +116,19 @@ def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     assert len(run.read_examples()) == 2
 
 
-def test_scores_that_were_not_kept_are_an_empty_table(run):
-    assert list(run.read_examples("gaussian").columns) == list(EXAMPLES)
-    assert run.read_examples().empty
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", "columns", "half"])
-@pytest.mark.parametrize("kind", [None, "gaussian"])
-def test_damaged_scores_of_examples_are_reported(run, content, kind):
+@pytest.mark.parametrize("content", [b"", "columns", "half"])
+def test_damaged_scores_of_examples_are_reported(run, content):
     path = run.path / "examples.parquet"
     run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
     whole = path.read_bytes()
     other = pd.DataFrame({"perturbation": ["gaussian"], "x": [1]}).to_parquet()
     path.write_bytes({"columns": other, "half": whole[: len(whole) // 2]}.get(content, content))
     with pytest.raises(UserError, match=r"examples\.parquet: damaged") as error:
-        run.read_examples(kind)
+        run.read_examples()
     assert "\n" not in str(error.value)
 
 
-def test_without_memory_for_scores_of_examples_they_are_not_damaged(run, monkeypatch):
-    run.merge_examples(by_part(examples((0.0, 0, "a", 0.5))), ["gamma"])
-
-    def no_memory(*arguments: object, **options: object) -> None:
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
-
-    monkeypatch.setattr(pd, "read_parquet", no_memory)
-    with pytest.raises(MemoryError):
-        run.read_examples()
-
-
 # ---------------------------------------------------------------- opening
-
-
-def test_a_run_is_opened_as_it_was_begun(run):
-    opened = open_run(run.path)
-    assert opened.path == run.path
-    assert opened.recipe.resolved() == run.recipe.resolved()
 
 
 def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
@@ -199,23 +146,11 @@ def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
     assert last.shown_as == f"{run.path.name}/last"
 
 
-def test_a_missing_folder_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"^run folder '.*gone' does not exist$"):
-        open_run(tmp_path / "gone")
-
-
 @pytest.mark.parametrize("missing", ["recipe.yaml", "run.json"])
 def test_a_folder_without_its_files_is_no_run_folder(run, missing):
     (run.path / missing).unlink()
     with pytest.raises(UserError, match="is not a run folder"):
         open_run(run.path)
-
-
-@pytest.mark.parametrize("levels", [1, 2])
-def test_a_folder_of_runs_is_refused_with_a_hint_at_the_runs(run, levels):
-    with pytest.raises(UserError, match="is not a run folder") as error:
-        open_run(run.path.parents[levels - 1])
-    assert str(run.path) in str(error.value)
 
 
 @pytest.mark.parametrize("other", [0, 2, None])
@@ -227,7 +162,7 @@ def test_a_run_of_another_format_is_refused(run, other):
         open_run(run.path)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"\xff\xfe", b"[]", b"null"])
+@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sta', b"[]"])
 def test_a_damaged_run_json_is_reported(run, content):
     (run.path / "run.json").write_bytes(content)
     with pytest.raises(UserError, match=r"run\.json: damaged") as error:
@@ -238,26 +173,9 @@ def test_a_damaged_run_json_is_reported(run, content):
 # ---------------------------------------------------------------- locking and finding
 
 
-def test_a_run_that_cannot_be_tidied_is_not_in_use_afterwards(run, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(checksums, "settle", lambda folder: open(folder / "missing"))  # noqa: PTH123, SIM115
-        with pytest.raises(FileNotFoundError) as kept, run.locked():
-            pass
-    with run.locked():
-        # Whoever shows the error later still has its frames.
-        assert kept.value.filename is not None
-
-
 def test_a_run_has_one_writer_at_a_time(run):
     with run.locked(), pytest.raises(UserError, match="another process is using this run"), run.locked():
         pass
-    with run.locked():
-        pass
-
-
-def test_the_lock_is_free_again_after_a_failure(run):
-    with pytest.raises(RuntimeError), run.locked():
-        raise RuntimeError
     with run.locked():
         pass
 
@@ -269,26 +187,8 @@ def test_runs_are_found_at_any_depth_each_once(run, tmp_path):
     assert found == [other, run.path]
 
 
-def test_a_run_is_found_once_however_its_folder_is_spelled(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path / "outputs")
-    folders = [Path("outputs"), tmp_path / "outputs", Path("outputs/../outputs"), Path("link")]
-    assert len(find_runs(folders)) == 1
-
-
 def test_runs_in_hidden_folders_are_unfinished_work(run, tmp_path):
     hidden = run.path.parent / ".hidden" / run.path.name
     shutil.copytree(run.path, hidden)
     assert find_runs([tmp_path]) == [run.path]
     assert find_runs([hidden]) == [hidden]
-
-
-def test_a_folder_that_does_not_exist_is_reported(tmp_path):
-    with pytest.raises(UserError, match=r"folder '.*gone' does not exist"):
-        find_runs([tmp_path / "gone"])
-
-
-def test_begin_writes_the_whole_recipe(run):
-    assert (run.path / "recipe.yaml").read_text(encoding="utf-8") == run.recipe.text()
-    assert json.loads((run.path / "run.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    assert files(run.path) == ["checksums.json", "recipe.yaml", "run.json"]

@@ -15,8 +15,7 @@ import pytest
 from cudt.cli import main as cli
 from cudt.sweep import definition, run_sweep
 from cudt.sweep.run_sweep import SweepOptions
-from cudt.utils.errors import UserError
-from cudt.utils.faults import machine_fault
+from cudt.utils.errors import MACHINE_ERRORS, UserError
 from cudt.utils.worker_processes import FAULT, Ended
 from tests.sweep.searches import planted, write_search
 
@@ -47,10 +46,8 @@ class InThisProcess:
         worker = self._started.pop()
         try:
             code, fault = self._function(self._argument), None
-        except Exception as error:
-            code, fault = FAULT, machine_fault(error)
-            if fault is None:
-                raise
+        except MACHINE_ERRORS as error:
+            code, fault = FAULT, str(error)
         yield Ended(worker, os.getpid(), code, self._logs, fault)
 
     def stop(self) -> None:

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from cudt.sweep import arm_worker, results, stored
+from cudt.sweep import arm_worker, holder, results, stored
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.definition import Sweep
 from cudt.sweep.storage import open_storage
-from cudt.utils import process_identity
 from tests.processes import ending, in_child
 from tests.sweep.planted import NOTES, PACE
 from tests.sweep.searches import planted
@@ -104,7 +103,7 @@ class Machines:
         os.chdir(home)
         os.environ |= {"HOME": str(home), NOTES: str(self._notes), PACE: str(self.pace)}
         socket.gethostname = lambda: name
-        process_identity.machine.cache_clear()
+        holder.machine.cache_clear()
         first = stored.first_study(self.sweep)
         try:
             os._exit(arm_worker.main(WorkerJob(self.url, first, home / "out", "cpu", None, self.function)))

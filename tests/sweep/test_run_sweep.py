@@ -148,7 +148,7 @@ def test_a_full_disk_stops_the_sweep_and_spends_nothing(command, no_processes, t
     arguments = ["sweep", "--search", path, "--out", "out", "--device", "cpu"]
     code, output, error = command(*arguments, function="finds_the_disk_full")
     assert code == 1
-    assert error.startswith("stopped: out/run.json: no space left on device; free space on its file system (")
+    assert error == "stopped: [Errno 28] No space left on device: 'out/run.json'\n"
     assert (len(error.splitlines()), "failed" in output) == (1, False)
     Path("out/space").touch()
     code, output, error = command(*arguments, function="finds_the_disk_full")

@@ -49,15 +49,6 @@ def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
     assert survived.stdout.strip() == "True", survived.stderr
 
 
-def test_an_error_that_is_not_the_mismatch_is_not_swallowed(tmp_path):
-    package = tmp_path / "torchvision"
-    package.mkdir()
-    (package / "__init__.py").write_text('raise RuntimeError("something else")')
-    code = "from cudt.utils.compat import survive_torchvision_mismatch as s; s()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "something else" in done.stderr
-
-
 @pytest.mark.parametrize("file", ["pyproject.toml", "requirements/run.txt"])
 def test_cudt_does_not_install_torchvision(file):
     """Plain transformers, as in model cards, has to work in the environment that the README makes."""

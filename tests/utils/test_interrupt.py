@@ -62,25 +62,6 @@ def test_a_second_ctrl_c_is_a_keyboard_interrupt():
         signal.signal(signal.SIGINT, before)
 
 
-def test_after_one_kind_of_signal_the_other_acts_too(received):
-    with StopRequest() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.requested
-    assert received == [signal.SIGINT]
-
-
-def test_handlers_come_back_without_a_signal_and_after_an_error(received):
-    before = handlers()
-    with StopRequest() as stop:
-        pass
-    assert handlers() == before
-    assert not stop.requested
-    with pytest.raises(RuntimeError), StopRequest():
-        raise RuntimeError
-    assert handlers() == before
-
-
 def test_outside_the_main_thread_it_leaves_signals_alone(received):
     before = handlers()
     seen: list[bool] = []

@@ -13,22 +13,6 @@ def terminal() -> tuple[Console, io.StringIO]:
     return Console(file=screen, force_terminal=True, width=80, color_system=None), screen
 
 
-def test_the_same_items_come_one_by_one():
-    taken = []
-
-    def items():
-        for number in range(5):
-            taken.append(number)
-            yield number
-
-    console, _ = terminal()
-    seen = []
-    for number in track(items(), 5, "counting", console):
-        assert taken[-1] == number
-        seen.append(number)
-    assert seen == [0, 1, 2, 3, 4]
-
-
 def test_a_terminal_shows_a_bar_and_is_clean_at_the_end():
     console, screen = terminal()
     list(track([1, 2], 2, "decoding ucsd train", console))
@@ -37,13 +21,6 @@ def test_a_terminal_shows_a_bar_and_is_clean_at_the_end():
     assert "100%" in shown
     erase_the_line = "\x1b[2K"
     assert shown.endswith(erase_the_line)
-
-
-@pytest.mark.parametrize("what", ["a [bold] b", "a[/b]", "[red]"])
-def test_brackets_are_shown_as_they_are(what):
-    console, screen = terminal()
-    list(track([1], 1, what, console))
-    assert what in screen.getvalue()
 
 
 def test_where_nobody_is_looking_nothing_is_shown(capsys):
@@ -76,14 +53,6 @@ def test_the_other_processes_print_nothing(monkeypatch, terminal):
     screen = io.StringIO()
     assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == ["a", "b", "c"]
     assert screen.getvalue() == ""
-
-
-def test_what_fails_on_the_way_is_passed_on_and_the_terminal_given_back():
-    console, screen = terminal()
-    with pytest.raises(ZeroDivisionError):
-        [1 // number for number in track([1, 0], 2, "dividing", console)]
-    show_the_cursor = "\x1b[?25h"
-    assert show_the_cursor in screen.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,6 @@ def test_an_error_in_the_thread_is_raised_here():
         list(ahead([1, 0], lambda item: 1 // item, DEVICE))
 
 
-@pytest.mark.forks
 def test_a_worker_that_is_killed_leaves_nothing_that_the_next_one_does_not_delete(monkeypatch):
     # Not pytest's folder: its path is too long for a socket.
     folder = Path(tempfile.mkdtemp())

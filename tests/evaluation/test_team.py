@@ -21,8 +21,6 @@ from tests.cases import Case, write_data
 from tests.conftest import TINY, quiet, tiny_recipe, train_quietly
 from tests.processes import Ended, commands, together
 
-pytestmark = pytest.mark.forks
-
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

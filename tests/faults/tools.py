@@ -1,7 +1,6 @@
 """Tiny runs of all kinds, commands in forked processes, kills, and comparisons of folders: for all tests of faults.
 
-A test has the mark `forks`. It imports this file, which imports everything that commands need, so that a command takes
-a second instead of five:
+This file imports everything that commands need, so that a command takes a second instead of five:
 
     folder = write_project(tmp_path / "mine")                       # its data is next to it, in tmp_path / "data"
     ended = command(folder, *train("text"))                            # `cudt train …` there; .code, .output, .errors

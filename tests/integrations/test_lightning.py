@@ -140,7 +140,6 @@ def test_the_loss_is_the_lagrangian_and_recorded_in_training_only(tmp_path):
 # ---------------------------------------------------------------- several processes
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("settings", [SLACK, {"form": "log", **SLACK}], ids=["linear", "log"])
 def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings):
     accumulated = 1 if "form" in settings else 2

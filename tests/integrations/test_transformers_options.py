@@ -76,7 +76,6 @@ def test_bf16_is_close_to_fp32(head, family, tmp_path):
     assert all(weight.dtype == torch.float32 for weight in trainer.model.parameters())
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("form", ["linear", "log"])
 @pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("causal", "llama")])
 def test_two_processes_are_one(head, family, form, tmp_path):

@@ -35,9 +35,6 @@ from tests.training.test_processes import (
     train_until,
 )
 
-pytestmark = pytest.mark.forks
-
-
 # ---------------------------------------------------------------- machines that do not see the same files
 
 

@@ -145,7 +145,6 @@ def test_the_best_weights_may_be_those_within_an_epoch(tmp_path, monkeypatch):
     assert run.weights_file("last").read_bytes() == weights[9] != weights[5]
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopping_anywhere_and_resuming_equals_one_go_bit_for_bit(tmp_path, how):
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, WITHIN) == 0
@@ -156,7 +155,6 @@ def test_stopping_anywhere_and_resuming_equals_one_go_bit_for_bit(tmp_path, how)
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_around_the_choice_of_the_best_weights_resumes_bit_for_bit(tmp_path, when):
     recipe = tiny_recipe(*WITHIN)
@@ -297,7 +295,6 @@ def test_a_run_whose_best_weights_are_lost_goes_on_with_new_patience(tmp_path, m
     assert (info.best.epoch, info.stopped_early.epoch) == (3, 5)
 
 
-@pytest.mark.forks
 def test_several_processes_validate_and_stop_together(tmp_path):
     recipe = tiny_recipe(*WITHIN, "training.epochs=6", "training.learning_rate=0.05", "training.early_stopping=2")
 

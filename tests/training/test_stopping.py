@@ -89,7 +89,6 @@ def what_is_left(out: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in RESULTS}
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("settings", GOING_ON, ids=["linear", "slack", "log-decay-nupi-micro", "erm"])
 def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, settings):
     # Three updates an epoch: 2 is within the first, 3 and 6 are at the ends of epochs, 7 is within the last.
@@ -100,7 +99,6 @@ def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, se
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
-@pytest.mark.forks
 def test_a_killed_run_resumes_from_its_last_checkpoint_bit_for_bit(tmp_path):
     settings = GOING_ON[0]
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0
@@ -145,7 +143,6 @@ def test_a_run_that_is_ended_after_an_epoch_says_why_and_resumes_bit_for_bit(tmp
     assert what_is_left(tmp_path / "ended") == what_is_left(tmp_path / "whole")
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_of_all_processes_saves_and_ends_the_workers(tmp_path, how, capfd):
     # Another process sends the signal, as schedulers and terminals do.

@@ -165,7 +165,6 @@ def test_tracking_changes_neither_the_run_nor_its_folder(tmp_path):
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["reviews-ut"]
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_resumed_run_continues_its_curves_without_repeating_a_step(tmp_path, how):
     settings = ("training.epochs=3", "training.checkpoint_every=2", "training.validate_every=2")
@@ -283,7 +282,6 @@ def test_a_tracker_that_does_not_start_is_refused_and_in_a_sweep_warned_of(fake,
     assert_complete(run, folder_of(run, "mine-1234"))
 
 
-@pytest.mark.forks
 def test_only_the_main_process_sends(fake, tmp_path):
     def calls() -> list[int]:
         train(tmp_path, TrackingRequest(("fake", "tensorboard")))
@@ -294,7 +292,6 @@ def test_only_the_main_process_sends(fake, tmp_path):
     assert_complete(run, folder_of(run))
 
 
-@pytest.mark.forks
 def test_a_refusal_in_the_main_process_ends_all(fake, tmp_path, monkeypatch):
     monkeypatch.setattr(fake, "fails", "start")
 

@@ -13,8 +13,6 @@ from cudt.utils.errors import DataWarning, ProcessLostError, UserError
 from tests import processes as processes_of_tests
 from tests.processes import Ended, commands, environment, free_port, together
 
-pytestmark = pytest.mark.forks
-
 
 def test_a_process_that_is_alone_needs_no_others():
     assert (processes.count(), processes.index(), processes.is_main_process()) == (1, 0, True)

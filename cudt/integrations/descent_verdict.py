@@ -8,12 +8,16 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from cudt.integrations.log_names import layer_key
 from cudt.method import feasibility
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.utils.console import SafeConsole
+
+
+def layer_key(name: str, layer: int) -> str:
+    """`loss/layer_03`: trackers group by what is before the slash."""
+    return f"{name}/layer_{layer:02}"
 
 
 def judge(descent: LayerwiseDescent, measured: Iterable[tuple[Tensor, Tensor]]) -> list[LayerVerdict]:

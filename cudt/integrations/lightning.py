@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from cudt.integrations import descent_verdict
-from cudt.integrations.log_names import layer_key
+from cudt.integrations.descent_verdict import layer_key
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.feasibility import LayerVerdict
 from cudt.method.objectives.base import make_objective

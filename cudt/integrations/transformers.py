@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from cudt.config.schema import Descent, Noise
 from cudt.integrations import descent_state, descent_verdict
-from cudt.integrations.descent_problem import DescentProblem, measure, reference_of
+from cudt.integrations.descent_problem import DescentProblem, reference_of
 from cudt.integrations.descent_update import DescentUpdate
-from cudt.integrations.input_noise import InputNoise, Inputs
+from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
 from cudt.integrations.layer_reader import LayerReader, with_some_label
 from cudt.method.feasibility import LayerVerdict
 from cudt.models.backbone import unwrapped
@@ -181,9 +181,8 @@ class DescentMixin(_Base):
         shifted = self._shifts_labels
         reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
         batches = self._batches_to_measure
-        # That of an earlier training was of another model.
-        self.noise.sigma_x = None
-        measure(self.model, self.noise, batches)
+        # Anew: that of a training before was of another model.
+        self.noise.sigma_x = measured_sigma(self.model, batches()) if self.noise.gamma else None
         reference = reference_of(self.descent_settings, batches, shifted=shifted)
         return DescentProblem(self.descent_settings, self.objective_name, reader, reference)
 

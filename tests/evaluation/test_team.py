@@ -18,8 +18,6 @@ from tests.cases import Case, write_data
 from tests.conftest import quiet
 from tests.processes import together
 
-pytestmark = pytest.mark.forks
-
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

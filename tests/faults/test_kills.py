@@ -9,8 +9,6 @@ import pytest
 from tests.faults import tools
 from tests.faults.tools import assert_nothing_left, assert_same, check_parses, command, train
 
-pytestmark = pytest.mark.forks
-
 
 def test_a_training_that_is_killed_six_times_has_the_files_of_an_undisturbed_one(tmp_path):
     whole = tools.write_project(tmp_path / "whole")

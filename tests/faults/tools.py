@@ -1,7 +1,6 @@
 """Tiny runs, commands in forked processes, kills, and comparisons of folders: for all tests of faults.
 
-A test has the mark `forks`. It imports this file, which imports everything that commands need, so that a command takes
-a second instead of five:
+This file imports everything that commands need, so that a command takes a second instead of five:
 
     folder = write_project(tmp_path / "mine")
     ended = command(folder, *train())                               # `cudt train …` there; .code, .output, .errors

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -19,7 +18,7 @@ from cudt.method import feasibility
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.measurement import Measurement
 from cudt.utils.errors import UserError
-from tests.integrations.modules import N_LAYERS, SLACK, Layers, Module, by_hand, data, fitted, loader, problem
+from tests.integrations.modules import N_LAYERS, SLACK, Module, by_hand, data, fitted, loader, problem
 from tests.processes import together
 
 RESILIENCE: list[dict[str, Any]] = [{}, SLACK, {"resilience": "decay", "beta": 0.5}]
@@ -141,7 +140,6 @@ def test_the_loss_is_the_lagrangian_and_recorded_in_training_only(tmp_path):
 # ---------------------------------------------------------------- several processes
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("settings", [SLACK, {"form": "log", **SLACK}], ids=["linear", "log"])
 def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings):
     accumulated = 1 if "form" in settings else 2
@@ -175,10 +173,10 @@ def equal_batches() -> DataLoader[Any]:
 @pytest.mark.parametrize("resilience", RESILIENCE, ids=KINDS)
 @pytest.mark.parametrize(
     ("every", "update"),
-    [*(("every_n_train_steps", update) for update in (2, 3, 4, 6)), ("every_n_epochs", 3), ("every_n_epochs", 6)],
+    [("every_n_train_steps", 2), ("every_n_epochs", 3)],
 )
 def test_resuming_from_a_checkpoint_gives_the_same_training(tmp_path, resilience, every, update):
-    """Updates 3 and 6 are the last of an epoch."""
+    """Update 3 is the last of an epoch."""
     settings = {**resilience, "alpha": 0.6, "dual": Dual(optimizer="adam", learning_rate=0.1)}
     options: dict[str, Any] = {every: 1}
     files = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **options)
@@ -224,37 +222,6 @@ def test_a_csv_logger_has_losses_violations_multipliers_slacks_and_weights(tmp_p
     for name in ("violation", "multiplier", "weight"):
         assert [row[f"{name}/layer_{layer:02}"] for layer in (1, 2, 3)] == pytest.approx(last[name].tolist(), abs=1e-6)
     assert row["slack/layer_01"] > 0
-
-
-def test_updates_that_no_logger_shows_are_not_given_to_lightning(tmp_path, monkeypatch):
-    callback, given = LayerwiseDescentCallback(problem()), []
-    log_dict = Module.log_dict
-
-    def noted(module: Module, values: Any) -> None:
-        given.append(values)
-        log_dict(module, values)
-
-    monkeypatch.setattr(Module, "log_dict", noted)
-    logger = CSVLogger(tmp_path, name="csv", version=0)
-    fitted(callback, tmp_path, logger=logger, log_every_n_steps=2)
-    table = pd.read_csv(tmp_path / "csv" / "version_0" / "metrics.csv")
-    assert table["step"].tolist() == [1, 3, 5]
-    losses = [values["loss/layer_03"].item() for values in given]
-    assert table["loss/layer_03"].tolist() == pytest.approx(losses)
-    assert losses == pytest.approx([f[2].item() for f in by_hand(problem())[1]][1::2], abs=1e-6)
-
-
-def test_tensorboard_has_the_multipliers(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    callback = LayerwiseDescentCallback(problem())
-    logger = TensorBoardLogger(tmp_path, name="board", version=0)
-    fitted(callback, tmp_path, logger=logger, validate=True)
-    events = accumulator.EventAccumulator(str(tmp_path / "board" / "version_0")).Reload()
-    assert len(events.Scalars("multiplier/layer_02")) == 6
-    assert events.Scalars("multiplier/layer_02")[-1].value == pytest.approx(
-        callback.descent.multiplier_values[1].item()
-    )
-    assert len(events.Scalars("eval_loss/layer_03")) == 2
 
 
 # ---------------------------------------------------------------- the verdict
@@ -337,11 +304,6 @@ def test_a_step_without_the_callbacks_loss_is_refused(tmp_path, monkeypatch):
         fitted(LayerwiseDescentCallback(problem()), tmp_path)
 
 
-def test_a_callback_that_no_trainer_has_is_refused():
-    with pytest.raises(UserError, match=r"pass it to Trainer\(callbacks"):
-        LayerwiseDescentCallback(problem()).loss(Layers()(*data()))
-
-
 def test_constraints_inside_the_module_are_refused(tmp_path):
     callback = LayerwiseDescentCallback(problem())
     module = Module(callback)
@@ -352,19 +314,6 @@ def test_constraints_inside_the_module_are_refused(tmp_path):
         pl.Trainer(callbacks=[callback], accelerator="cpu", logger=False, default_root_dir=tmp_path).fit(
             module, loader(8)
         )
-
-
-def test_a_strategy_that_hides_accumulation_is_refused(tmp_path):
-    class Hiding(SingleDeviceStrategy):
-        handles_gradient_accumulation = True
-
-    with pytest.raises(UserError, match="Hiding accumulates gradients"):
-        fitted(LayerwiseDescentCallback(problem()), tmp_path, strategy=Hiding("cpu"))
-
-
-def test_measurements_of_another_shape_are_refused():
-    with pytest.raises(UserError, match=r"measure: expected losses of 3 layers, .* got a tensor of shape \(8, 3\)"):
-        LayerwiseDescentCallback(problem()).measure(torch.zeros(8, 3))
 
 
 def test_without_lightning_the_error_says_what_to_install():

@@ -30,9 +30,9 @@ from tests.integrations.trainers import (
 from tests.models.test_own_head import model_of
 
 FAMILIES = [
-    *(("sequence", family) for family in ("bert", "roberta", "distilbert", "mpnet", "deberta-v2", "albert")),
-    *(("causal", family) for family in ("llama", "qwen2", "gemma", "gpt2", "opt")),
-    *(("sequence", "modernbert"), ("sequence", "llama"), ("token", "bert"), ("image", "vit")),
+    *(("sequence", family) for family in ("distilbert", "mpnet", "albert", "modernbert")),
+    *(("causal", family) for family in ("llama", "gemma", "gpt2")),
+    ("image", "vit"),
 ]
 
 
@@ -297,14 +297,6 @@ def test_a_checkpoint_of_plain_trainer_is_refused_in_one_line(tmp_path):
     plain.train()
     with pytest.raises(UserError, match="λ is not known"):
         trainer_of(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-
-
-def test_a_damaged_state_of_the_constraints_is_refused_in_one_line(tmp_path):
-    trainer_of(tmp_path, args={"save_strategy": "steps", "save_steps": 2}).train()
-    (tmp_path / "checkpoint-2" / "descent.safetensors").write_bytes(b"none")
-    with pytest.raises(UserError, match="do not fit this training") as raised:
-        trainer_of(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert "\n" not in str(raised.value)
 
 
 def test_an_update_without_labels_is_refused_in_one_line(tmp_path):

@@ -19,11 +19,6 @@ from tests.shapes import batch_of, tiny_videos
 
 FAMILIES = list(IMAGE_CONFIGS)
 EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov2": 1, "dinov2-registers": 3, "dinov3": 3}
-#: What no reconstruction depends on.
-UNUSED = {
-    "beit": ["embeddings.mask_token"],
-    "dinov3": ["embeddings.mask_token", "norm.weight", "norm.bias"],
-}
 OTHER_SIZE = {"size": {"height": 24, "width": 32}}
 PROCESSORS: dict[str, dict[str, Any]] = {
     "its own": {},

@@ -13,8 +13,6 @@ import pytest
 
 from tests import processes
 
-pytestmark = pytest.mark.forks
-
 HERE = Path(__file__).parent
 RECIPE = """
 task: {name: toys.signs}

@@ -16,7 +16,6 @@ from tests.checkpoints import newest
 from tests.conftest import TINY
 from tests.processes import Ended, commands
 
-pytestmark = pytest.mark.forks
 TRAIN = ("train", "--recipe", "reviews-ut", "--device", "cpu", *(part for one in TINY for part in ("--set", one)))
 
 

@@ -26,8 +26,6 @@ from tests.checkpoints import newest
 from tests.conftest import tiny_recipe
 from tests.processes import together
 
-pytestmark = pytest.mark.forks
-
 
 class Recorder:
     """Keeps λ and the losses after each update."""

@@ -143,7 +143,6 @@ def test_the_best_weights_may_be_those_within_an_epoch(tmp_path, monkeypatch):
     assert run.weights_file("last").read_bytes() == weights[9] != weights[5]
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopping_anywhere_and_resuming_equals_one_go_bit_for_bit(tmp_path, how):
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, WITHIN) == 0
@@ -154,7 +153,6 @@ def test_stopping_anywhere_and_resuming_equals_one_go_bit_for_bit(tmp_path, how)
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_around_the_choice_of_the_best_weights_resumes_bit_for_bit(tmp_path, when):
     recipe = tiny_recipe(*WITHIN)

@@ -87,7 +87,6 @@ def what_is_left(out: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in RESULTS}
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("settings", GOING_ON, ids=["linear", "slack", "log-decay-nupi-micro", "erm"])
 def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, settings):
     # Three updates an epoch: 2 is within the first, 3 and 6 are at the ends of epochs, 7 is within the last.
@@ -98,7 +97,6 @@ def test_stop_and_resume_in_new_processes_equals_one_go_bit_for_bit(tmp_path, se
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
 
-@pytest.mark.forks
 def test_a_killed_run_resumes_from_its_last_checkpoint_bit_for_bit(tmp_path):
     settings = GOING_ON[0]
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, settings) == 0

@@ -106,7 +106,6 @@ def test_a_tracker_is_started_with_the_recipe_and_finished(fake, tmp_path):
     assert set(steps) == {1, 2, 3, 4, 5, 6}
 
 
-@pytest.mark.forks
 def test_only_the_main_process_sends(fake, tmp_path):
     def n_calls() -> int:
         train(tmp_path, "fake")

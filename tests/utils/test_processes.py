@@ -10,8 +10,6 @@ from cudt.utils.device import accelerator_for, choose, make_current
 from cudt.utils.errors import DataWarning, UserError
 from tests.processes import commands, environment, free_port, together
 
-pytestmark = pytest.mark.forks
-
 
 def test_a_process_that_is_alone_needs_no_others():
     assert (processes.count(), processes.index(), processes.is_main_process()) == (1, 0, True)

@@ -36,7 +36,7 @@ class Shadow(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> Shadow:
-        options = {"strides": raw.stride(), "storage_offset": raw.storage_offset(), "dtype": raw.dtype}
+        options: Any = {"strides": raw.stride(), "storage_offset": raw.storage_offset(), "dtype": raw.dtype}
         made = torch.Tensor._make_wrapper_subclass(cls, raw.size(), device=DEVICE, **options)
         made.raw = raw
         return made
@@ -140,7 +140,7 @@ class _Generator(torch.Generator):
     """A generator of any device gives the CPU's numbers."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     def __init__(self, device: Any = "cpu") -> None:
         pass
@@ -154,6 +154,6 @@ _LIBRARY.impl("empty.memory_format", _factory(aten.empty.memory_format), "Privat
 _LIBRARY.impl("empty_strided", _factory(aten.empty_strided.default), "PrivateUse1")
 _LIBRARY.impl("_copy_from", _copy_from, "PrivateUse1")
 torch.Generator = _Generator  # type: ignore[misc]
-torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore[method-assign]
+torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore
 # Otherwise `Module.to` would make new parameters, and lose that two modules share one.
 torch.__future__.set_swap_module_params_on_conversion(True)

@@ -55,7 +55,6 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     updates = [update for update, _ in zip(trainer._remaining_updates(), range(2), strict=False)]
     WAITS.clear()
     for micro_batches in updates:
-        trainer.objective.draw(trainer._generator(trainer.state.step))
         f, grad_norm = trainer._update(micro_batches)
         trainer.state.step += 1
         trainer._log_update(f, grad_norm)

@@ -185,7 +185,7 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
         number = trainer.stop.signal_number or signal_of(error)
         raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume", number) from None
     except MACHINE_ERRORS as error:
-        raise _interrupted(error, str(error), path, record) from error
+        raise _interrupted(str(error), path, record) from error
     except Exception as error:
         record(RunInfo(status="failed", reason=f"{type(error).__name__}: {error}"))
         raise

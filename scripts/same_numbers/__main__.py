@@ -112,8 +112,9 @@ def compare(old: Path, new: Path, tolerance: float) -> int:
             n_files += 1
             for difference in differences(folder / name, twin / name, tolerance, lacking):
                 differing.append(f"{folder.relative_to(old)}/{name}: {difference}")
-    trials = [next(root.rglob("trials_wide.csv")) for root in (old, new)]
-    differing += [f"{SEARCH}: {difference}" for difference in differences(*trials, tolerance, lacking)]
+    trials_before, trials_after = (next(root.rglob("trials_wide.csv")) for root in (old, new))
+    found = differences(trials_before, trials_after, tolerance, lacking)
+    differing += [f"{SEARCH}: {difference}" for difference in found]
     print(*sorted(lacking), *differing, sep="\n")
     print(f"{len(before)} runs, {n_files} files, {len(differing)} differences")
     return bool(differing or not before or len(before) != len(after))

@@ -77,7 +77,7 @@ VALUES = [
     "two\nlines\n",
     "a: b # c",
 ]
-NUMBERS = [1e-07, 1e22, 5e-324, 0.1 + 0.2, float("inf"), -3, True, None, [], {}]
+NUMBERS: list[object] = [1e-07, 1e22, 5e-324, 0.1 + 0.2, float("inf"), -3, True, None, [], {}]
 
 
 def test_dumped_values_are_parsed_back():
